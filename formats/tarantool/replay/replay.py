@@ -24,6 +24,7 @@ from binlogtool.formats.replay_rules import (
     Situation,
     Stop,
 )
+from binlogtool.formats.tarantool.codes import LAST_SYSTEM_SPACE
 from binlogtool.formats.tarantool.layout.header import write_vclock
 from binlogtool.formats.tarantool.replay.data_model import DataModel, request_fault
 from binlogtool.formats.tarantool.replay.limbo import Limbo
@@ -81,6 +82,7 @@ class TarantoolReplayer:
         self._stop: Stop | None = None
         self._simple: set[int] = set()
         self._loaded_vinyl: frozenset[int] | None = None
+        self._user_rows: tuple[int, int] | None = None  # record and offset
 
     def _model_of(self, situation: Situation) -> DataModel | None:
         """The state of all spaces, where it is known from the beginning and there are not too many rows."""
@@ -101,6 +103,10 @@ class TarantoolReplayer:
         if plan_.vylog is not None and name == plan_.vylog.name:
             return [Ruling(first, first + len(records), APPLIED, "vinyl-metadata")]
         if plan_.snapshot is not None and name == plan_.snapshot.name:
+            if self._user_rows is None:
+                self._find_user_rows(name, records)
+            if self._stop is not None:
+                return [Ruling(first, first + len(records), *_NOT_REACHED)]
             if self._is_plain_snapshot(name, records):
                 return [Ruling(first, first + len(records), *_LOADED)]
             return list(self._merged(self._snapshot_rows(name, records), name, first, records))
@@ -165,10 +171,29 @@ class TarantoolReplayer:
             self._stop = Stop(file.name, *course.stop)
 
     def _check_snapshot(self, snapshot: Candidate) -> None:
+        """The end of a snapshot; from 3.x on force_recovery does not help its system spaces, nor needs its end mark."""
         course = self._plan.courses[snapshot.name]
+        lenient = self._force and self._plan.version.is_3
+        if self._stop is None and lenient:
+            limit = snapshot.file.size if self._user_rows is None else self._user_rows[1]
+            early = next((one for one in course.complaints if one.offset < limit), None)
+            self._stop = None if early is None else Stop(snapshot.name, *early)
         if self._stop is None and not course.closed:
             text = f"snapshot `{path_of(snapshot.name)}' has no EOF marker"
-            self._stop = Stop(snapshot.name, snapshot.file.size, text)
+            if lenient:
+                self._losses.told(snapshot.name, text, snapshot.file.size)
+            else:
+                self._stop = Stop(snapshot.name, snapshot.file.size, text)
+
+    def _find_user_rows(self, name: str, records: Records) -> None:
+        """Where the rows of the users' spaces begin in the snapshot (`memtx_engine_recover_snapshot` of 3.x)."""
+        spaces = [body.get("space_id") if body else None for body in records.bodies]
+        for i, (kind, space) in enumerate(zip(records.envelope.type, spaces, strict=True)):
+            if kind != "INSERT" or not isinstance(space, int) or space > LAST_SYSTEM_SPACE:
+                self._user_rows = records.record[i], records.offset[i]
+                if i == 0 and records.record[0] == 0 and self._plan.version.is_3:
+                    self._stop = Stop(name, records.offset[0], "Snapshot has no system spaces")
+                return
 
     def _check_secondary_keys(self) -> None:
         """They are built at the end (`memtx_engine_end_recovery`)."""
@@ -343,7 +368,7 @@ class TarantoolReplayer:
 
     def _unrecovered(self, name: str, records: Records, i: int, fault: Fault) -> Decided:
         """A row of `_index` whose index cannot be recovered: the file at fault is reported, not the row."""
-        if not self._force:
+        if not self._passes_over(records.record[i]):
             self._stop = Stop(fault.file or name, fault.offset, fault.why)
             return REJECTED, "vinyl-index"
         return self._refused(name, records, i, fault.why, "vinyl-index")
@@ -388,11 +413,16 @@ class TarantoolReplayer:
 
     def _refused(self, name: str, records: Records, i: int, text: str, reason: str) -> Decided:
         """A row that the server cannot apply: it gives up, or leaves the row out (force_recovery)."""
-        if self._force:
+        if self._passes_over(records.record[i]):
             self._losses.told(name, text, records.offset[i])
         else:
             self._stop = Stop(name, records.offset[i], text)
         return REJECTED, reason
+
+    def _passes_over(self, record: int) -> bool:
+        """Is a row that cannot be applied left out? From 3.x on none of the system rows of a snapshot is."""
+        system = self._current is None and (self._user_rows is None or record < self._user_rows[0])
+        return self._force and not (system and self._plan.version.is_3)
 
     def _control(self, kind: str, body: Any) -> Decided:
         lsn = body.get("lsn") if isinstance(body, dict) else None

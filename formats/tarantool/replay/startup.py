@@ -38,6 +38,8 @@ _VCLOCK_PREFIX = re.compile(r"[ \t]*(?:\{[ \t]*(?:\d+[ \t]*:[ \t]*\d+[ \t]*,?[ \
 _WORD = 10
 """Bytes that the server has for the type, and for the version, with a zero behind each."""
 _NO_TEXT = HeaderText([], None)
+_LEFT_OUT = re.compile("^Invalid xlog type|signature check failed$|invalid instance UUID$|invalid xlog order$")
+"""Faults of a header that can be read."""
 _SIGNATURE = ("vclock_name_mismatch", "unknown_header_key")
 
 
@@ -159,6 +161,8 @@ class _Planner:
 
     def _whole(self) -> Startup:
         snaps = self._scanned("snap", self._force)
+        if self._force and self._version.is_3 and self._against is None:
+            self._check_newest_snapshot()
         snapshot = _last(snaps) if self._against is None else None
         self._pass(snaps, snapshot, "older-file" if self._against is None else "already-applied")
         instance = None if snapshot is None else snapshot.context.instance
@@ -187,6 +191,13 @@ class _Planner:
             else:
                 _must_be_sound(found)
         return sorted(sound, key=lambda c: c.context.signature)
+
+    def _check_newest_snapshot(self) -> None:
+        """3.x reads the version of the newest snapshot before anything else (`get_snapshot_version`)."""
+        named = (c for c in self._files["snap"] if len(posixpath.basename(c.name)) == len(f"{0:020d}.snap"))
+        newest = max(named, key=lambda c: c.number, default=None)
+        if newest is not None and newest.fault is not None and not _LEFT_OUT.search(newest.fault[1]):
+            _must_be_sound(newest)
 
     def _opened_as(self, listed: Candidate, before: list[Candidate]) -> Candidate:
         """The file that the server opens for a listed one: its name is made from the number, with 20 digits."""
