@@ -30,6 +30,7 @@ from binlogtool.formats.tarantool.replay.data_model import DataModel, request_fa
 from binlogtool.formats.tarantool.replay.limbo import Limbo
 from binlogtool.formats.tarantool.replay.losses import Losses
 from binlogtool.formats.tarantool.replay.position import vclock_of
+from binlogtool.formats.tarantool.replay.remedies import remedies
 from binlogtool.formats.tarantool.replay.startup import Candidate, Startup, below, path_of, plan, same
 from binlogtool.formats.tarantool.replay.vinyl_start import Fault
 from binlogtool.formats.tarantool.spaces.catalog import DEFINITIONS, INDEX, TRUNCATE, Catalog
@@ -447,12 +448,14 @@ class TarantoolReplayer:
         if stop is None and plan_.vinyl is not None and not plan_.bootstraps:
             found += plan_.vinyl.losses({space: self._catalog.name(space) for space in self._catalog.vinyl})
         details: dict[str, Any] = {"snapshot": None if plan_.snapshot is None else plan_.snapshot.name}
+        if steps := remedies(stop, self._situation):
+            details["startup"] = {"remedy": steps}
         if self._losses.said:
             details["server_says"] = self._losses.said
         if self._losses.partly:
             details["rows_not_counted"] = self._losses.partly
-        if self._not_checked():
-            details["not_checked"] = self._not_checked()
+        if not_checked := self._not_checked() | self._files_not_checked():
+            details["not_checked"] = not_checked
         if self._catalog.vinyl:
             details["vinyl"] = sorted(map(self._catalog.name, self._catalog.vinyl))
         verdict = None if plan_.vylog is None else plan_.vylog.file.verdict
@@ -468,6 +471,18 @@ class TarantoolReplayer:
         if self._model.store.full:
             doubts["duplicate keys"] = "more rows than --max-memory"
         return doubts
+
+    def _files_not_checked(self) -> dict[str, str]:
+        """The same of files: of vinyl, and what a server reads only with some options."""
+        plan_ = self._plan
+        vinyl = None if plan_.vinyl is None or not self._catalog.vinyl else plan_.vinyl.unchecked
+        found = {} if vinyl is None else {"indexes of vinyl": vinyl}
+        beside, snapshot = self._situation.beside, plan_.snapshot
+        if beside is not None and snapshot is not None and plan_.version.is_3:
+            name = snapshot.name.removesuffix(".snap") + ".sortdata"
+            if beside(name) is not None:
+                found[name] = "read only with memtx_use_sort_data = true; it may be deleted"
+        return found
 
     def _decides(self) -> bool:
         """Do these files make a server start, or not?"""
