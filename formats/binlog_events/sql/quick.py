@@ -122,8 +122,6 @@ class Quick:
     def _writer(self, script: Statements, events: Events) -> tuple[Kernel, bytes]:
         """The kernel for the wording, and the texts that it needs."""
         described, exact = self._context.description, script.wording.rows == "exact"
-        if exact and described.has_checksums and not events.inside:
-            return self._compile(kernels.write), self._texts
         texts = self._plans.texts(self._follower.maps, script.rows, described)
         return self._compile(kernels.write if exact else row_statements.write_statements), texts
 
@@ -142,10 +140,13 @@ class Quick:
         lost = lost or batch.holder is not None
         if lost or begun is None or len(begun.maps) > _MOST_MAPS:
             return start
-        self._context.tracker.notes(batch)  # it is to see each batch
-        state[slots.TAIL], state[slots.ID_SIZE] = 4, self._context.description.table_id_size
+        described = self._context.description
+        notes = self._context.tracker.notes(batch)  # it is to see each batch
+        state[slots.TAIL], state[slots.ID_SIZE], state[slots.PLANS] = 4, described.table_id_size, row_kernels.PLANS_AT
         given = [integers_of(frames[name], frames.count) for name in _PLACES]
-        rest = (batch.window, self._texts, self._out, _ROOM, array("q", begun.maps), len(begun.maps), begun.size, state)
+        given.append(self._follower.columns(notes)["map"])
+        texts = self._plans.texts(self._follower.maps, script.rows, described)
+        rest = (batch.window, texts, self._out, _ROOM, array("q", begun.maps), len(begun.maps), begun.size, state)
         reached: int = self._compile(event_kernels.write_lines)(start, stop, *given, *rest)
         if reached > start:
             low, last, high = (int(frames[name][i]) for name, i in _bounds(start, reached))
@@ -159,7 +160,6 @@ class Quick:
         undo, groups = script.transaction.undo, script.transaction.groups
         self._opened = state[slots.OPEN] = _NEVER if len(undo) > 1 else slots.INSIDE if undo else int(groups.open)
         state[slots.BASE], state[slots.MARIADB] = base, described.is_mariadb
-        state[slots.VOUCHED] = described.has_checksums
         state[slots.TAIL] = 4 if described.has_checksums else 0
         state[slots.GTIDS], state[slots.ID_SIZE] = script.sets_gtids, described.table_id_size
         for place, name in _KNOWN:

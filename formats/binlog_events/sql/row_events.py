@@ -27,7 +27,10 @@ from binlogtool.formats.binlog_events.sql.rows import HAS_TRIGGERS, Inexact, row
 from binlogtool.formats.binlog_events.sql.scene import Scene, Unwritable
 from binlogtool.formats.binlog_events.sql.session import Session
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
+from binlogtool.formats.binlog_events.wire.header import TYPE_AT
+from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.scripting import Wording
+from binlogtool.limits import Limits
 
 
 class RowEvents(msgspec.Struct):
@@ -63,13 +66,15 @@ class RowEvents(msgspec.Struct):
         """The table of a row event; None = the event only ends its statement.
 
         Raises:
-            Unwritable: it is not known.
+            Unwritable: it is not known. MalformedError: the event has no flags.
         """
+        size = scene.context.description.table_id_size
+        if scene.event.code != EventType.TABLE_MAP and len(scene.event.body) < size + 2:
+            raise MalformedError("the row event is cut short")
         if scene.table is not None:
             return scene.table
         if scene.event.code == EventType.TABLE_MAP:
             raise Unwritable("it cannot be read")
-        size = scene.context.description.table_id_size
         if int.from_bytes(scene.event.body[:size], "little") == DUMMY_TABLE_ID:
             return None
         raise Unwritable("its TABLE_MAP is missing")
@@ -92,8 +97,7 @@ class RowEvents(msgspec.Struct):
 
     def _exact(self, scene: Scene, table: TableMap) -> Sequence[Statement]:
         event, described, c = scene.event, scene.context.description, self._collected
-        if not _tail(scene):
-            count_rows(event.code, event.body, table, scene.limits)  # no checksum vouches for it
+        count_rows(event.code, event.body, table, scene.limits)  # a server stops at rows that do not fit their map
         made: list[Statement] = []
         if table.table_id not in c.maps:
             made = [*c.take(described)]
@@ -108,12 +112,17 @@ class RowEvents(msgspec.Struct):
         c.add(data)
         return [*made, *(c.end(described) if event.body[table.table_id_size] & STMT_END else ())]
 
-    def plain(self, own: memoryview, described: FormatDescription) -> bool:
-        """Takes an event as it stands, if it is a row event whose statement has begun and goes on; and did it?"""
+    def plain(self, own: memoryview, table: TableMap | None, described: FormatDescription, limits: Limits) -> bool:
+        """Takes an event as it stands, if it is a row event whose statement has begun and goes on; and did it?
+
+        Raises:
+            MalformedError: its rows do not fit the map of their table.
+        """
         c, at = self._collected, HEADER_SIZE + described.table_id_size
         known = bool(c.last) and int.from_bytes(own[HEADER_SIZE:at], "little") in c.maps
-        if not known or own[at] & STMT_END or c.size + len(own) > MOST:
+        if not known or table is None or own[at] & STMT_END or c.size + len(own) > MOST:
             return False
+        count_rows(own[TYPE_AT], own[HEADER_SIZE:-4], table, limits)
         c.add(own)
         return True
 

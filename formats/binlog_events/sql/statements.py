@@ -21,6 +21,7 @@ from binlogtool.formats.binlog_events.groups.groups import Step
 from binlogtool.formats.binlog_events.groups.marks import OUTSIDE
 from binlogtool.formats.binlog_events.groups.tracking import NOBODY, Owner
 from binlogtool.formats.binlog_events.rows.rows import count_rows
+from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.sql import client
 from binlogtool.formats.binlog_events.sql.binlog import Statement, framed, texts
 from binlogtool.formats.binlog_events.sql.choice import told
@@ -76,13 +77,20 @@ class Statements(Writers):
         tail = 4 if context.description.has_checksums else 0
         plain = _PLAIN_ROWS if self.rows.is_plain and not self.transaction.adrift and tail else ()
         for i, (code, low, high, end) in enumerate(zip(codes, lows, highs, ends, strict=True)):
-            if code in plain and high - end == tail and self.rows.plain(window[low:high], context.description):
+            index, owner, table = start + i, owners[i], maps[i]
+            if code in plain and high - end == tail and self._goes_on(window[low:high], table, context, limits):
                 made.append(b"")
                 continue
-            index, owner, table = start + i, owners[i], maps[i]
             made.append(self._record(scene_at(context, batch, index, event_at(batch, index), owner, table, limits)))
         self.rows.keep()
         return made
+
+    def _goes_on(self, own: memoryview, table: TableMap | None, context: FileContext, limits: Limits) -> bool:
+        """Is this a row event in the middle of its statement, and was it taken as it stands?"""
+        try:
+            return self.rows.plain(own, table, context.description, limits)
+        except (MalformedError, CodecError):
+            return False  # `_record` says what is wrong
 
     def quick(
         self,

@@ -7,7 +7,15 @@ from typing import Any
 
 from binlogtool.formats.binlog_events.events.type_codes import TABLE_MAP, TRANSACTION_PAYLOAD
 from binlogtool.formats.binlog_events.sql.kernels.base64 import put_base64
-from binlogtool.formats.binlog_events.sql.kernels.frequent import BINLOG, BINLOG_SIZE, CLOSE, CLOSE_SIZE, MOST, is_rows
+from binlogtool.formats.binlog_events.sql.kernels.frequent import (
+    BINLOG,
+    BINLOG_SIZE,
+    CLOSE,
+    CLOSE_SIZE,
+    MOST,
+    is_rows,
+    is_whole,
+)
 from binlogtool.formats.binlog_events.sql.kernels.slots import ID_SIZE, TAIL, WRITTEN
 from binlogtool.formats.binlog_events.sql.kernels.walk import fits
 from binlogtool.formats.binlog_events.values.kernels import copy_text, word_at
@@ -136,10 +144,10 @@ def is_open(buf: Any, p: int, id_size: int, ids: Any, count: int) -> bool:
     return found > 0
 
 
-@kernel(is_open, is_rows, put_base64)
+@kernel(is_open, is_rows, is_whole, put_base64)
 def write_lines(
-    i: int, stop: int, codes: Any, starts: Any, ends: Any, offsets: Any, stops: Any, buf: Any, texts: Any, out: Any,
-    z: int, ids: Any, count: int, size: int, state: Any,
+    i: int, stop: int, codes: Any, starts: Any, ends: Any, offsets: Any, stops: Any, maps: Any, buf: Any, texts: Any,
+    out: Any, z: int, ids: Any, count: int, size: int, state: Any,
 ) -> int:  # fmt: skip
     """Writes the row events from `i` on that go on with the statement, without the last one of them; returns where they
     end. size: bytes of the statement so far."""
@@ -151,6 +159,7 @@ def write_lines(
             size > MOST
             or buf[starts[i] + state[ID_SIZE]] & 1
             or not is_open(buf, starts[i], state[ID_SIZE], ids, count)
+            or not is_whole(codes[i], starts[i], ends[i], maps[i], buf, texts, state)
         ):
             break
         if i > first:

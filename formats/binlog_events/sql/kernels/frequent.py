@@ -53,7 +53,6 @@ from binlogtool.formats.binlog_events.sql.kernels.slots import (
     SERVER,
     TAIL,
     VERSION,
-    VOUCHED,
     WRITTEN,
 )
 from binlogtool.formats.binlog_events.sql.kernels.texts import PIECES as TEXT_PIECES
@@ -116,9 +115,7 @@ def is_rows(code: int) -> bool:
 
 @kernel(fits, plan_of)
 def is_whole(code: int, p: int, n: int, number: int, buf: Any, texts: Any, state: Any) -> bool:
-    """Is a row event sure to be what its server wrote? Without a checksum of its own only its rows can tell."""
-    if state[VOUCHED] > 0 and state[HOLDER] < 0:
-        return True
+    """Do the rows of an event fit the map of their table? A server stops at others."""
     r = plan_of(texts, state[PLANS] + 0, number)
     return r > 0 and fits(buf, p, n, code, texts, r, state[ID_SIZE] + 0)
 

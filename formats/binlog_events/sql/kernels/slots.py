@@ -20,6 +20,5 @@ DATABASE_TEXT = DATABASE + 1
 """From here on the bytes of its name, eight in each slot."""
 DATABASE_SLOTS = 33
 """DATABASE and its text."""
-HOLDER, VOUCHED, STATE_SIZE = range(DATABASE + DATABASE_SLOTS, DATABASE + DATABASE_SLOTS + 3)
-"""HOLDER: place of the event that the one at hand is inside of, or -1. VOUCHED: did checksums say that those that are
-inside of none are whole?"""
+HOLDER, STATE_SIZE = range(DATABASE + DATABASE_SLOTS, DATABASE + DATABASE_SLOTS + 2)
+"""HOLDER: place of the event that the one at hand is inside of, or -1."""
