@@ -197,7 +197,7 @@ class RowChanges(msgspec.Struct):
         known = self.knowledge.keyed(scene.table)
         table = table_of(known)
         if table is None:
-            return _failed(scene, f"{known.qualified_name}: {_UNNAMED}")
+            return _failed(scene, known.uncertain or f"{known.qualified_name}: {_UNNAMED}")
         rows = decode_rows(event.code, event.body, known, scene.limits)
         place, transaction = self._place(scene, self.current), self.current
         if event.body[size] & STMT_END:

@@ -171,6 +171,8 @@ class Knowledge(msgspec.Struct):
     def _doubt(self, table: TableMap, described: FormatDescription) -> str | None:
         if self.triggers.of(table.full_name) and not described.is_mariadb:  # MariaDB's maps say it themselves
             return "statements would fire its triggers once more"
+        if table.uncertain:
+            return table.uncertain
         definition = self.history.definition(table)
         if isinstance(definition, str):
             return f"which of its columns are generated is not known: {definition}" if definition else None

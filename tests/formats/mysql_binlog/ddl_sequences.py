@@ -195,9 +195,9 @@ def oracle(output: str) -> list[Oracle]:
     return found
 
 
-def rows(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
+def rows(path: Path, *words: str) -> Iterator[tuple[str, tuple[str, ...]]]:
     """The inserted rows of a log: table, and the names of their columns."""
-    done = invoke("dump", "-O", "jsonl", str(path))
+    done = invoke("dump", "-O", "jsonl", *words, str(path))
     for line in done.out.splitlines():
         record: dict[str, Any] = json.loads(line)
         if record["type"].startswith("WRITE_ROWS"):
@@ -205,10 +205,10 @@ def rows(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
                 yield record["object"], tuple(row["after"])
 
 
-def compared(path: Path, expected: list[Oracle]) -> Answer:
+def compared(path: Path, expected: list[Oracle], *words: str) -> Answer:
     """What a log has for the rows whose names are known."""
     right, unknown, wrong, after = 0, 0, list[str](), list[str]()
-    found = list(rows(path))
+    found = list(rows(path, *words))
     waiting = iter(found)
     for one in expected:
         for table, names in waiting:
@@ -245,17 +245,54 @@ def run(seed: int, count: int, tree: str | None, length: int = 16, *options: str
         return compared(next(Path(folder).rglob("bin.000001")), expected)
 
 
+BEFORE = 6
+"""Statements that stand before the log of `run_behind`."""
+
+
+def run_behind(seed: int, count: int, tree: str | None, *, schema: bool) -> Answer:
+    """Runs sequences whose first statements are not in the log, and compares it. schema: what SHOW CREATE TABLE says
+    where the log begins is given as --schema."""
+    programs = None if tree is None else programs_of(tree)
+    mysql = programs is not None and programs.mysql
+    own = ["--log-bin=bin", "--binlog-format=ROW", "--skip-networking"]
+    own += ["--server-id=1"] if mysql else ["--binlog-row-metadata=NO_LOG"]
+    size = 1 + BEFORE * (1 + len(TABLES))
+    chunks = [list(script(f"{seed}-{n}", f"s{n}", 16, mysql=mysql)) for n in range(count)]
+    setting = "SET SESSION group_concat_max_len=1000000;\n"
+    with tempfile.TemporaryDirectory(prefix="bt-", dir="/dev/shm") as folder:
+        with Server(Path(folder), *own, programs=programs) as server:
+            server.talk((setting + "".join("".join(one[:size]) for one in chunks)).encode(), "--force", "-N")
+            known = Path(folder) / "schema.sql"
+            known.write_text(definitions(server))
+            assert server.run(b"RESET BINARY LOGS AND GTIDS" if mysql else b"RESET MASTER") == ""
+            later = "".join(f"USE s{n};\nSET @mode=@@sql_mode;\n" + "".join(one[size:]) for n, one in enumerate(chunks))
+            done = server.talk((setting + later).encode(), "--force", "-N")
+            server.ask("FLUSH BINARY LOGS")
+        log = next(Path(folder).rglob("bin.000001"))
+        return compared(log, oracle(done.stdout.decode()), *(("--schema", str(known)) if schema else ()))
+
+
+def definitions(server: Server) -> str:
+    """SHOW CREATE TABLE of all tables."""
+    found = []
+    where = "table_schema LIKE 's%' AND table_schema <> 'sys' AND table_type <> 'VIEW'"
+    for line in server.ask(
+        f"SELECT table_schema, table_name FROM information_schema.tables WHERE {where}"
+    ).splitlines():
+        home, name = line.split("\t")
+        shown = server.talk(f"SHOW CREATE TABLE `{home}`.`{name}`".encode(), "-N", "-r").stdout.decode()
+        found.append(f"USE `{home}`;\n{shown.split(chr(9), 1)[1]};\n")
+    return "".join(found)
+
+
 if __name__ == "__main__":
-    capitals = "--capitals" in sys.argv
-    words = [word for word in sys.argv[1:] if word != "--capitals"]
-    answer = run(
-        int(words[0]),
-        int(words[1]),
-        words[2] if len(words) > 2 and words[2] != "-" else None,
-        16,
-        *words[3:],
-        capitals=capitals,
-    )
+    flags = [word for word in sys.argv[1:] if word in ("--capitals", "--schema", "--none")]
+    words = [word for word in sys.argv[1:] if word not in flags]
+    tree = words[2] if len(words) > 2 and words[2] != "-" else None
+    if "--schema" in flags or "--none" in flags:
+        answer = run_behind(int(words[0]), int(words[1]), tree, schema="--schema" in flags)
+    else:
+        answer = run(int(words[0]), int(words[1]), tree, 16, *words[3:], capitals="--capitals" in flags)
     print(f"right {answer.right}, unknown {answer.unknown}, wrong {len(answer.wrong)}")
     print(*answer.wrong[:12], sep="\n")
     print("--- unknown", *answer.unknown_after[:12], sep="\n")

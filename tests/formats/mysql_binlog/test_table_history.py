@@ -192,3 +192,22 @@ def test_comments_that_the_server_does_not_execute_say_nothing() -> None:
         running.ask("FLUSH BINARY LOGS")
         (row,) = images(str(next(Path(folder).rglob("bin.000001"))))
     assert list(row) == names == ["a", "b", "c", "d"]
+
+
+@pytest.mark.server
+def test_schema_as_it_was_when_the_log_began_gives_every_name() -> None:
+    if Server.program() is None and os.environ.get("BINLOGTOOL_SERVER") != "1":
+        pytest.skip("no mariadbd is installed; BINLOGTOOL_SERVER=1 demands one")
+    answer = ddl_sequences.run_behind(2026, 8, None, schema=True)
+    assert answer.wrong == []
+    assert answer.right > 100
+    assert answer.unknown == 0, answer.unknown_after
+
+
+@pytest.mark.server
+def test_no_name_is_wrong_where_the_first_definitions_are_not_in_the_log() -> None:
+    if Server.program() is None and os.environ.get("BINLOGTOOL_SERVER") != "1":
+        pytest.skip("no mariadbd is installed; BINLOGTOOL_SERVER=1 demands one")
+    answer = ddl_sequences.run_behind(2027, 8, None, schema=False)
+    assert answer.wrong == []
+    assert answer.unknown > 50, "else nothing was asked"
