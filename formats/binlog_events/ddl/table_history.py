@@ -162,7 +162,7 @@ class TableHistory(msgspec.Struct):
             return table
         definition = self.definition(table)
         if isinstance(definition, str):
-            text = f"{table.qualified_name}: the names of its columns are not certain: {definition}"
+            text = f"the names of the columns of {table.qualified_name} are not certain: {definition}"
             return replace(table, uncertain=text, memo={}) if definition and not named else table
         why = _misfit(table, definition)
         if why:
