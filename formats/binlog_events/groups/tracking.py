@@ -146,16 +146,26 @@ class Tracker(msgspec.Struct):
 
     def _adopt(self, start: int) -> None:
         """A relay log goes on where the one before it ended, and the definitions of tables with every log."""
-        earlier, self.before = self.before, None
-        history = self.maps.history
+        history = self.first_history()
         if history is not None:
-            if earlier is not None and earlier[0].has_followed(earlier[1]) and earlier[0].maps.history is not None:
-                history.continue_from(earlier[0].maps.history)
             self._start = start, history.apart()
         before, self.previous = self.previous, None
         if before is not None:
             self.groups, self.owner = replace(before.groups), before.owner
             self.maps.by_id.update(before.maps.by_id)
+
+    def first_history(self) -> TableHistory | None:
+        """The definitions of tables where the file begins: where the file before was followed, those at its end."""
+        earlier, self.before = self.before, None
+        history = self.maps.history
+        before = earlier[0].maps.history if earlier is not None and earlier[0].has_followed(earlier[1]) else None
+        if history is not None and before is not None:
+            history.continue_from(before)
+        return history
+
+    def end_with(self, history: TableHistory, end: int) -> None:
+        """Another one has followed the file, and these are the definitions at its end."""
+        self.maps.history, self._reached = history, end
 
     def apart(self) -> Tracker:
         """One that knows the same and goes its own way."""

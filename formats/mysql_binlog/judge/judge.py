@@ -6,6 +6,7 @@ servers' own: the end of the last group, or of an event outside groups, before t
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -78,7 +79,7 @@ class EventJudge:
         self.positions = Positions(self.state, _mode(context), context.start - FRAMES_AT)
         self.gtids = GtidRules(self.state, context.relay)
         self.commits = Commits(self.state)
-        own, schema = context.tracker.maps.history, context.hints.schema
+        own, schema = context.tracker.first_history(), context.hints.schema
         self.state[folds.STATEMENTS] = int(schema is not None)
         looks = schema is not None or self.state[folds.DEEP]  # else the fold takes statements by itself
         history = own.apart() if looks and own is not None else TableHistory(schema) if looks else None
@@ -164,6 +165,8 @@ class EventJudge:
         tracker.groups.group = self.groups.group
         tracker.maps.by_id.clear()
         tracker.maps.by_id.update(self.rows.in_force())
+        if self.context.hints.schema is not None and self.rows.maps.history is not None:
+            tracker.end_with(self.rows.maps.history, sys.maxsize)
 
     # -- findings ------------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -211,3 +212,69 @@ def test_no_name_is_wrong_where_the_first_definitions_are_not_in_the_log() -> No
     answer = ddl_sequences.run_behind(2027, 8, None, schema=False)
     assert answer.wrong == []
     assert answer.unknown > 50, "else nothing was asked"
+
+
+SPECIAL = {
+    "versioned": "CREATE TABLE t (a INT, s TIMESTAMP(6) GENERATED ALWAYS AS ROW START, e TIMESTAMP(6) GENERATED ALWAYS "
+    "AS ROW END, PERIOD FOR SYSTEM_TIME(s, e)) WITH SYSTEM VERSIONING; SET system_versioning_alter_history=KEEP; "
+    "ALTER TABLE t ADD b INT",
+    "becomes_versioned": "CREATE TABLE t (a INT); ALTER TABLE t ADD COLUMN s TIMESTAMP(6) GENERATED ALWAYS "
+    "AS ROW START, ADD COLUMN e TIMESTAMP(6) GENERATED ALWAYS AS ROW END, ADD PERIOD FOR SYSTEM_TIME(s, e), "
+    "ADD SYSTEM VERSIONING, ADD z INT FIRST",
+    "parted": "CREATE TABLE u (id INT, a INT) PARTITION BY RANGE(id) (PARTITION p0 VALUES LESS THAN (10), PARTITION "
+    "p1 VALUES LESS THAN MAXVALUE); ALTER TABLE u CONVERT PARTITION p0 TO TABLE t",
+    "digits": "CREATE TABLE 1t (1a INT, `2` INT, b$ INT); ALTER TABLE 1t CHANGE 1a 2a INT; RENAME TABLE 1t TO t",
+    "letters": "CREATE TABLE t (`имя` INT, b INT); ALTER TABLE t CHANGE имя `b` INT, CHANGE b имя INT",
+    "prepared": "CREATE TABLE t (a INT, b INT); PREPARE p FROM 'ALTER TABLE t CHANGE a b INT, CHANGE b a INT'; "
+    "EXECUTE p; EXECUTE IMMEDIATE 'ALTER TABLE t ADD c INT FIRST'",
+    "comment": f"CREATE TABLE t (a INT, b INT); /* {'x' * 5000} */ ALTER TABLE t CHANGE a b INT, CHANGE b a INT",
+    "variables": f"CREATE TABLE t (a INT, b INT); SET STATEMENT sql_mode='{'NO_ZERO_DATE,' * 500}NO_ZERO_DATE' FOR "
+    "ALTER TABLE t CHANGE a b INT, CHANGE b a INT",
+    "temporary": "CREATE TABLE t (a VARCHAR(40), b VARCHAR(40)); SET SESSION binlog_format=MIXED; CREATE "
+    "TEMPORARY TABLE t (x INT, y INT); ALTER TABLE t ADD z INT FIRST, CHANGE x a INT; DROP TABLE t; "
+    "SET SESSION binlog_format=ROW",
+    "no_blanks": "CREATE TABLE`t`(`a`INT,`b``c`INT); ALTER TABLE`no_blanks`.`t`CHANGE`a`x INT",
+    "not_null": "CREATE TABLE t (a INT CHECK (a IS NOT NULL OR 1), b DECIMAL DEFAULT 1, c DEC(5), PRIMARY KEY (b)); "
+    "ALTER TABLE t DROP PRIMARY KEY",
+}
+UNCERTAIN = {
+    "hidden_hash": "CREATE TABLE t (a INT, b TEXT, UNIQUE(b))",
+    "oracle_types": "SET sql_mode=ORACLE; CREATE TABLE t (a NUMBER(5), b VARCHAR2(10), c DATE); SET sql_mode=''",
+}
+
+
+@pytest.mark.server
+def test_columns_of_special_statements_are_those_of_the_server() -> None:
+    """Where the log's statements cannot be brought together with its rows, there are no names, and the reason."""
+    if Server.program() is None and os.environ.get("BINLOGTOOL_SERVER") != "1":
+        pytest.skip("no mariadbd is installed; BINLOGTOOL_SERVER=1 demands one")
+    with tempfile.TemporaryDirectory(prefix="bt-") as folder, Server(Path(folder), *OPTIONS) as running:
+        expected = {}
+        for name, sql in {**SPECIAL, **UNCERTAIN}.items():
+            said = running.run(f"CREATE DATABASE {name}; USE {name}; {sql}; INSERT INTO t () VALUES ();".encode())
+            assert said == "", name
+            where = f"WHERE table_schema = '{name}' AND table_name = 't' ORDER BY ordinal_position"
+            expected[name] = running.ask(f"SELECT column_name FROM information_schema.columns {where}").split("\n")[:-1]
+        running.ask("FLUSH BINARY LOGS")
+        records = dumped(str(next(Path(folder).rglob("bin.000001"))))
+    found = {one["object"].split(".")[0]: one["body"]["rows"][0]["after"] for one in records if "WRITE" in one["type"]}
+    notes = {
+        one["object"].split(".")[0] for one in records for note in one["findings"] if note["id"] == "meta-mismatch"
+    }
+    assert {name: list(found[name]) for name in SPECIAL} == {name: expected[name] for name in SPECIAL}
+    assert [next(iter(found[name])) for name in UNCERTAIN] == ["@1"] * len(UNCERTAIN)
+    assert notes == set(UNCERTAIN)
+
+
+@pytest.mark.server
+def test_verify_follows_the_statements_through_the_files_of_a_log(tmp_path: Path) -> None:
+    if Server.program() is None and os.environ.get("BINLOGTOOL_SERVER") != "1":
+        pytest.skip("no mariadbd is installed; BINLOGTOOL_SERVER=1 demands one")
+    with tempfile.TemporaryDirectory(prefix="bt-") as folder, Server(Path(folder), *OPTIONS) as running:
+        script = f"""CREATE DATABASE d; {SCHEMA} RESET MASTER; USE d; INSERT INTO q VALUES (1, 2, 3);
+        ALTER TABLE q ADD c INT; FLUSH BINARY LOGS; INSERT INTO q VALUES (2, 3, 4, 5); FLUSH BINARY LOGS;"""
+        assert running.run(script.encode()) == ""
+        for name in ("bin.000001", "bin.000002"):
+            shutil.copy(next(Path(folder).rglob(name)), tmp_path)
+    report = binlogtool.verify([tmp_path], hints=binlogtool.Hints(schema=SCHEMA))
+    assert "meta-mismatch" not in [one.id for one in report.findings]
