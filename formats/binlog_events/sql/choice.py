@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.binlog_events.events.decoding import QueryParts
 from binlogtool.formats.binlog_events.groups.groups import Step
+from binlogtool.formats.binlog_events.groups.tracking import NOBODY, Owner
 from binlogtool.formats.binlog_events.sql.renames import named_database
 from binlogtool.formats.binlog_events.sql.scene import Scene
 from binlogtool.formats.binlog_events.sql.session import Session
@@ -122,6 +123,36 @@ class Choice:
             text = f"--stop-before {self.pattern.text!r}: there is no such statement; the script goes to the end"
             found.append(finding("statement-left-out", None, 0, text))
         return found
+
+
+@dataclass(slots=True)
+class PartedTransactions:
+    """Transactions of which a selection has a part. written, passed: those of the last changes that were written, and
+    that were not chosen."""
+
+    written: Owner = NOBODY
+    passed: Owner = NOBODY
+    _first: str = ""
+    _last: Owner = NOBODY
+    _count: int = 0
+
+    def see(self, owner: Owner, other: Owner) -> None:
+        """A change of the transaction `owner`, where the last one of the other kind is of `other`."""
+        if owner == other and owner not in (NOBODY, self._last):
+            self._first = self._first or str(owner.gtid)
+            self._last = owner
+            self._count += 1
+
+    def remarks(self) -> Sequence[Finding]:
+        """What is to be said of them."""
+        if not self._count:
+            return []
+        what = "transaction is" if self._count == 1 else "transactions are"
+        text = (
+            f"{self._count:,} {what} only partly in the selection, the first one is {self._first}: the script has that"
+        )
+        text += " part of it, and rolls it back where its end is missing"
+        return [finding("statement-left-out", None, 0, text, severity=Severity.WARNING)]
 
 
 def told(scene: Scene, id_: str, text: str, severity: Severity = Severity.ERROR) -> Finding:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -18,18 +18,20 @@ from binlogtool.findings import Finding
 from binlogtool.formats.binlog_events.codes import GTIDS, QUERIES, ROWS, ROWS_COMPRESSED, TYPES, EventFlag, EventType
 from binlogtool.formats.binlog_events.events.event import event_at
 from binlogtool.formats.binlog_events.groups.groups import Step
+from binlogtool.formats.binlog_events.groups.kinds import QueryKind, query_kind
 from binlogtool.formats.binlog_events.groups.marks import OUTSIDE
 from binlogtool.formats.binlog_events.groups.tracking import NOBODY, Owner
 from binlogtool.formats.binlog_events.rows.rows import count_rows
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.sql import client
 from binlogtool.formats.binlog_events.sql.binlog import Statement, framed, texts
-from binlogtool.formats.binlog_events.sql.choice import told
+from binlogtool.formats.binlog_events.sql.choice import PartedTransactions, told
 from binlogtool.formats.binlog_events.sql.comments import row_comments, statement_comments
 from binlogtool.formats.binlog_events.sql.frame import one_line
 from binlogtool.formats.binlog_events.sql.quick import Quick
 from binlogtool.formats.binlog_events.sql.scene import Scene, Unwritable, comment, query_of, scene_at
 from binlogtool.formats.binlog_events.sql.session import doubt
+from binlogtool.formats.binlog_events.sql.transaction import FINISH, kind_of
 from binlogtool.formats.binlog_events.sql.where import chosen_rows
 from binlogtool.formats.binlog_events.sql.writers import TEXTS, WRITERS, Writers
 from binlogtool.formats.binlog_events.stream.context import FileContext
@@ -53,6 +55,7 @@ _SILENT = OUTSIDE - {_T.INCIDENT} | {
 }  # fmt: skip
 _ROW_EVENTS = ROWS | {_T.TABLE_MAP}
 _CHANGING = ROWS | {_T.QUERY, _T.QUERY_COMPRESSED, _T.EXECUTE_LOAD_QUERY}
+_COMMITS = frozenset({_T.XID, _T.XA_PREPARE})
 _PLAIN_ROWS = ROWS - ROWS_COMPRESSED
 
 
@@ -64,6 +67,7 @@ class Statements(Writers):
     """See `formats.scripting.Script`: of scripts that have only some of the rows."""
     is_empty: bool = True
     """See `formats.scripting.Script`."""
+    parted: PartedTransactions = field(default_factory=PartedTransactions)
     _quick: tuple[FileContext, Quick] | None = None
 
     def records(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[bytes | Noted]:
@@ -112,17 +116,25 @@ class Statements(Writers):
         return made, reached
 
     def pass_by(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> None:
-        """See `formats.scripting.Script`: what the statements say of tables."""
-        notes = context.tracker.notes(batch)
-        if not self.learns:
-            return
-        self.knowledge.seed(context.hints.schema)
+        """See `formats.scripting.Script`: what the statements say of tables, and of which transactions they are."""
+        owners = context.tracker.notes(batch).owners
+        self.knowledge.seed(context.hints.schema if self.learns else None)
         for index, code in enumerate(integers(batch.frames["type_code"], start, stop), start):
-            if code in QUERIES:
-                with suppress(MalformedError, CodecError):
-                    event, owner = event_at(batch, index), notes.owners[index]
-                    parts, sql = query_of(scene_at(context, batch, index, event, owner, None, limits))
-                    self.knowledge.learn(sql, parts)
+            if code in _CHANGING or code in _COMMITS:
+                self._see(context, batch, index, owners[index], limits)
+
+    def _see(self, context: FileContext, batch: Batch, index: int, owner: Owner, limits: Limits) -> None:
+        """An event that is not chosen."""
+        event = event_at(batch, index)
+        kind = query_kind(event.code, event.body) if event.code in QUERIES else None
+        if kind in (None, QueryKind.STATEMENT) or kind in FINISH:
+            if event.code in _CHANGING and kind not in FINISH:
+                self.parted.passed = owner
+            self.parted.see(owner, self.parted.written)
+        if self.learns and kind is QueryKind.STATEMENT:
+            with suppress(MalformedError, CodecError):
+                parts, sql = query_of(scene_at(context, batch, index, event, owner, None, limits))
+                self.knowledge.learn(sql, parts)
 
     @property
     def is_settled(self) -> bool:
@@ -150,7 +162,7 @@ class Statements(Writers):
     def remarks(self) -> Sequence[Finding]:
         """What the options left out, and what the script needs."""
         described = self.frame.announced
-        return [*self.choice.remarks(), *self.packets.remarks(described)]
+        return [*self.choice.remarks(), *self.parted.remarks(), *self.packets.remarks(described)]
 
     # -- one record ----------------------------------------------------------------------------------------------------
 
@@ -212,7 +224,11 @@ class Statements(Writers):
         """The text of an event, or what is left of it when only a part of its transaction is written."""
         self.choice.passed(scene, step)
         self.packets.count(made)
-        self.is_empty = self.is_empty and not (made and scene.event.code in _CHANGING)
+        if made and scene.event.code in _CHANGING:
+            self.is_empty = False
+            if kind_of(scene) in (None, QueryKind.STATEMENT):
+                self.parted.written = scene.owner
+                self.parted.see(scene.owner, self.parted.passed)
         parts = texts(made, self.session.charset if scene.event.code in TEXTS else None)
         if made and self.transaction.implies(scene) and not self.wording.flat:
             parts.insert(0, client.quick(b"START TRANSACTION"))
