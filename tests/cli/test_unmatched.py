@@ -124,3 +124,23 @@ def _schema(folder: Path) -> str:
     path = folder / "schema.sql"
     path.write_text("CREATE TABLE shop.acc (id INT PRIMARY KEY, bal INT)")
     return str(path)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "split"),
+    [
+        (("--stop-position", "1074"), "0-1-7794"),
+        (("--type", "WRITE_ROWS"), "0-1-7793"),
+        (("--stop-position", "1105"), None),
+        (("--start-position", "986"), None),
+        (("--include-gtids", "0-1-7794"), None),
+    ],
+)
+def test_a_script_says_that_its_selection_splits_a_transaction(
+    chosen: tuple[str, ...], split: str | None, tmp_path: Path
+) -> None:
+    """Offset 1074 is the XID of 0-1-7794, 986 its one event with rows."""
+    done = invoke("convert", "--to", "sql", "-o", str(tmp_path / "o"), *chosen, LOG)
+    said = "1 transaction is only partly in the selection, the first one is "
+    assert (done.code, said in done.text) == (0, split is not None)
+    assert split is None or said + split in done.text

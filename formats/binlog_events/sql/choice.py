@@ -148,10 +148,8 @@ class PartedTransactions:
         if not self._count:
             return []
         what = "transaction is" if self._count == 1 else "transactions are"
-        text = (
-            f"{self._count:,} {what} only partly in the selection, the first one is {self._first}: the script has that"
-        )
-        text += " part of it, and rolls it back where its end is missing"
+        text = f"{self._count:,} {what} only partly in the selection, the first one is {self._first}: the script has"
+        text += " that part of it, and rolls it back where its end is missing"
         return [finding("statement-left-out", None, 0, text, severity=Severity.WARNING)]
 
 
