@@ -213,6 +213,9 @@ class Effects(Protocol):
     def of(self, records: Records, i: int) -> Iterable[Change]:
         """The changes of record `i` of the run; called for applied records only, in the order of their application."""
 
+    def follow(self, replayer: Any) -> None:
+        """Called first, with the one that rules on the records of the same replay."""
+
     def doubts(self) -> Mapping[str, str]:
         """Asked at the end: objects whose rows are not known as the server has them, and why (in words)."""
         return {}

@@ -118,6 +118,8 @@ class _Fold:
         self._objects: dict[str, Tally] = {}
         self._most = most_objects(wish.limits)
         self._effects = self._replay.effects() if self._replay.effects is not None and wish.digest else None
+        if self._effects is not None:
+            self._effects.follow(self._replayer)
         self._state = State(wish.limits.max_memory, self._replay.patch)
         self._change = self._state.take if fold is None else fold(self._replay.patch)
         self._folded = self._effects is not None and fold is None

@@ -8,7 +8,7 @@ from binlogtool.formats.replay_rules import Replay
 from binlogtool.formats.tarantool import MEMBERS, schema
 from binlogtool.formats.tarantool.judge import judge as recovery
 from binlogtool.formats.tarantool.layout.layout import PASSING, apart, detect, layout, stem
-from binlogtool.formats.tarantool.meaning import bodies, describe, extras, flags
+from binlogtool.formats.tarantool.meaning import bodies, describe, extras, transaction_marks
 from binlogtool.formats.tarantool.repair import REPAIR
 from binlogtool.formats.tarantool.rows.names import TYPE_NAMES
 
@@ -46,7 +46,7 @@ FORMAT = Format(
     repair=REPAIR,
     replay=Replay(
         begin=Later("tarantool.replay.replay:TarantoolReplayer"),
-        extras=flags,
+        extras=transaction_marks,
         reasons=LaterTable("tarantool.replay.reasons:REASONS"),
         effects=Later("tarantool.replay.effects:TarantoolEffects"),
         patch=Later("tarantool.replay.effects:patch"),

@@ -12,7 +12,7 @@ from binlogtool.formats.columns import integers
 from binlogtool.formats.described import Described
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.layouts import U64, Batch, Table
-from binlogtool.formats.tarantool.codes import BodyKey, FileKind, HeaderKey, RowType
+from binlogtool.formats.tarantool.codes import BodyKey, FileKind, Flag, HeaderKey, RowType
 from binlogtool.formats.tarantool.layout.layout import FileContext
 from binlogtool.formats.tarantool.msgpack.kernels import ODD_SEEN
 from binlogtool.formats.tarantool.msgpack.messages import Mp, bounded, decode
@@ -348,13 +348,29 @@ def extras(context: FileContext, batch: Batch, start: int, stop: int) -> list[Ma
     return result
 
 
-def flags(_context: FileContext, batch: Batch, start: int, stop: int) -> list[Mapping[str, Any] | None] | None:
-    """Of the headers of rows only their flags, where one of them has any (`Replay.extras`)."""
-    values = integers(batch.records["flags"], start, stop)
-    if not any(values):
+_IN_TRANSACTION = HAS_TSN | 1 << HeaderKey.FLAGS | 1 << HeaderKey.GROUP_ID
+_LOCAL_GROUP = 1
+
+
+def transaction_marks(
+    _context: FileContext, batch: Batch, start: int, stop: int
+) -> list[Mapping[str, Any] | None] | None:
+    """How each row belongs to its transaction: {commit, flags, local}; None: it is one by itself (`Replay.extras`).
+
+    A row without a transaction's number ends it; else its flag says whether it does. local: of the local group.
+    """
+    table = batch.records
+    masks = integers(table["header_keys"], start, stop)
+    if not any(mask & _IN_TRANSACTION for mask in masks):
         return None
-    masks = integers(batch.records["header_keys"], start, stop)
+    columns = [integers(table[name], start, stop) for name in ("flags", "group_id")]
     return [
-        {"header": {"flags": value}} if mask >> HeaderKey.FLAGS & 1 else None
-        for value, mask in zip(values, masks, strict=True)
+        {
+            "commit": not mask & HAS_TSN or bool(flags & Flag.COMMIT),
+            "flags": flags if mask >> HeaderKey.FLAGS & 1 else 0,
+            "local": bool(mask >> HeaderKey.GROUP_ID & 1 and group == _LOCAL_GROUP),
+        }
+        if mask & _IN_TRANSACTION
+        else None
+        for mask, flags, group in zip(masks, *columns, strict=True)
     ]

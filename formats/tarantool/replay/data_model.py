@@ -15,7 +15,7 @@ from binlogtool.formats.tarantool.codes import LAST_SYSTEM_SPACE
 from binlogtool.formats.tarantool.replay import update_ops
 from binlogtool.formats.tarantool.replay.row_store import DuplicateError, RowStore, primary_key, secondary
 from binlogtool.formats.tarantool.replay.server_version import ServerVersion
-from binlogtool.formats.tarantool.replay.tuple_check import check_key, check_row, key_bytes
+from binlogtool.formats.tarantool.replay.tuple_check import check_key, check_row, key_bytes, key_values, ordered
 from binlogtool.formats.tarantool.rows.names import TYPE_NAMES
 from binlogtool.formats.tarantool.spaces.definitions import (
     Index,
@@ -91,6 +91,10 @@ class DataModel:
         self.store = RowStore(max_memory)
         self.doubts = Doubts()
         self.deleted: list[bytes] = []
+        self.unordered: set[str] = set()
+        self._last: dict[int, list[Any]] = {}
+        self._last_space = -1
+        self._loading = False
         self._undo_spaces: list[tuple[int, SpaceDefinition | None]] = []
         for number, (name, types) in _BUILT_IN.items():
             parts = tuple(KeyPart(n, type_) for n, type_ in enumerate(types))
@@ -104,6 +108,12 @@ class DataModel:
             SPACE: self._space_changed, INDEX: self._index_changed, TRUNCATE: self._truncated,
             SCHEMA: self._schema_changed, CLUSTER: self._cluster_changed,
         }  # fmt: skip
+
+    @property
+    def schema_version(self) -> Any:
+        """What `_schema` says about the version of the system spaces; None: nothing."""
+        row = self.store.get(SCHEMA, key_bytes(["version"]))
+        return "unknown" if self.store.full else None if row is None else row[1:]
 
     # -- undo ----------------------------------------------------------------------------------------------------------
 
@@ -146,7 +156,7 @@ class DataModel:
     def apply(self, kind: str, body: Any, *, snapshot: bool = False) -> str | None:
         """Apply one row; what the server says if it refuses it, and then nothing has changed."""
         mark = self.mark()
-        self.deleted = []
+        self.deleted, self._loading = [], snapshot
         try:
             self._apply(kind, body if isinstance(body, Mapping) else {}, snapshot)
         except RefusedError as error:
@@ -240,9 +250,24 @@ class DataModel:
             return
         key = primary_key(primary, row)
         before = self.store.get(space.number, key)
-        if new and before is not None:
+        if self._loading and space.number > LAST_SYSTEM_SPACE and not self._force:
+            self._check_order(space, primary, row)
+        elif new and before is not None:
             raise DuplicateError(primary)
         self._change(space, key, before, row, kind)
+
+    def _check_order(self, space: SpaceDefinition, primary: Index, row: Sequence[Any]) -> None:
+        """The server takes rows of a snapshot for ordered by their keys, and looks for no duplicate."""
+        before = self._last.pop(space.number, None)
+        interrupted = self._is_3 and before is not None and self._last_space != space.number
+        key = self._last[space.number] = ordered(primary, key_values(primary.parts, row) or [])
+        self._last_space = space.number
+        if primary.type == "tree" and not primary.doubt and before is not None:
+            try:
+                if interrupted or not before < key:
+                    self.unordered.add(space.name)
+            except TypeError:
+                self.doubts.add(space.name, "the order of its keys")
 
     def _change(
         self, space: SpaceDefinition, key: bytes, before: list[Any] | None, row: Sequence[Any] | None, kind: str

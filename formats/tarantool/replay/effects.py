@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping
-from decimal import Decimal, InvalidOperation
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -13,8 +11,12 @@ from binlogtool.formats.replay_rules import ADD, DELETE, DROP, PATCH, PUT, RENAM
 from binlogtool.formats.tarantool.codes import LAST_SYSTEM_SPACE
 from binlogtool.formats.tarantool.replay import update_ops
 from binlogtool.formats.tarantool.spaces.catalog import DEFINITIONS, INDEX, SPACE, TRUNCATE, Catalog, Part
+from binlogtool.formats.tarantool.spaces.field_types import comparable
 
-_WRITES = frozenset(("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE"))
+if TYPE_CHECKING:
+    from binlogtool.formats.tarantool.replay.replay import TarantoolReplayer
+
+_WRITES = frozenset(("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE", "DELETE_RANGE"))
 _UPDATE, _UPSERT = 0, 1
 _UNKNOWN = (Part(0, exact=False),)
 _new = tuple.__new__  # half the price of a NamedTuple's own constructor
@@ -33,6 +35,20 @@ class TarantoolEffects(Effects):
         self._names: dict[int, str] = {}
         self._plain: dict[int, tuple[str, tuple[int, ...]]] = {}
         self._loaded = False
+        self._is_3 = False
+        self._deleted: Mapping[tuple[int, int], Sequence[bytes]] = {}
+        self._doubts: dict[str, str] = {}
+
+    def follow(self, replayer: TarantoolReplayer) -> None:
+        """Which keys a DELETE_RANGE deletes is known where rows are ruled on."""
+        self._is_3, self._deleted = replayer.version.is_3, replayer.deleted
+
+    def doubts(self) -> Mapping[str, str]:
+        """See `replay_rules.Effects`."""
+        collated = {
+            self._names[one]: "a collation compares its keys" for one in self._catalog.collated & set(self._names)
+        }
+        return {**collated, **self._doubts}
 
     @property
     def plain(self) -> Mapping[int, tuple[str, tuple[int, ...]]]:
@@ -41,6 +57,8 @@ class TarantoolEffects(Effects):
 
     def of(self, records: Records, i: int) -> Iterable[Change]:
         """The changes of one applied row."""
+        if records.envelope.type[i] == "DELETE_RANGE":
+            return self._range(records, i)
         return self.changes(records.envelope.type[i], records.bodies[i], snapshot=records.envelope.txn[i] is None)
 
     def changes(self, kind: str, body: Any, *, snapshot: bool) -> Iterable[Change]:
@@ -58,9 +76,18 @@ class TarantoolEffects(Effects):
             return (_new(Change, (plain[0], PUT, key, canonical(row))),)
         return self._any(space, kind, body, snapshot)
 
+    def _range(self, records: Records, i: int) -> Iterator[Change]:
+        """The rows that a DELETE_RANGE deletes."""
+        space = records.bodies[i].get("space_id", 0)
+        name = self._names.get(space) or self._names.setdefault(space, self._label(space))
+        keys = self._deleted.get((records.envelope.origin[i] or 0, records.envelope.seq[i] or 0))
+        if keys is None:
+            self._doubts[name] = "which rows a DELETE_RANGE deletes is not known"
+        yield from (Change(name, DELETE, key, b"") for key in keys or ())
+
     def _any(self, space: int, kind: str, body: Mapping[str, Any], snapshot: bool) -> Iterator[Change]:
         """The general case. snapshot: a row of one."""
-        if kind not in _WRITES:
+        if kind not in _WRITES or space in self._catalog.blackhole:
             return
         name = self._names.get(space)
         if name is None:
@@ -97,8 +124,10 @@ class TarantoolEffects(Effects):
         """The operation as `patch` reads it; with what is stored where it cannot be read."""
         known = self._catalog.spaces.get(space)
         base = body.get("index_base", 0)
+        keys = [part.field for part in self._catalog.keys.get(space) or ()] if kind == _UPSERT else []
         read = update_ops.read_operations(operations, base, known.fields if known else {})
-        return canonical([kind, row, read, operations if read is None else None, base if read is None else None])
+        return canonical([kind, row, read, operations if read is None else None, base if read is None else None,
+                          self._is_3, keys])  # fmt: skip
 
     def _system(self, space: int, kind: str, body: Mapping[str, Any], *, snapshot: bool) -> Iterator[Change]:
         """What a row of a system space does to other spaces."""
@@ -174,27 +203,14 @@ def _extracted(row: list[Any], part: Part) -> Any:
             value = value[step]
         else:
             value = value.get(step if isinstance(step, str) else str(step + 1)) if isinstance(value, dict) else None
-    return value if part.exact else _comparable(value)
+    return value if part.exact else comparable(value)
 
 
 def _key_bytes(parts: tuple[Part, ...], key: Any) -> bytes:
     """A key as it stands in a row: the values of its parts."""
     if not isinstance(key, list) or len(key) != len(parts):
         return canonical(key)
-    return canonical([value if part.exact else _comparable(value) for part, value in zip(parts, key, strict=True)])
-
-
-def _comparable(value: Any) -> Any:
-    """Numbers that compare equal become equal: integers, doubles and decimals."""
-    if isinstance(value, dict) and set(value) == {"$decimal"}:
-        try:
-            value = Decimal(value["$decimal"])
-        except (InvalidOperation, TypeError):
-            return value
-        return int(value) if value == value.to_integral_value() else {"number": str(value.normalize())}
-    if type(value) is float and math.isfinite(value):
-        return int(value) if value.is_integer() else {"number": str(Decimal(value).normalize())}
-    return value
+    return canonical([value if part.exact else comparable(value) for part, value in zip(parts, key, strict=True)])
 
 
 # -- operations --------------------------------------------------------------------------------------------------------
@@ -203,7 +219,8 @@ def _comparable(value: Any) -> Any:
 def patch(image: bytes, operation: bytes) -> bytes | None:
     """The row after an UPDATE or UPSERT (`Replay.patch`); b"" is a row that is not there."""
     try:
-        kind, row, operations, _, _ = _decode(operation)
+        kind, row, operations, _, _, *rules = _decode(operation)
+        is_3, keys = rules or (False, ())
         if not image:
             return canonical(row) if kind == _UPSERT else None
         before = _decode(image)
@@ -211,6 +228,16 @@ def patch(image: bytes, operation: bytes) -> bytes | None:
         return None
     if operations is None or not isinstance(before, list):
         return None
-    apply_ = update_ops.upsert if kind == _UPSERT else update_ops.update
-    after = apply_(before, [(name, path, arguments) for name, path, arguments in operations])
-    return None if after is None else canonical(after)
+    named = [(name, path, arguments) for name, path, arguments in operations]
+    if kind == _UPDATE:
+        after = update_ops.update(before, named, is_3=is_3)
+        return None if after is None else canonical(after)
+    after = update_ops.upsert(before, named, is_3=is_3)
+    if after is None:
+        return None
+    changed = any(_field(before, key) != _field(after, key) for key in keys)
+    return image if changed else canonical(after)  # an UPSERT that changes the key does nothing
+
+
+def _field(row: list[Any], number: int) -> Any:
+    return comparable(row[number]) if number < len(row) else None

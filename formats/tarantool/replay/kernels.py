@@ -38,6 +38,8 @@ _UPDATE_KEYS = _DELETE_KEYS | 1 << _TUPLE
 _BASED_KEYS = _UPDATE_KEYS | 1 << _INDEX_BASE
 _DUPLICATE = 1 << 59
 _SYNC = 6
+_TSN, _GROUP = 1 << 8, 1 << 7
+"""Header keys: a transaction's number, the group of a row."""
 _DEEPEST = 12
 _ODD = 0xFF & ~1
 """Marks of `skip_value` but that of a bin."""
@@ -61,34 +63,62 @@ def space_at(known: Any, count: int, space: int, last: int) -> int:
     return low if low < count and known[KNOWN_SPACE * low] == space else -1
 
 
-@kernel(space_at)
+@kernel()
+def transaction_after(tsn: int, commit: int, lsn: int, open_: int) -> int:
+    """The transaction that is open after a row, 0 = none; -1: the row does not go on with the one before, `open_`."""
+    if open_ == 0:
+        if tsn != lsn or tsn <= 0:
+            return -1
+    elif tsn != open_:
+        return -1
+    return 0 if commit != 0 else tsn
+
+
+@kernel(space_at, transaction_after)
 def plain_rows(
-    types: Any, replicas: Any, lsns: Any, flags: Any, spaces: Any, keys: Any, start: int, stop: int,
-    replica: int, after: int, known: Any, count: int, counted: Any,
+    types: Any, replicas: Any, lsns: Any, flags: Any, spaces: Any, keys: Any, tsns: Any, header_keys: Any,
+    start: int, stop: int, replica: int, after: int, transactional: int, known: Any, count: int, counted: Any,
 ) -> int:  # fmt: skip
     """Where the run of rows ends that are applied because they are new: of one replica, each LSN the next one from
-    `after` on, nothing about spaces or synchronous transactions. after: -1 = they are rows of a snapshot."""
+    `after` on, nothing about spaces or synchronous transactions. after: -1 = they are rows of a snapshot.
+    transactional: whole transactions only."""
     last = -1
+    open_ = 0
+    end = start
     for i in range(start, stop):
         kind = types[i] + 0
         lsn = lsns[i] + 0
         if after < 0:
             if kind != _INSERT or lsn < 0:
-                return i
+                break
         elif (
             lsn != after + i - start or replicas[i] != replica or kind < _INSERT or (kind > _DELETE and kind != _UPSERT)
         ):
-            return i
+            break
         if flags[i] & _SYNC != 0 or keys[i] & _DUPLICATE != 0:
-            return i
+            break
         last = space_at(known, count, spaces[i], last)
         if last < 0:
-            return i
+            break
+        if transactional != 0 and after >= 0:
+            if header_keys[i] & _GROUP != 0:
+                break
+            numbered = header_keys[i] & _TSN
+            commit = 1 if numbered == 0 else flags[i] & 1
+            open_ = transaction_after(lsn if numbered == 0 else lsn - tsns[i], commit, lsn, open_)
+            if open_ < 0:
+                break
+        if open_ == 0:
+            end = i + 1
+    last = -1
+    for i in range(start, end):
+        last = space_at(known, count, spaces[i], last)
+        lsn = lsns[i] + 0
         if counted[COUNTED * last] == 0:
             counted[COUNTED * last + 1] = lsn
         counted[COUNTED * last] = counted[COUNTED * last] + 1
         counted[COUNTED * last + 2] = lsn
-    return stop
+    return end
 
 
 @kernel(read_uint, skip_value)

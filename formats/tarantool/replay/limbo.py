@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -11,42 +11,44 @@ from binlogtool.formats.replay_rules import APPLIED, SKIPPED, Ruling
 
 
 class _Waiting(msgspec.Struct):
-    """The rows `[first, stop)` of one transaction. sync: it waits for a CONFIRM itself, not only for its turn. mark: of
-    the rows' state before it."""
+    """A transaction that waits: the numbers of its rows, as ranges. sync: it waits for a CONFIRM itself, not only for
+    its turn. mark: of the rows' state before it."""
 
-    first: int
-    stop: int
-    txn: str
+    ranges: list[tuple[int, int]]
     lsn: int
     sync: bool
     mark: tuple[int, int]
 
+    def ruled(self, verb: str, reason: str) -> Iterator[Ruling]:
+        """Rule on its rows."""
+        return (Ruling(first, stop, verb, reason) for first, stop in self.ranges)
+
 
 class Limbo(msgspec.Struct):
-    """Transactions in order. released: rulings about rows that wait no longer. by_row: each row waits by itself, as in
-    servers that apply rows and no transactions."""
+    """Transactions in order. released: rulings about rows that wait no longer. owner: the id of the instance to which
+    the queue belongs; 0 = to none."""
 
-    by_row: bool
+    owner: int = 0
     released: list[Ruling] = msgspec.field(default_factory=list)
     _queue: deque[_Waiting] = msgspec.field(default_factory=deque)
 
     def __bool__(self) -> bool:
         return bool(self._queue)
 
-    def wait(self, number: int, txn: str | int | None, lsn: int, mark: tuple[int, int], *, sync: bool) -> None:
-        """A row that waits: a synchronous one, or any after such a one. txn: as in the envelope."""
-        name = str(txn).rpartition(":")[2]
-        last = self._queue[-1] if self._queue else None
-        if not self.by_row and last is not None and last.txn == name and last.stop == number:
-            last.stop, last.lsn, last.sync = number + 1, max(last.lsn, lsn), last.sync or sync
-        else:
-            self._queue.append(_Waiting(number, number + 1, name, lsn, sync, mark))
+    def wait(self, numbers: Iterable[int], lsn: int, mark: tuple[int, int], *, sync: bool) -> None:
+        """A transaction that waits: a synchronous one, or any after such a one."""
+        ranges: list[tuple[int, int]] = []
+        for number in numbers:
+            if ranges and ranges[-1][1] == number:
+                ranges[-1] = ranges[-1][0], number + 1
+            else:
+                ranges.append((number, number + 1))
+        self._queue.append(_Waiting(ranges, lsn, sync, mark))
 
     def confirm(self, lsn: int) -> None:
-        """Everything up to this LSN took effect, and what waited only behind it (`txn_limbo_read_confirm`)."""
+        """Everything up to this LSN took effect, and what waited only after it (`txn_limbo_read_confirm`)."""
         while self._queue and (not self._queue[0].sync or self._queue[0].lsn <= lsn):
-            one = self._queue.popleft()
-            self.released.append(Ruling(one.first, one.stop, APPLIED, "confirmed"))
+            self.released += self._queue.popleft().ruled(APPLIED, "confirmed")
 
     def roll_back(self, lsn: int) -> tuple[int, int] | None:
         """Everything from this LSN on, and what waited after it, is undone (`txn_limbo_read_rollback`).
@@ -58,7 +60,7 @@ class Limbo(msgspec.Struct):
         while len(self._queue) > keep:
             one = self._queue.pop()
             mark = one.mark
-            self.released.append(Ruling(one.first, one.stop, SKIPPED, "rolled-back"))
+            self.released += one.ruled(SKIPPED, "rolled-back")
         return mark
 
     def take(self) -> list[Ruling]:
@@ -70,5 +72,4 @@ class Limbo(msgspec.Struct):
         """The log has ended: what still waits is there, but not confirmed."""
         yield from self.take()
         while self._queue:
-            one = self._queue.popleft()
-            yield Ruling(one.first, one.stop, APPLIED, "unconfirmed")
+            yield from self._queue.popleft().ruled(APPLIED, "unconfirmed")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from binlogtool.formats.tarantool.replay.effects import TarantoolEffects
     from binlogtool.formats.tarantool.replay.replay import TarantoolReplayer
 
-_RULED = ("type", "replica_id", "lsn", "flags", "space_id", "body_keys")
+_RULED = ("type", "replica_id", "lsn", "flags", "space_id", "body_keys", "tsn", "header_keys")
 _KEPT = ("type", "space_id", "body_keys", "shape", "body", "tuple", "end")
 _MOST = 1 << 12
 """Spaces that a kernel is told at once."""
@@ -48,8 +48,9 @@ class TarantoolQuick:
         spaces, known = self._known()
         counted = array("q", bytes(8 * kernels.COUNTED * len(spaces)))
         columns = (batch.records[column] for column in _RULED)
+        transactional = int(self._replayer.version.is_transactional)
         reached = compiled(kernels.plain_rows)(
-            *columns, start, stop, expected.replica, expected.after, known, len(spaces), counted
+            *columns, start, stop, expected.replica, expected.after, transactional, known, len(spaces), counted
         )
         if reached == start:
             return None

@@ -7,7 +7,7 @@ refuse logs in which one has no end.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from binlogtool.findings import Finding, finding
@@ -25,24 +25,34 @@ from binlogtool.formats.replay_rules import (
     Stop,
 )
 from binlogtool.formats.tarantool.codes import LAST_SYSTEM_SPACE
+from binlogtool.formats.tarantool.judge.log import LogFacts
 from binlogtool.formats.tarantool.layout.header import write_vclock
 from binlogtool.formats.tarantool.replay.data_model import DataModel, request_fault
 from binlogtool.formats.tarantool.replay.limbo import Limbo
 from binlogtool.formats.tarantool.replay.losses import Losses
 from binlogtool.formats.tarantool.replay.position import vclock_of
 from binlogtool.formats.tarantool.replay.remedies import remedies
+from binlogtool.formats.tarantool.replay.server_version import ServerVersion
 from binlogtool.formats.tarantool.replay.startup import Candidate, Startup, below, path_of, plan, same
+from binlogtool.formats.tarantool.replay.transactions import (
+    CONFIRMS,
+    ROLLS_BACK,
+    SYNCHRO,
+    Row,
+    TransactionStream,
+    signed,
+    synchro_fault,
+    waits,
+)
 from binlogtool.formats.tarantool.replay.vinyl_start import Fault
 from binlogtool.formats.tarantool.spaces.catalog import DEFINITIONS, INDEX, TRUNCATE, Catalog
 from binlogtool.formats.tarantool.spaces.vinyl import untold
 
-_CONFIRMS = ("CONFIRM", "RAFT_PROMOTE", "RAFT_DEMOTE")
-_ROLLS_BACK = ("ROLLBACK", "RAFT_PROMOTE", "RAFT_DEMOTE")
 _ONLY_ROLLS_BACK = ("ROLLBACK",)
 """A change of the queue's owner confirms up to an LSN, and rolls back what is behind it (`txn_limbo_read_promote`)."""
 
 _WRITES = frozenset(("INSERT", "REPLACE", "UPDATE", "DELETE", "UPSERT", "INSERT_ARROW", "DELETE_RANGE"))
-_CONTROL = frozenset(("NOP", "RAFT", *_CONFIRMS, *_ROLLS_BACK))
+_CONTROL = frozenset(("NOP", "RAFT", *CONFIRMS, *ROLLS_BACK))
 _IN_SNAPSHOT = ("RAFT", "RAFT_PROMOTE")
 _SYNC_FLAGS = 6  # wait_sync, wait_ack
 _TYPE_NUMBERS = {"REPLACE": 3, "UPDATE": 4, "DELETE": 5, "UPSERT": 9, "NOP": 12}
@@ -75,12 +85,17 @@ class TarantoolReplayer:
         self._plan: Startup = plan(situation, against)
         self._clock: dict[int, int] = dict(self._plan.start)
         self._catalog = Catalog()
-        self._limbo = Limbo(by_row=not self._plan.version.is_transactional)
+        self._limbo = Limbo()
+        self._stream = TransactionStream(self, force=self._force) if self._plan.version.is_transactional else None
         self._model = self._model_of(situation)
         self._losses = Losses()
         self._pending = list(self._plan.logs)
         self._current: Candidate | None = None
         self._stop: Stop | None = None
+        self._anonymous = False
+        self._lost_index: Fault | None = None
+        self._deleted: dict[tuple[int, int], Sequence[bytes]] = {}
+        self._in_system_rows = True
         self._simple: set[int] = set()
         self._loaded_vinyl: frozenset[int] | None = None
         self._user_rows: tuple[int, int] | None = None  # record and offset
@@ -116,6 +131,8 @@ class TarantoolReplayer:
             return [Ruling(first, first + len(records), *_NOT_REACHED)]
         if self._is_plain_log(name, records):
             return [Ruling(first, first + len(records), *_NEW)]
+        if self._stream is not None:
+            return list(self._transactions(self._stream, name, first, records))
         return list(self._merged(self._log_rows(name, first, records), name, first, records))
 
     def finish(self) -> tuple[Iterable[Ruling], Outcome]:
@@ -124,11 +141,19 @@ class TarantoolReplayer:
         if self._plan.itinerary.refusal is None and not self._plan.bootstraps:
             if not self._situation.cut():
                 self._reach(None)
-            rulings = list(self._limbo.rest())
+            rulings = [*self._unfinished(), *self._limbo.rest()]
             if not self._situation.cut():
+                self._check_vclock()
                 self._check_secondary_keys()
                 self._check_registered()
         return rulings, self._outcome()
+
+    def _unfinished(self) -> list[Ruling]:
+        """A transaction without an end."""
+        if self._stop is not None or self._stream is None or self._current is None or self._situation.cut():
+            return []
+        rulings, self._stop = self._stream.finish(self._current.name)
+        return rulings
 
     # -- files -----------------------------------------------------------------------------------------------------
 
@@ -196,6 +221,20 @@ class TarantoolReplayer:
                     self._stop = Stop(name, records.offset[0], "Snapshot has no system spaces")
                 return
 
+    def _check_vclock(self) -> None:
+        """Servers of 3.x scan the newest log first, and compare where they then come (`local_recovery`)."""
+        log = self._plan.logs[-1] if self._plan.logs else None
+        verdict = None if log is None else log.file.verdict
+        facts = None if verdict is None else verdict.facts
+        if self._stop is not None or self._force or not self._plan.version.is_3 or not isinstance(facts, LogFacts):
+            return
+        if log is None or facts.damaged or not below(self._plan.start, log.vclock):
+            return
+        if not same(facts.vclock, self._clock):
+            scanned, read = (write_vclock(_stored(one)) for one in (facts.vclock, self._clock))
+            text = f"Can't proceed. Replicaset vclock {scanned} doesn't match recovered data {read}."
+            self._stop = Stop(log.name, None, text)
+
     def _check_secondary_keys(self) -> None:
         """They are built at the end (`memtx_engine_end_recovery`)."""
         if self._stop is None and self._model is not None and self._current is not None:
@@ -208,9 +247,19 @@ class TarantoolReplayer:
         snapshot = self._plan.snapshot
         if self._stop is not None or snapshot is None or not self._situation.whole:
             return
-        own = snapshot.context.instance or ""
-        if own.lower() not in self._catalog.instances:
+        own = (snapshot.context.instance or "").lower()
+        if self._plan.version.is_3 and self._model is not None and self._model.schema_version is None:
+            self._stop = Stop(snapshot.name, None, "the schema has no version: fatal error, exiting the event loop")
+        elif own not in self._catalog.instances:
+            registered = {0, *self._catalog.instances.values()}
+            alone = "bad-header" not in self._plan.itinerary.passed.values()
+            known = all(replica in registered for replica, lsn in self._clock.items() if lsn)
+            self._anonymous = bool(own) and alone and known
             text = f"Replica {own} is not registered with replica set {self._catalog.replicaset}"
+            if self._plan.version.is_3:
+                text = "'replication_anon' cfg didn't work"
+            if self._anonymous:
+                text += ": an anonymous replica starts with replication_anon = true and read_only = true"
             self._stop = Stop(snapshot.name, None, text)
 
     # -- runs of rows that are all alike ---------------------------------------------------------------------------
@@ -227,6 +276,7 @@ class TarantoolReplayer:
         after = self._clock.get(replica, 0) + 1
         plain = (
             not self._limbo
+            and (self._stream is None or not (self._stream.is_open or records.extras))
             and e.seq == list(range(after, after + count))
             and e.origin.count(replica) == count
             and _WRITES.issuperset(e.type)
@@ -259,6 +309,16 @@ class TarantoolReplayer:
     # -- runs that compiled code looks at (`quick`) ------------------------------------------------------------------
 
     @property
+    def version(self) -> ServerVersion:
+        """Of the server that starts."""
+        return self._plan.version
+
+    @property
+    def deleted(self) -> Mapping[tuple[int, int], Sequence[bytes]]:
+        """Replica and LSN of each DELETE_RANGE -> the keys that it deleted."""
+        return self._deleted
+
+    @property
     def simple(self) -> Set[int]:
         """Spaces of which it is known that nothing depends on their rows."""
         return self._simple
@@ -267,6 +327,8 @@ class TarantoolReplayer:
         """What rows from `start` on must be to be applied without a look; None: each has to be looked at."""
         plan_ = self._plan
         if self._stop is not None or plan_.itinerary.refusal is not None or self._limbo:
+            return None
+        if self._stream is not None and self._stream.is_open:
             return None
         if plan_.courses[name].limit is not None or (plan_.vylog is not None and name == plan_.vylog.name):
             return None
@@ -308,10 +370,25 @@ class TarantoolReplayer:
             self._losses.unread(name, records, reached)
             yield Ruling(first + reached, first + len(records), SKIPPED, "behind-silent-end")
 
+    def _transactions(self, stream: TransactionStream, name: str, first: int, records: Records) -> Iterator[Ruling]:
+        """Rules on the rows of a log as a server does that applies transactions."""
+        course = self._plan.courses[name]
+        reached = len(records) if course.limit is None else bisect_left(records.offset, course.limit)
+        yield from stream.rulings(name, first, records, reached)
+        self._stop = stream.stop
+        if reached < len(records) and self._stop is None:
+            if course.stop is not None:
+                yield Ruling(first + reached, first + len(records), *_NOT_REACHED)
+            else:
+                self._losses.unread(name, records, reached)
+                yield Ruling(first + reached, first + len(records), SKIPPED, "behind-silent-end")
+
     def _snapshot_rows(self, name: str, records: Records) -> Iterator[Decided]:
         catalog = self._catalog
         for i, (kind, body) in enumerate(zip(records.envelope.type, records.bodies, strict=True)):
             space = body.get("space_id") if body else None
+            if self._in_system_rows and self._plan.version.is_3 and not self._is_system_row(kind, space):
+                self._in_system_rows = False
             if kind == "INSERT":
                 refused = self._refusal(name, records, i, snapshot=True)
                 if space in DEFINITIONS and refused is None:
@@ -319,27 +396,31 @@ class TarantoolReplayer:
                     self._simple.clear()
                 yield refused or _LOADED
             elif kind in _IN_SNAPSHOT:
+                if kind == "RAFT_PROMOTE":
+                    self._limbo.owner = body.get("replica_id", 0) if body else 0
                 yield _CONTROLS
             else:
                 text = f"Unknown request type {_TYPE_NUMBERS.get(kind, kind)}"
-                yield self._refused(name, records, i, text, "not-an-insert")
+                yield self._refused(name, records.offset[i], text, "not-an-insert")
+
+    def _is_system_row(self, kind: str, space: int | None) -> bool:
+        """Is it one of the rows at the beginning of a snapshot, of which force_recovery leaves none out (3.x)?"""
+        return kind == "INSERT" and space is not None and space <= LAST_SYSTEM_SPACE
 
     def _log_rows(self, name: str, first: int, records: Records) -> Iterator[Decided | None]:
         """One decision for each row; None for those that wait."""
-        clock, limbo = self._clock, self._limbo
+        limbo = self._limbo
         e, flags = records.envelope, _sync_flags(records)
         rows = zip(e.type, e.seq, e.origin, records.bodies, strict=True)
         for i, (kind, lsn, replica, body) in enumerate(rows):
             lsn, replica = lsn or 0, replica or 0
-            current = clock.get(replica, 0)
-            if lsn <= current:
-                yield self._losses.passed(name, records, i, replica, lsn) or _OLD
+            decided = self.moved(name, records, i, replica, signed(lsn))
+            if decided is not None:
+                yield decided
                 continue
-            if lsn > current + 1:
-                self._losses.gap(replica, current + 1, lsn - 1)
-            clock[replica] = lsn
             if kind in _CONTROL:
-                yield self._control(kind, body)
+                fault = self._control(kind, body)
+                yield _CONTROLS if fault is None else self._refused(name, records.offset[i], fault, "refused-request")
                 continue
             space = body.get("space_id") if body else None
             simple = space in self._simple or self._is_simple(space)
@@ -350,7 +431,7 @@ class TarantoolReplayer:
                 continue
             sync = (not simple and space in self._catalog.synchronous) or i in flags
             if sync or limbo:
-                limbo.wait(first + i, e.txn[i], lsn, mark, sync=sync)
+                limbo.wait((first + i,), lsn, mark, sync=sync)
                 yield None
             else:
                 if self._model is not None:
@@ -367,12 +448,10 @@ class TarantoolReplayer:
             self._simple.clear()
         return None
 
-    def _unrecovered(self, name: str, records: Records, i: int, fault: Fault) -> Decided:
+    def _unrecovered(self, name: str, offset: int, fault: Fault) -> Decided:
         """A row of `_index` whose index cannot be recovered: the file at fault is reported, not the row."""
-        if not self._passes_over(records.record[i]):
-            self._stop = Stop(fault.file or name, fault.offset, fault.why)
-            return REJECTED, "vinyl-index"
-        return self._refused(name, records, i, fault.why, "vinyl-index")
+        self._lost_index = fault
+        return self._refused(name, offset, fault.why, "vinyl-index")
 
     def _opened(self, kind: str, body: Any) -> Fault | None:
         """Recover the indexes of vinyl that a row of `_index` or `_truncate` creates; return why that fails."""
@@ -400,49 +479,146 @@ class TarantoolReplayer:
         kind, body = records.envelope.type[i], records.bodies[i]
         lost = self._opened(kind, body)
         if lost is not None:
-            return self._unrecovered(name, records, i, lost)
-        if self._model is not None:
-            fault = self._model.apply(kind, body, snapshot=snapshot)
-        else:
-            fault = request_fault(kind, body, self._plan.version)
-            space = body.get("space_id") if body else None
-            if fault is None and space is not None and self._plan.snapshot is not None:
-                fault = self._catalog.fault(space, body)
-        if fault is None:
-            return None
-        return self._refused(name, records, i, fault, _reason_of(fault, body))
+            return self._unrecovered(name, records.offset[i], lost)
+        fault = self._fault(kind, body, snapshot=snapshot)
+        return None if fault is None else self._refused(name, records.offset[i], fault, _reason_of(fault, body))
 
-    def _refused(self, name: str, records: Records, i: int, text: str, reason: str) -> Decided:
+    def _fault(self, kind: str, body: Any, *, snapshot: bool = False) -> str | None:
+        """Apply a row to the model; what the server says if it refuses it."""
+        if self._model is not None:
+            return self._model.apply(kind, body, snapshot=snapshot)
+        fault = request_fault(kind, body, self._plan.version)
+        space = body.get("space_id") if body else None
+        if fault is None and space is not None and self._plan.snapshot is not None:
+            fault = self._catalog.fault(space, body)
+        return fault
+
+    def _refused(self, name: str, offset: int, text: str, reason: str) -> Decided:
         """A row that the server cannot apply: it gives up, or leaves the row out (force_recovery)."""
-        if self._passes_over(records.record[i]):
-            self._losses.told(name, text, records.offset[i])
-        else:
-            self._stop = Stop(name, records.offset[i], text)
+        self._stop = self.refused(name, offset, text)
         return REJECTED, reason
 
-    def _passes_over(self, record: int) -> bool:
-        """Is a row that cannot be applied left out? From 3.x on none of the system rows of a snapshot is."""
-        system = self._current is None and (self._user_rows is None or record < self._user_rows[0])
-        return self._force and not (system and self._plan.version.is_3)
-
-    def _control(self, kind: str, body: Any) -> Decided:
-        lsn = body.get("lsn") if isinstance(body, dict) else None
-        if isinstance(lsn, int):
-            if kind in _CONFIRMS:
+    def _control(self, kind: str, body: Any, origin: int | None = None) -> str | None:
+        """A row without data; what the server says if it refuses it. origin: the row's replica; None = before 3.x."""
+        fault = synchro_fault(kind, body) if kind in SYNCHRO or (kind == "RAFT" and origin is not None) else None
+        if fault is not None:
+            return fault
+        lsn = body.get("lsn", 0 if origin is not None else None) if isinstance(body, dict) else None
+        owned = origin is None or kind not in ("CONFIRM", "ROLLBACK") or body.get("replica_id", 0) == self._limbo.owner
+        if isinstance(lsn, int) and owned:
+            if kind in CONFIRMS:
                 self._limbo.confirm(lsn)
-            if kind in _ROLLS_BACK:
+            if kind in ROLLS_BACK:
                 mark = self._limbo.roll_back(lsn + (kind not in _ONLY_ROLLS_BACK))
                 if mark is not None and self._model is not None:
                     self._model.undo(mark)
-            if not self._limbo and self._model is not None:
+        if origin is not None and kind in ("RAFT_PROMOTE", "RAFT_DEMOTE"):
+            self._limbo.owner = origin if kind == "RAFT_PROMOTE" else 0
+        if not self._limbo and self._model is not None and not (self._stream is not None and self._stream.is_open):
+            self._model.settle()
+        return None
+
+    # -- what transactions ask (`transactions.Spaces`) -------------------------------------------------------------
+
+    def moved(self, name: str, records: Records, i: int, replica: int, lsn: int) -> Decided | None:
+        """Move the vclock to a row; the decision, where it was there already."""
+        current = self._clock.get(replica, 0)
+        if lsn <= current:
+            return self._losses.passed(name, records, i, replica, lsn) or _OLD
+        if lsn > current + 1:
+            self._losses.gap(replica, current + 1, lsn - 1)
+        self._clock[replica] = lsn
+        return None
+
+    def applied(self, row: Row) -> tuple[str, str] | None:
+        """Apply a row of a transaction; what the server says if it refuses it, and the reason."""
+        space = row.body.get("space_id") if row.body else None
+        if space in self._simple or self._is_simple(space):
+            return None
+        self._lost_index = self._opened(row.kind, row.body)
+        if self._lost_index is not None:
+            return self._lost_index.why, "vinyl-index"
+        fault = self._fault(row.kind, row.body)
+        if fault is not None:
+            return fault, _reason_of(fault, row.body)
+        if row.kind == "DELETE_RANGE" and self._model is not None and not self._model.store.full:
+            self._deleted[row.replica, row.lsn] = self._model.deleted
+        if space in DEFINITIONS:
+            self._catalog.learn(space, row.kind, row.body)
+            self._simple.clear()
+        return None
+
+    def controlled(self, row: Row) -> str | None:
+        """Apply a row without data."""
+        return self._control(row.kind, row.body, row.replica if self._plan.version.is_3 else None)
+
+    def committed(self, rows: Sequence[Row], mark: tuple[int, int]) -> str | Decided | None:
+        """A transaction has ended: applied, or it waits for a CONFIRM."""
+        if sum(self._clock.values()) >= 1 << 63:  # the signature is negative, which means that a write has failed
+            self.undo(mark)
+            return REJECTED, "transaction-dropped"
+        wait, sync = waits(rows)
+        if not self._plan.version.is_3:
+            spaces = {row.body.get("space_id") for row in rows if row.body}
+            sync = sync or wait or not self._catalog.synchronous.isdisjoint(spaces)
+            wait = sync or bool(self._limbo)
+        elif wait:
+            fault = self._owner_fault(rows)
+            if fault is not None:
+                return fault
+        if not wait:
+            if self._model is not None and not self._limbo:
                 self._model.settle()
-        return _CONTROLS
+            return _NEW
+        lsn = max((row.lsn for row in rows if row.replica), default=rows[-1].lsn)
+        self._limbo.wait((row.number for row in rows if not row.done), lsn, mark, sync=sync)
+        return None
+
+    def _owner_fault(self, rows: Sequence[Row]) -> str | None:
+        """`txn_limbo_queue_submit`: the queue must belong to the origin of a transaction that waits in it."""
+        owner, origin = self._limbo.owner, next((row.replica for row in rows if row.replica), 0)
+        if not owner:
+            return "The synchronous transaction queue doesn't belong to any instance"
+        if origin not in (0, owner):
+            found = "Found uncommitted sync transactions from other instance with id"
+            foreign = "The synchronous transaction queue belongs to other instance with id"
+            return f"{found if self._limbo else foreign} {owner}"
+        return None
+
+    def own_id(self) -> int:
+        """The id of this instance."""
+        snapshot = self._plan.snapshot
+        own = None if snapshot is None else snapshot.context.instance
+        return self._catalog.instances.get((own or "").lower(), 0)
+
+    def mark(self) -> tuple[int, int]:
+        """The state before a row."""
+        return (0, 0) if self._model is None else self._model.mark()
+
+    def undo(self, mark: tuple[int, int]) -> None:
+        """Go back to a state."""
+        if self._model is not None:
+            self._model.undo(mark)
+
+    def refused(self, name: str, offset: int, text: str) -> Stop | None:
+        """A row was refused: where the server stops; None: it goes on (force_recovery)."""
+        in_system_rows = self._in_system_rows and self._plan.version.is_3 and self._current is None
+        if self._force and not in_system_rows:
+            self._losses.told(name, text, offset)
+            self._lost_index = None
+            return None
+        lost = self._lost_index
+        return Stop(name, offset, text) if lost is None else Stop(lost.file or name, lost.offset, text)
+
+    def released(self) -> list[Ruling]:
+        """Rulings on rows that waited for a CONFIRM."""
+        return self._limbo.take()
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def _outcome(self) -> Outcome:
         plan_, stop = self._plan, self._plan.itinerary.refusal or self._stop
-        starts = stop is None if self._situation.whole and self._decides() else None
+        starts = stop is None if self._situation.whole and self._decides() and not self._anonymous else None
         vclock = {} if plan_.bootstraps else {str(r): lsn for r, lsn in sorted(self._clock.items()) if lsn}
         found = [*self._losses.findings(), *self._forgotten()]
         if stop is None and plan_.vinyl is not None and not plan_.bootstraps:
@@ -460,6 +636,11 @@ class TarantoolReplayer:
             details["vinyl"] = sorted(map(self._catalog.name, self._catalog.vinyl))
         verdict = None if plan_.vylog is None else plan_.vylog.file.verdict
         unknown = untold(self._catalog, self._loaded_vinyl or (), None if verdict is None else verdict.facts)
+        if self._model is not None and plan_.snapshot is not None:
+            for space in sorted(self._model.unordered):
+                unknown = {**unknown, space: "its rows are not in the order of their keys in the snapshot"}
+                text = f"rows of {space} are not in the order of their keys: the server finds only a part of them"
+                found.append((plan_.snapshot.name, finding("silent-loss", None, 0, text)))
         return Outcome(starts, stop, {"vclock": vclock}, tuple(found), details, unknown)
 
     def _not_checked(self) -> dict[str, str]:
@@ -512,8 +693,12 @@ def _reason_of(fault: str, body: Any) -> str:
 
 def _position(vclock: Mapping[int, int]) -> str:
     """As the server prints it: the sum, and the components."""
-    stored = {replica: lsn for replica, lsn in vclock.items() if lsn}
+    stored = _stored(vclock)
     return f"{sum(stored.values())} {write_vclock(stored)}"
+
+
+def _stored(vclock: Mapping[int, int]) -> dict[int, int]:
+    return {replica: lsn for replica, lsn in sorted(vclock.items()) if lsn}
 
 
 def _spaces(records: Records) -> set[int | None]:
@@ -523,7 +708,7 @@ def _spaces(records: Records) -> set[int | None]:
 def _sync_flags(records: Records) -> frozenset[int]:
     """Positions of rows whose header says that their transaction is synchronous (2.11 and newer)."""
     extras = records.extras or ()
-    return frozenset(i for i, one in enumerate(extras) if one and one["header"].get("flags", 0) & _SYNC_FLAGS)
+    return frozenset(i for i, one in enumerate(extras) if one and one["flags"] & _SYNC_FLAGS)
 
 
 # -- positions ---------------------------------------------------------------------------------------------------------

@@ -9,14 +9,19 @@ import msgspec
 
 from binlogtool.formats.tarantool.codes import LAST_SYSTEM_SPACE, SYSTEM_SPACES
 
+DEFERRED_DELETE = 257
 SCHEMA, SPACE, INDEX, CLUSTER, TRUNCATE = 272, 280, 288, 320, 330
 DEFINITIONS = frozenset((SCHEMA, SPACE, INDEX, CLUSTER))
 """System spaces whose rows say what the server knows."""
 
 _OPTIONS, _FORMAT = 5, 6
-_EXACT = ("unsigned", "integer", "string", "boolean", "uuid", "varbinary", "datetime", "num", "str", "int", "uint")
+_EXACT = ("unsigned", "integer", "string", "boolean", "uuid", "varbinary", "num", "str", "int", "uint")
 _BUILT_IN = {272: (0,), 276: (0,), 280: (0,), 284: (0,), 288: (0, 1)}
 """Primary keys of the system spaces whose rows come before those of `_index` in a snapshot."""
+
+
+_BINARY = (None, 0, 3)
+"""Collations under which texts are equal only where their bytes are."""
 
 
 class Part(NamedTuple):
@@ -42,9 +47,11 @@ def _system_keys() -> dict[int, tuple[Part, ...]]:
 
 
 class Catalog(msgspec.Struct):
-    """What the system spaces say so far. instances: uuids that are registered; replicaset: their set's uuid.
+    """What the system spaces say so far. instances: uuids that are registered -> their ids; replicaset: the uuid of
+    their set.
 
-    keys: space id -> parts of its primary key. synchronous, vinyl: ids of such spaces.
+    keys: space id -> parts of its primary key. synchronous, vinyl, blackhole: ids of such spaces. collated: those with
+    a collation in their primary key.
     """
 
     spaces: dict[int, Space] = msgspec.field(
@@ -53,7 +60,9 @@ class Catalog(msgspec.Struct):
     keys: dict[int, tuple[Part, ...]] = msgspec.field(default_factory=_system_keys)
     synchronous: set[int] = msgspec.field(default_factory=set)
     vinyl: set[int] = msgspec.field(default_factory=set)
-    instances: set[str] = msgspec.field(default_factory=set)
+    blackhole: set[int] = msgspec.field(default_factory=lambda: {DEFERRED_DELETE})
+    collated: set[int] = msgspec.field(default_factory=set)
+    instances: dict[str, int] = msgspec.field(default_factory=dict)
     replicaset: str | None = None
 
     def knows(self, space: int) -> bool:
@@ -66,7 +75,7 @@ class Catalog(msgspec.Struct):
         about = row[0] if space == INDEX and isinstance(row, list) and row and _is_id(row[0]) else space
         if not self.knows(about):
             return f"Space '{about}' does not exist"
-        if space > LAST_SYSTEM_SPACE and space not in self.keys:
+        if space > LAST_SYSTEM_SPACE and space not in self.keys and space not in self.blackhole:
             return f"No index #0 is defined in space '{self.name(space)}'"
         return None
 
@@ -93,12 +102,17 @@ class Catalog(msgspec.Struct):
             self._set_options(row[0], row[_OPTIONS] if len(row) > _OPTIONS else None)
             if row[3] == "vinyl":
                 self.vinyl.add(row[0])
+            elif row[3] == "blackhole":
+                self.blackhole.add(row[0])
             _set_fields(made, row[_FORMAT] if len(row) > _FORMAT else None)
         elif space == INDEX and len(row) > 5 and _is_id(row[0]) and row[1] == 0:
             self.keys[row[0]] = _parts(row[5])
+            collated = any(isinstance(one, dict) and one.get("collation") not in _BINARY for one in row[5] or ())
+            (self.collated.add if collated else self.collated.discard)(row[0])
         elif space == CLUSTER and len(row) > 1 and isinstance(row[1], str):
-            self.instances.add(row[1].lower())
-        elif space == SCHEMA and len(row) > 1 and row[0] == "cluster":
+            self.instances = {uuid: id_ for uuid, id_ in self.instances.items() if id_ != row[0]}
+            self.instances[row[1].lower()] = row[0] if _is_id(row[0]) else 0
+        elif space == SCHEMA and len(row) > 1 and row[0] in ("cluster", "replicaset_uuid"):
             self.replicaset = str(row[1])
 
     def _dropped(self, space: int, key: list[Any]) -> None:
@@ -109,8 +123,11 @@ class Catalog(msgspec.Struct):
             self.keys.pop(key[0], None)
             self.synchronous.discard(key[0])
             self.vinyl.discard(key[0])
+            self.blackhole.discard(key[0])
         elif space == INDEX and key[1:] == [0]:
             self.keys.pop(key[0], None)
+        elif space == CLUSTER:
+            self.instances = {uuid: id_ for uuid, id_ in self.instances.items() if id_ != key[0]}
 
     def _altered(self, key: list[Any], operations: Sequence[Any], base: Any) -> None:
         known = self.spaces.get(key[0]) if key and _is_id(key[0]) else None

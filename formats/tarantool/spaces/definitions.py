@@ -23,7 +23,7 @@ _ENGINES = ("memtx", "vinyl", "blackhole", "sysview", "service")
 _ENGINES_3 = (*_ENGINES, "memcs")
 _INDEX_TYPES = ("hash", "tree", "bitset", "rtree")
 _ACTIONS = ("none", "rollback", "abort", "fail", "ignore", "replace", "default")
-_BINARY = (None, 3)
+_BINARY = (None, 0, 3)
 """Collations under which texts are equal only where their bytes are: none, and `binary`."""
 
 _SPACE_OPTIONS: Mapping[str, str] = {

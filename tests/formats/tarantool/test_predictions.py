@@ -60,8 +60,43 @@ REFUSED = (
     "row_no_tuple", "row_insert_twice", "row_bad_tuple_type", "row_empty_tuple", "row_delete_bad_key_type",
     "row_delete_key_parts", "row_upsert_no_ops_key", "drop_index_row", "drop_space_row", "schema_uuid_changed",
     "space_dup_name", "space_unknown_engine", "space_unknown_option", "snap_bad_row_last", "snap_no_tuple_last",
-    "snap_unknown_system_space",
+    "snap_unknown_system_space", "tx_commit_row_removed", "tx_first_row_removed", "tx_middle_row_removed",
+    "tx_all_but_commit_removed", "tx_split_over_blocks", "tx_commit_flag_cleared", "tx_commit_flag_early",
+    "tx_tsn_changed", "tx_first_tsn_changed", "tx_key8_removed_inside", "tx_bad_row_inside", "tx_nop_inside",
+    "row_key8_zero_nocommit", "row_key8_equals_lsn", "row_lsn_gap", "row_lsn_huge", "row_lsn_2_63", "row_replica_32",
+    "row_replica_100", "row_replica_unregistered", "row_no_replica_id", "row_flags_wait_sync", "row_flags_wait_both",
+    "row_delete_range_all", "ctl_confirm_no_body", "ctl_raft_bad", "ctl_raft_nobody", "cluster_row_deleted",
+    "snap_no_schema_space", "snap_user_rows_first", "snap_user_space_def_gone", "snap_user_mixed",
+    "snap_user_row_twice", "snap_user_no_index",
 )  # fmt: skip
+
+
+INTACT = ("big_sync_transaction", "blackhole", "chain3", "delete_range", "mixed_local_first", "replica_1", "sync",
+          "sync_unconfirmed", "types", "update_rules")  # fmt: skip
+
+
+@pytest.mark.parametrize("policy", ["server", "force"])
+@pytest.mark.parametrize("name", INTACT)
+def test_what_tarantool_3_wrote_is_replayed_to_the_rows_that_it_had(corpus: Path, name: str, policy: str) -> None:
+    found = case_of(corpus, f"3.9/{name}")
+    assert answer(found, policy, found.base).why == ""
+
+
+def test_an_anonymous_replica_needs_its_configuration(corpus: Path) -> None:
+    (result,) = binlogtool.replay([corpus / "tarantool-3.9" / "generated" / "anonymous_replica"])
+    assert result.starts is None
+    assert result.stop is not None
+    assert "replication_anon = true" in result.stop.why
+
+
+def test_the_starting_server_decides_which_rules_hold(corpus: Path) -> None:
+    """A transaction without a commit row: 3.9 refuses the log, 2.6 applies rows one by one."""
+    folder = corpus / "tarantool-3.9" / "repro" / "D05_no_commit_row"
+    (new,) = binlogtool.replay([folder])
+    (old,) = binlogtool.replay([folder], server_version="2.6")
+    assert (new.starts, old.starts) == (False, True)
+    assert new.stop is not None
+    assert new.stop.why == "found a not finished transaction in the log"
 
 
 @pytest.mark.parametrize("policy", ["server", "force"])
