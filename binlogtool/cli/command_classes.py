@@ -84,7 +84,8 @@ class Command(_Helped):
         run.start(self.name or "")
         assert self.callback is not None
         with binlogtool.watched(run.progress):
-            return ctx.invoke(self.callback, run, **own)
+            status = ctx.invoke(self.callback, run, **own)
+        return 6 if run.unread and status in (None, 0) else status
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Own options first, then the global ones."""

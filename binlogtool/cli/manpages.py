@@ -139,12 +139,12 @@ def _list(items: Sequence[tuple[str, str]]) -> Iterator[str]:
         yield from (".TP", f"\\fB{_text(term)}\\fR", _text(text))
 
 
-_ROFF = {"\\": "\\e", "-": "\\-", "…": "\\[u2026]", "`": "\\(ga", "'": "\\(aq"}
+_ROFF = {"\\": "\\e", "-": "\\-", "…": "...", "`": "\\(ga", "'": "\\(aq"}
 
 
 def _text(text: str, *, paragraph: bool = False) -> str:
     """Roff text: backslashes, hyphens and leading dots mean themselves."""
-    shown = "".join(_ROFF.get(char, char) for char in text)
+    shown = "".join(_ROFF.get(char, char if char.isascii() else f"\\[u{ord(char):04X}]") for char in text)
     if shown[:1] == ".":
         shown = f"\\&{shown}"
     return f".PP\n{shown}" if paragraph else shown

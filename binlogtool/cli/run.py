@@ -38,6 +38,8 @@ class Run:
         self._out: Output | None = None
         self.own = False
         """Is the whole process for this one command line?"""
+        self.unread = False
+        """Was a part of a log left out, so that no status may be 0?"""
         self.status = 0
         """What a run that ends early because nobody reads its output ends with."""
 
@@ -86,10 +88,14 @@ class Run:
         """The files of directories that are no logs, and were not read: once."""
         aside, self.progress.aside = self.progress.aside, {}
         if aside:
-            from binlogtool.recovery.report import LeftOut
+            from binlogtool.recovery.report import UNREAD, LeftOut
             from binlogtool.report.left import left_lines
 
             found = [LeftOut(path, files) for path, files in aside.items()]
+            for one in found:
+                for path in one.unread:
+                    self.unread = True
+                    self.say(f"{path}: {UNREAD}", level=-1)
             for line in left_lines(found, names=self.settings.verbosity > 0):
                 self.say(line)
 

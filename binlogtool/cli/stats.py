@@ -24,6 +24,7 @@ def _stats(run: Run, paths: tuple[str, ...], **options: Any) -> int:
     forms = {"text": series.series_text, "json": series.series_json, "csv": series.series_csv}
     form = run.settings.choose(tuple(forms))
     found = _counted(run, paths, selection(chosen, on_damage="skip"), o)
+    run.say_left()
     if o["chart"] is not None:
         title = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
         run.save(o["chart"], _drawn(o["chart"], found, title), inputs=paths)

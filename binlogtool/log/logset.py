@@ -11,7 +11,7 @@ from typing import NamedTuple
 from binlogtool import formats
 from binlogtool.errors import BinlogtoolError, InputOutputError, UnknownFormatError
 from binlogtool.formats.base import Format
-from binlogtool.log.left import FILE, LINK, PACKED, UNREADABLE, Left
+from binlogtool.log.left import FILE, LINK, PACKED, PACKED_ENDS, READ_PACKED, UNREADABLE, Left, is_packed_log
 from binlogtool.log.proof import Look, look
 from binlogtool.log.source import is_url
 
@@ -19,7 +19,6 @@ MAX_DEPTH = 3
 MAX_ENTRIES = 200_000
 OWN_FILES = ".binlogtool-"
 """What repairs leave beside a log (undo files) has this in its name, and is no member of it."""
-_PACKED = (".gz", ".zst")
 _AT_ONCE = 16
 """Files of another system that are looked into at a time."""
 
@@ -82,12 +81,12 @@ def _among(directory: str, names: list[str], formats_: list[Format]) -> Director
         sorting.second(name, seen, fitting[name])
     logs = [log for one in formats_ for log in sorting.logs(directory, one)]
     if not logs:
-        raise _nothing(directory, looks)
-    plain = [Left(name, PACKED if name.endswith(_PACKED) else FILE) for name in names if not fitting[name]]
+        raise _nothing(directory, looks, names)
+    plain = [Left(name, PACKED if name.endswith(PACKED_ENDS) else FILE) for name in names if not fitting[name]]
     return Directory(logs, sorted([*sorting.left, *plain]))
 
 
-def _nothing(directory: str, looks: dict[str, Look]) -> BinlogtoolError:
+def _nothing(directory: str, looks: dict[str, Look], all_names: list[str]) -> BinlogtoolError:
     """Why there is no log in a directory."""
     trouble = next((seen.trouble for seen in looks.values() if seen.trouble is not None), None)
     if trouble is not None:
@@ -95,6 +94,10 @@ def _nothing(directory: str, looks: dict[str, Look]) -> BinlogtoolError:
     text = f"{directory}: no log files of a known format in this directory"
     names = sorted(looks)[:3]
     more = f" and {len(looks) - 3:,} more" if len(looks) > 3 else ""
+    packed = sorted(name for name in all_names if is_packed_log(Left(name, PACKED)))
+    if packed:
+        way = "name the file: it is unpacked while it is read" if packed[0].endswith(READ_PACKED) else "unpack it first"
+        text = f"{text}; compressed: {packed[0]}{f' and {len(packed) - 1:,} more' if packed[1:] else ''} ({way})"
     return UnknownFormatError(f"{text}; named like one, and none: {', '.join(names)}{more}" if names else text)
 
 
@@ -140,9 +143,10 @@ class _Sorting:
         if kin is not None and (kin.name in seen.nascent or seen.trouble is not None):
             self._names[_key(name, kin)].append(name)
             return
-        kind = PACKED if seen.packed else UNREADABLE if seen.trouble is not None else FILE
+        packed = seen.packed or name.endswith(PACKED_ENDS)
+        kind = PACKED if packed else UNREADABLE if seen.trouble is not None else FILE
         self.left.append(Left(name, kind))
-        if kin is not None and not seen.packed:
+        if kin is not None and not packed:
             self._strays.setdefault(_key(name, kin), []).append(name)
 
     def _is_kin(self, name: str, format_: Format) -> bool:

@@ -102,7 +102,9 @@ def _place(output: str | PathLike[str]) -> tuple[Path, str]:
     if base.isdigit():
         raise UsageError(f"{text}: the name of a log needs a letter")
     if not (folder.parent if is_folder else folder).is_dir():
-        raise InputOutputError(f"{folder.parent if is_folder else folder}: no such directory")
+        missing = folder.parent if is_folder else folder
+        means = f"a directory {folder}" if is_folder else f"files {base}.000001, … in {folder}"
+        raise InputOutputError(f"{missing}: no such directory ({text} means {means}); make it first")
     return folder, base
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import msgspec
 from binlogtool import results
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import ENCRYPTED, Finding, Severity
-from binlogtool.log.left import Left
+from binlogtool.log.left import Left, is_packed_log
 from binlogtool.recovery import packing
 
 BYTE_CLASSES = ("header", "record", "padding", "preallocated", "torn_tail", "damaged", "unknown")
@@ -90,11 +91,19 @@ class Failure(msgspec.Struct, frozen=True):
     exit_code: int
 
 
+UNREAD = "not checked: it is compressed; unpack it, or name it by itself"
+
+
 class LeftOut(msgspec.Struct, frozen=True):
     """The files of a directory that are no logs."""
 
     path: str
     files: tuple[Left, ...]
+
+    @property
+    def unread(self) -> list[str]:
+        """The paths of compressed files that are named like files of a log."""
+        return [os.path.join(self.path, one.name) for one in self.files if is_packed_log(one)]
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -168,8 +177,11 @@ def joined(parts: Iterable[Report]) -> Report:
 
 
 def left_of(path: str, left: Sequence[Left]) -> Report:
-    """The report on what is no log in a directory."""
-    return Report((), (), left=(LeftOut(path, tuple(left)),) if left else ())
+    """The report on what is no log in a directory; compressed files of a log are part of it, and were not read."""
+    if not left:
+        return Report((), ())
+    found = LeftOut(path, tuple(left))
+    return Report((), (), tuple(Failure(one, UNREAD, 6) for one in found.unread), left=(found,))
 
 
 def failed(path: str, error: BinlogtoolError) -> Report:

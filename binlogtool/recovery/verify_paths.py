@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 
 from binlogtool.errors import BinlogtoolError, UsageError
+from binlogtool.log.left import READ_PACKED, is_packed_log
 from binlogtool.log.named import Group, named
 from binlogtool.recovery.report import Report, failed, joined, left_of
 from binlogtool.recovery.steady import steady
@@ -31,7 +32,10 @@ def _of_path(path: str, format: str, options: Options) -> Iterator[Report]:
         return
     for group in found.groups:
         yield verify_live(group, path, format, options) if options.live else verify_group(group, options)
-    yield left_of(path, found.left)
+    packed = [one for one in found.left if is_packed_log(one) and one.name.endswith(READ_PACKED)]
+    for one in packed:
+        yield from _of_path(os.path.join(path, one.name), format, options)
+    yield left_of(path, [one for one in found.left if one not in packed])
 
 
 def verify_live(group: Group, path: str, format: str, options: Options) -> Report:

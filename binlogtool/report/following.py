@@ -75,7 +75,10 @@ def after_verify(report: Report, given: Given = NOTHING_GIVEN) -> str | None:
         if file.encrypted:
             return given.next("verify", *_KEY, path=file.path)
     for file in files:
-        if not is_url(file.path) and _has_tail(file) and _goes_on(file, report.sets):
+        tail = _tail(file)
+        if not is_url(file.path) and tail is not None and _goes_on(file, report.sets):
+            if not file.records:  # a cut would leave nothing, and is refused
+                return _shown(file.path, file.size, tail.offset or 0, given)
             return given.next("truncate-to-durable", path=_log_of(file, report.sets))
     return None
 
@@ -101,8 +104,8 @@ def _list_helps(errors: Iterable[Finding]) -> bool:
     return bool(of_lists) and not any(found.facts.get("between") for found in of_lists)
 
 
-def _has_tail(file: FileReport) -> bool:
-    return any(f.id in ("torn-tail", "garbage-tail") for f in file.findings)
+def _tail(file: FileReport) -> Finding | None:
+    return next((one for one in file.findings if one.id in ("torn-tail", "garbage-tail")), None)
 
 
 def _goes_on(file: FileReport, sets: Sequence[SetReport]) -> bool:

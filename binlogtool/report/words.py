@@ -67,7 +67,7 @@ def fact(name: str, value: Any) -> str:
 
 def facts(values: Mapping[str, Any], said: str) -> list[str]:
     """The simple facts whose value the message has not said already."""
-    simple = {name: v for name, v in values.items() if isinstance(v, (str, int, float)) and len(str(v)) <= 80}
+    simple = {name: v for name, v in values.items() if isinstance(v, (str, int, float)) and 0 < len(str(v)) <= 80}
     return [fact(name, v) for name, v in simple.items() if not any(_says(said, form) for form in _forms(v))]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.invoke import Result, invoke
+from tests.cli.samples import plain_log
 
 FIRST = ("verify", "truncate-to-durable", "replay-dry-run")
 MOST = 5
@@ -99,3 +100,13 @@ def test_every_next_line_of_the_damaged_corpora_leads_on(
                 if path.is_file():
                     follow([first, str(path)])
             shutil.rmtree(name)
+
+
+def test_after_a_log_without_a_whole_record_no_cut_is_proposed(tmp_path: Path) -> None:
+    """A cut that keeps nothing is refused, so it is not what to do next."""
+    log = tmp_path / "transaction.log"
+    log.write_bytes(plain_log()[:40])
+    done = invoke("verify", "-f", "drizzle", str(log))
+    (line,) = [line for line in done.text.splitlines() if line.startswith("next: ")]
+    assert "truncate-to-durable" not in line and "hexdump-annotate" in line
+    assert invoke(*shlex.split(line.removeprefix("next: binlogtool "))).code == 0

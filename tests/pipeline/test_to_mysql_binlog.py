@@ -20,6 +20,7 @@ import binlogtool
 from binlogtool.errors import InputOutputError, LimitError, RefusedError, UsageError
 from binlogtool.findings import Severity
 from binlogtool.log.select import Selection
+from binlogtool.pipeline import atomic_output
 from binlogtool.pipeline.manifest import Manifest
 from tests.cli.invoke import invoke
 from tests.pipeline import classic
@@ -346,15 +347,15 @@ def test_existing_files_are_never_replaced(corpus: Path, tmp_path: Path) -> None
 def test_a_failure_while_the_files_appear_takes_them_back(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rename, done = Path.rename, list[Path]()
+    rename, done = atomic_output.rename_new, list[Path]()
 
-    def broken(self: Path, target: Path) -> Path:
+    def broken(source: Path, target: Path) -> None:
         if len(done) == 2:
             raise OSError(28, "No space left on device")
-        done.append(self)
-        return rename(self, target)
+        done.append(source)
+        rename(source, target)
 
-    monkeypatch.setattr(Path, "rename", broken)
+    monkeypatch.setattr(atomic_output, "rename_new", broken)
     with pytest.raises(InputOutputError, match="No space left"):
         convert(corpus / IBB / "dbase", tmp_path / "log", max_binlog_size=30000)
     assert len(done) == 2

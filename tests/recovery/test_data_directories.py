@@ -124,7 +124,7 @@ def test_what_is_no_log_is_told_in_one_line_and_named_with_v(tmp_path: Path, sam
     drizzle(tmp_path, samples)
     (tmp_path / "link.log").symlink_to("transaction.log")
     os.mkfifo(tmp_path / "pipe.log")
-    shutil.copyfile(tmp_path / "transaction.log", tmp_path / "old.log.gz")
+    shutil.copyfile(tmp_path / "transaction.log", tmp_path / "old.txt.gz")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "s"))
         for command in ("verify", "truncate-to-durable"):

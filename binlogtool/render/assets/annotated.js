@@ -7,6 +7,13 @@
   const parsed = new WeakMap();
   let current = null, hits = [], hit = -1, asked = "";
 
+  // Nothing that is scrolled to is hidden by the bar at the top, however high it is.
+  const bar = document.querySelector("header");
+  if (bar && window.ResizeObserver) {
+    const height = () => document.documentElement.style.setProperty("--below-bar", `${bar.offsetHeight + 8}px`);
+    new ResizeObserver(height).observe(bar);
+  }
+
   // What the log says becomes text nodes only, never markup.
   const make = (tag, name, text) => {
     const node = document.createElement(tag);

@@ -1,0 +1,71 @@
+"""Compressed files of a log in a directory: they are read, or said to be unread with a status that is not 0."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from tests.cli.invoke import invoke
+from tests.cli.samples import damaged_log, plain_log
+
+PACK = {
+    ".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress, ".xz": lzma.compress, ".bz2": bz2.compress,
+}  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "logs"
+    made.mkdir()
+    (made / "transaction.log").write_bytes(plain_log())
+    (made / "notes.txt.gz").write_bytes(gzip.compress(b"notes"))
+    return made
+
+
+def test_other_compressed_files_are_no_part_of_the_log(folder: Path) -> None:
+    assert invoke("verify", str(folder)).code == 0
+    assert invoke("dump", str(folder)).code == 0
+
+
+@pytest.mark.parametrize("end", [".gz", ".zst"])
+def test_verify_reads_what_it_can_unpack(folder: Path, end: str) -> None:
+    packed = folder / f"transaction.log.1{end}"
+    packed.write_bytes(PACK[end](plain_log()))
+    done = invoke("verify", "-O", "json", str(folder))
+    files = {file["path"]: file["records"] for file in json.loads(done.out)["files"]}
+    assert done.code == 0 and files == {str(folder / "transaction.log"): 3, str(packed): 3}
+    packed.write_bytes(PACK[end](damaged_log()))
+    assert invoke("verify", str(folder)).code == 1
+
+
+@pytest.mark.parametrize("end", [".xz", ".bz2"])
+def test_verify_reports_what_it_cannot_unpack(folder: Path, end: str) -> None:
+    packed = folder / f"transaction.log.1{end}"
+    packed.write_bytes(PACK[end](plain_log()))
+    done = invoke("verify", "-O", "json", str(folder))
+    value = json.loads(done.out)
+    assert (done.code, value["status"]) == (6, "incomplete")
+    assert [(one["path"], "compressed" in one["message"]) for one in value["failures"]] == [(str(packed), True)]
+
+
+@pytest.mark.parametrize("end", [".gz", ".xz"])
+@pytest.mark.parametrize("command", ["dump", "stats", "convert --to jsonl -o OUT", "replay-dry-run"])
+def test_no_command_leaves_a_part_of_a_log_out_with_status_0(folder: Path, end: str, command: str) -> None:
+    (folder / f"transaction.log.1{end}").write_bytes(PACK[end](plain_log()))
+    words = [str(folder.parent / "out") if word == "OUT" else word for word in command.split()]
+    assert invoke(*words, str(folder / "transaction.log")).code == 0
+    (folder.parent / "out").unlink(missing_ok=True)
+    done = invoke(*words, str(folder))
+    assert done.code == 6 and f"transaction.log.1{end}: not checked: it is compressed" in done.err
+
+
+def test_a_directory_of_compressed_logs_alone_says_so(tmp_path: Path) -> None:
+    (tmp_path / "transaction.log.gz").write_bytes(gzip.compress(plain_log()))
+    done = invoke("verify", str(tmp_path))
+    assert done.code == 3 and "compressed: transaction.log.gz (name the file" in done.err
