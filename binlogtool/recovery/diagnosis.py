@@ -18,6 +18,7 @@ from binlogtool.log.named import Group, named
 from binlogtool.log.rotated import newest
 from binlogtool.recovery.diagnosis_result import Diagnoses, Diagnosis
 from binlogtool.recovery.durable import plan_truncate
+from binlogtool.recovery.ownership import unusable
 from binlogtool.recovery.plan import Asked
 from binlogtool.recovery.refusals import LIST
 from binlogtool.recovery.replay import replay_group
@@ -107,10 +108,19 @@ def _diagnosed(path: str, format: str, wish: Wish) -> Diagnosis:
     if holder is not None:
         return replace(_steady(path, format, wish), holder=holder)
     found = _looked(path, format, wish)
+    found = replace(found, unusable=_unusable(found))
     redo = None if wish.hints.redo is not None else _redo_of(found)
     if redo is None:
         return found
-    return replace(_looked(path, format, replace(wish, hints=replace(wish.hints, redo=redo))), redo=redo)
+    again = _looked(path, format, replace(wish, hints=replace(wish.hints, redo=redo)))
+    return replace(again, redo=redo, unusable=found.unusable)
+
+
+def _unusable(found: Diagnosis) -> tuple[str, ...]:
+    """Files that the server may not be allowed to open; of a directory."""
+    if not os.path.isdir(found.path):
+        return ()
+    return tuple(unusable(found.path, (one.path for one in found.report.files)))
 
 
 def _holder(path: str, format: str) -> str | None:

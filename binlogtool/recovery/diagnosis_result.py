@@ -27,7 +27,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
     plan: the cut to the durable end, only where something is wrong; trouble: why nothing, or not all, could be said.
     redo: the redo log that was found beside the log, and read with it. holder: the process that has its newest file
-    open, most likely its server.
+    open, most likely its server. unusable: files that the owner of the directory cannot open, in words.
     """
 
     path: str
@@ -37,6 +37,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     trouble: str | None = None
     redo: str | None = None
     holder: str | None = None
+    unusable: tuple[str, ...] = ()
 
     @property
     def start(self) -> str:

@@ -272,7 +272,8 @@ def examine(
         group = replace(group, names=tuple(name for name in group.names if group.member_path(name) in left))
     kept, own = [_incomplete(one) for one in judged], None
     if group.is_set and options.depth == "set" and not _ended_early(judged, failures):
-        kept, own = _judge_set(group, judged, kept)
+        failed = {one.path for one in failures}
+        kept, own = _judge_set(group, judged, kept, [name for name in group.names if group.member_path(name) in failed])
     elif group.is_set:
         own = SetReport(group.path, _format_name(group), group.names, tuple(map(_stray, group.strays)))
     files = tuple(
@@ -344,11 +345,14 @@ def _format_name(group: Group) -> str:
     return group.format.name
 
 
-def _judge_set(group: Group, judged: Sequence[Judged], reports: list[Kept]) -> tuple[list[Kept], SetReport]:
-    """The set's findings: at the file that they are about if it exists, else at the set."""
+def _judge_set(
+    group: Group, judged: Sequence[Judged], reports: list[Kept], failed: Sequence[str]
+) -> tuple[list[Kept], SetReport]:
+    """The set's findings: at the file that they are about if it exists, else at the set. failed: files that are there,
+    and could not be read."""
     assert group.format is not None
     rules = group.format.judging.judge_set
-    unread = [Member(name, None, None, None) for name in group.strays]
+    unread = [Member(name, None, None, None) for name in (*group.strays, *failed)]
     found = list(rules([*(one.member for one in judged), *unread])) if rules else []
     by_file: dict[str, list[SetFinding]] = {}
     for one in found:

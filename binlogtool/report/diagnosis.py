@@ -142,7 +142,7 @@ def start_words(one: Diagnosis) -> str:
         return f"{said}: {escape(_unknown(one))}"
     if one.start == REFUSES and "why" in startup:
         stop = Stop(startup["file"], startup["offset"], startup["why"])
-    unchecked = escape("; ".join(text for replay in one.replays for text in not_checked(replay)))
+    unchecked = escape("; ".join([*(text for replay in one.replays for text in not_checked(replay)), *one.unusable]))
     if one.start == OPEN and unchecked:
         return f"cannot be determined: {unchecked}"
     if one.start == STARTS and unchecked:
@@ -262,6 +262,7 @@ def _log_json(one: Diagnosis, given: Given) -> dict[str, Any]:
         "records": sum(file.records or 0 for file in files),
         "redo": one.redo,
         **({} if one.holder is None else {"holder": one.holder}),
+        **({"not_checked": list(one.unusable)} if one.unusable else {}),
         "start": one.start,
         "why": start_words(one),
         "well": one.well,

@@ -66,7 +66,8 @@ class LogContext(msgspec.Struct):
     """What is known of one log file. names: table by id, as described so far.
 
     number: from the file's name, or None. max_memory: see `Limits`. declared: tables that the judge has seen so far.
-    described: records before this one were searched for names. ids: bytes of a document id, in versions 2 to 14.
+    described: records before this one were searched for names. ids: bytes of a document id, in versions 2 to 14;
+    ids_proven: a transaction parses with ids of no other width.
     actions: by the offset of a damage, what a start of the server does there ("refuse", "drop", "delete").
     """
 
@@ -79,6 +80,7 @@ class LogContext(msgspec.Struct):
     declared: int = 0
     actions: dict[int, str] = msgspec.field(default_factory=dict)
     ids: int = schema.ID64
+    ids_proven: bool = False
 
     @property
     def new(self) -> bool:
@@ -224,6 +226,9 @@ def read_meta(data: bytes, whole: bool) -> tuple[MetaContext, list[Finding]]:
         id_, word = ("bad-header", "meta torn") if torn else ("bad-magic", "meta magic bad")
         return context, [finding(id_, 0, min(len(data), 4), text, diagnosis=word, server="refuse")]
     if len(data) < 10:
+        if whole and len(data) > 4 and data[4] < schema.NEW_FRAME and not any(data[5:8]):
+            context.version, context.setting, context.count = data[4], data[8] if len(data) > 8 else 0, 0
+            context.whole = True  # up to version 14 the server reads what is not there as 0: an empty list
         return context, [_torn_meta(len(data), "the meta file ends inside its head")]
     context.version, context.setting = int.from_bytes(data[4:8], "little"), data[8]
     found = list(_meta_head(context))
@@ -300,6 +305,7 @@ def _log_layout(head: Head, name: str, limits: Limits) -> Layout:
     found = list(_log_head(data, version, known))
     context.version = _read_as(data, context.version)
     context.ids = id_bytes(data, context.version, _said_id_bytes(head))
+    context.ids_proven = context.ids == schema.ID32 and id_bytes(data, context.version) == schema.ID32
     level = frame_level(context.version, context.ids)
     readable = _NOT_A_TABLE_LOG not in (one.facts.get("diagnosis") for one in found)
     if head.size == schema.HEADER_SIZE and data[:4] == b"SPBL":

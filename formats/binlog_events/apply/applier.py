@@ -117,6 +117,12 @@ class Applier(Transactions):
                 yield from self._out_of_order(number, records, i, group, last)
             self._lasts[domain] = sequence
 
+    def _forget(self, group: Open) -> None:
+        source, sequence = split(group.gtid) if group.gtid is not None else ("", 0)
+        domain = domain_of(source)
+        if domain is not None and self._ordered and self._lasts.get(domain) == sequence:
+            self._lasts[domain] = sequence - 1
+
     def _out_of_order(self, number: int, records: Records, i: int, group: Open, last: int) -> Iterator[Ruling]:
         if self._goes_on:  # --skip-gtid-strict-mode; what was applied before fails on its own rows
             self._open = group

@@ -71,10 +71,14 @@ class Transactions:
         """What is open ends without a commit."""
         group, self._open = self._open, None
         if group is not None:
+            self._forget(group)
             if group.begun and group.doom is None:
                 self.rolled_back = group
                 group.undo(group.first, stop, verdict)
             yield from group.rulings(stop, verdict)
+
+    def _forget(self, group: Open) -> None:
+        """The number of a transaction without an end is free again: MariaDB uses it once more after a crash."""
 
     def _ends(self, number: int, records: Records, i: int, verdict: Verdict) -> Iterator[Ruling]:
         """Record `number` ends what is open, and it takes effect."""

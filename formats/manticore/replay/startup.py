@@ -11,6 +11,7 @@ from binlogtool.findings import Finding, Severity
 from binlogtool.formats.heads import is_corrected
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.layout import LogContext, MetaContext
+from binlogtool.formats.manticore.payloads.sphinx4 import LAST_LOWEST_FIRST
 from binlogtool.formats.replay_rules import Examined, Situation, Stop
 
 CHECKS_FIRST = 16
@@ -68,12 +69,13 @@ def _meta(file: Examined) -> MetaContext | None:
 def _listed(file: Examined, logs: tuple[Examined, ...], own: int | None, whole: bool) -> Plan:
     meta = _meta(file)
     assert meta is not None
-    version = own or meta.version or schema.LAST_VERSION
+    version = own or meta.version or _version_of(logs)
     why = _bad_meta(file, meta, version, logs)
     if why is not None:
         return Plan(unlisted=logs, version=version, refusal=why)
     by_name = {posixpath.basename(log.name): log for log in logs}
-    numbers = (*meta.numbers, *(() if meta.whole or meta.cut else (0,)))  # numbers that are not there read as 0
+    short = meta.version is not None and not (meta.whole or meta.cut)
+    numbers = (*meta.numbers, *((0,) if short else ()))  # numbers that are not there read as 0
     names = list(dict.fromkeys(map(meta.name, numbers)))
     files = tuple(by_name.pop(name) for name in names if name in by_name)
     there = {posixpath.basename(log.name) for log in files}
@@ -89,12 +91,15 @@ def _bad_meta(file: Examined, meta: MetaContext, version: int, logs: tuple[Exami
         if found.facts.get("server") == "refuse" and in_head:
             return Stop(file.name, found.offset, found.message)
     contexts = [context for log in logs if (context := log_context(log)) is not None]
-    of_32_bits = any(context.ids == schema.ID32 for context in contexts)
-    if meta.version is not None and meta.version < schema.NEW_FRAME and meta.setting == 0 and not of_32_bits:
+    of_32_bits = any(
+        one.ids_proven or (one.ids == schema.ID32 and one.version <= LAST_LOWEST_FIRST) for one in contexts
+    )
+    old = meta.version is not None and meta.version < schema.NEW_FRAME
+    if old and meta.setting == 0 and meta.count and not of_32_bits:  # an empty list is not looked at any further
         return Stop(file.name, schema.HEADER_SIZE, "USE_64BIT inconsistency (binary=1, binlog=0)")
-    if meta.version is None:
+    if meta.version is None and (file.size < len(b"SPLI") or not logs or _version_of(logs) >= schema.NEW_FRAME):
         return Stop(file.name, 0, "the meta file is torn in its head; what a server makes of that is not known")
-    if meta.version > version:
+    if (meta.version or 0) > version:
         text = f"binlog.meta is of version {meta.version}, the server of version {version}"
         return Stop(file.name, 4, f"{text}: recovery requires the other version")
     return None

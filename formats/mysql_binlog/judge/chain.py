@@ -309,7 +309,7 @@ def _not_last(chain: Chain, log: Log, after: Log) -> Iterator[SetFinding]:
             text += "MySQL before 5.6 leaves the flag of such a file, and all behind its last transaction"
         else:
             text += "at its start a server repairs only the newest file"
-        plain = Severity.WARNING if facts.maria or torn else Severity.NOTE
+        plain = Severity.WARNING if torn else Severity.NOTE
         found = finding(
             "unclean-close", facts.head_at, facts.head_size, text, severity=plain if never_cleared else severity,
             record=0, torn_bytes=torn,

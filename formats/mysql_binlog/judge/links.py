@@ -155,13 +155,18 @@ def link_findings(before: Log, after: Log) -> Iterator[SetFinding]:
         yield _at_previous(after, "gap-in-sequence", text, lost)
     if more:
         text = f"transactions at the end of {printable(before.name.name)} are not known here: {spans_text(more)}"
-        yield _at_previous(after, "sequence-regression", text, more)
+        crashed = before.facts is not None and before.facts.maria and before.facts.in_use
+        if crashed:
+            text += (
+                "; MariaDB writes an older list where its crash recovery read several files, and counts on from the log"
+            )
+        yield _at_previous(after, "sequence-regression", text, more, severity=Severity.NOTE if crashed else None)
     yield from _source_files(before, after)
 
 
-def _at_previous(log: Log, id_: str, text: str, spans: list[Span]) -> SetFinding:
+def _at_previous(log: Log, id_: str, text: str, spans: list[Span], severity: Severity | None = None) -> SetFinding:
     facts: dict[str, Any] = {"missing_gtids" if id_ == "gap-in-sequence" else "unknown_gtids": spans_fact(spans)}
-    return SetFinding(log.member.name, finding(id_, log.listed_at, 0, text, **facts))
+    return SetFinding(log.member.name, finding(id_, log.listed_at, 0, text, severity=severity, **facts))
 
 
 def _rotation(before: Log, after: Log) -> Iterator[SetFinding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import subprocess
 from collections import Counter
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
+from binlogtool.formats.detecting import Hints
 from binlogtool.recovery.plan import Asked
 from binlogtool.report.diagnosis import steps
 from tests.formats.mysql_binlog.starts import (
@@ -203,3 +205,40 @@ def test_no_list_of_files_is_offered_where_a_file_between_others_is_missing(corp
 
 def test_the_logs_of_the_recorded_starts_are_small() -> None:
     assert sum(path.stat().st_size for path in LOGS.rglob("*") if path.is_file()) < 60_000
+
+
+# -- a log that was torn, and whose server started again ---------------------------------------------------------------
+
+
+def test_a_mariadb_log_that_was_torn_and_went_on_with_the_same_gtid_is_no_alarm(tmp_path: Path) -> None:
+    """MariaDB 10.11 used 0-1-15 again after the crash, and listed 0-1-3 as the newest of the files before."""
+    folder = shutil.copytree(LOGS / "mariadb-10.11/restarted", tmp_path / "log")
+    (one,) = binlogtool.diagnose([folder]).logs
+    assert one.well and one.start == "yes"
+    (replayed,) = binlogtool.replay([folder])
+    assert replayed.position["gtid"] == "0-1-16" and replayed.stop is None
+
+
+def test_its_torn_end_is_cut_once_where_the_file_is_named(tmp_path: Path) -> None:
+    folder = shutil.copytree(LOGS / "mariadb-10.11/restarted", tmp_path / "log")
+    plan = binlogtool.plan_truncate(folder / "bin.000003")
+    assert not plan.refused and plan.files[0].result_size == 993
+    binlogtool.apply_plan(plan)
+    again = binlogtool.plan_truncate(folder / "bin.000003")
+    assert again.changes == ()
+    (report,) = [one for one in binlogtool.verify([folder]).files if one.path.endswith("bin.000003")]
+    assert {one.severity.name for one in report.findings} == {"NOTE"}
+
+
+# -- keys --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.corpus
+def test_a_wrong_key_makes_no_file_missing(corpus: Path, tmp_path: Path) -> None:
+    source = corpus / "mysql-binlog/generated/mariadb-10.11/encrypted"
+    key = tmp_path / "keys"
+    key.write_text(re.sub(r"(?m)[0-9a-fA-F]{8}$", "0" * 8, (source / "keys.txt").read_text()))
+    report = binlogtool.verify([source], hints=Hints(keyfile=key.read_bytes()))
+    assert report.failures
+    findings = [one for part in (*report.files, *report.sets) for one in part.findings]
+    assert [one.id for one in findings if one.id == "missing-member"] == []

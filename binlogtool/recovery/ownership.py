@@ -1,0 +1,38 @@
+"""Can a server of another user open the files of a log? The owner of its directory says who the server is."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+
+SHOWN = 3
+"""Files that are named; of more the number."""
+
+
+def unusable(directory: str, paths: Iterable[str]) -> Iterator[str]:
+    """What the owner of the directory cannot read and write, in words; nothing where all files are its own.
+
+    Only users and modes are looked at: groups, ACLs and capabilities can allow more.
+    """
+    try:
+        owner = os.stat(directory).st_uid
+    except OSError:
+        return
+    others = [path for path in paths if not _is_usable(path, owner)]
+    if not others:
+        return
+    names = ", ".join(os.path.basename(path) for path in others[:SHOWN])
+    names += f" and {len(others) - SHOWN:,} more" if len(others) > SHOWN else ""
+    yield f"not checked: a server that runs as the owner of the directory (uid {owner}) cannot read and write {names}"
+
+
+def _is_usable(path: str, owner: int) -> bool:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return True  # what is wrong with it is said elsewhere
+    if owner == 0:
+        return True
+    bits = (stat.S_IRUSR, stat.S_IWUSR) if status.st_uid == owner else (stat.S_IROTH, stat.S_IWOTH)
+    return all(status.st_mode & bit for bit in bits)
