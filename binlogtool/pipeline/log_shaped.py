@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,15 @@ import msgspec
 from msgspec.structs import replace
 
 import binlogtool
-from binlogtool.errors import InputOutputError, UsageError
+from binlogtool.errors import BinlogtoolError, InputOutputError, UsageError
 from binlogtool.findings import LEFT_OUT, Severity
 from binlogtool.formats.changes import Changes
 from binlogtool.formats.detecting import Hints
 from binlogtool.formats.scripting import Wording
 from binlogtool.limits import Limits
+from binlogtool.log import detect
 from binlogtool.log.body_json import finding_json
+from binlogtool.log.logset import members_among
 from binlogtool.log.longvalues import Filler
 from binlogtool.log.records import Block, Passage, ScriptEnd, Text, Trouble
 from binlogtool.log.select import Selection, is_partial, proven_only
@@ -80,6 +83,8 @@ class StreamJob(msgspec.Struct):
                 out.write(data)
             if not self.damaged and self.account.errors <= int(self.unchosen):
                 self._demand_names(log)
+        if self.wording.undo:
+            self.remarks += tuple(_unread_later(inputs))
         stopped = self.selection.on_damage == "stop" and self.account.errors > 0
         checks = () if stopped else tuple(self._proven(stage, digest.hexdigest()))
         lines = self._rows
@@ -246,6 +251,25 @@ class StreamJob(msgspec.Struct):
             checks=checks,
             details=details,
         )
+
+
+def _unread_later(inputs: Sequence[Input]) -> Iterator[str]:
+    """What an undo does not know: later logs beside the last input, which is one of a set."""
+    path = os.path.abspath(inputs[-1].path)
+    folder, base = os.path.dirname(path), os.path.splitext(path)[0]
+    try:
+        names = [name for name in os.listdir(folder) if os.path.splitext(os.path.join(folder, name))[0] == base]
+        logs = members_among(folder, sorted(names), detect.by_name(inputs[-1].format)).logs if names[1:] else []
+    except (BinlogtoolError, OSError):
+        return
+    given = {os.path.abspath(one.path) for one in inputs}
+    for log in logs:
+        paths = [os.path.abspath(os.path.join(log.home, name)) for name in log.names]
+        later = [one for one in paths[paths.index(path) + 1 :] if one not in given] if path in paths else []
+        if later:
+            more = f" and {len(later) - 1:,} more" if later[1:] else ""
+            text = f"not checked: whether the chosen rows were changed again in {os.path.basename(later[0])}{more}"
+            yield f"{text}; give the later logs, or the directory, as well"
 
 
 def _places(inputs: list[Input]) -> tuple[dict[str, int], int]:

@@ -112,3 +112,16 @@ def test_images_after_that_hold_only_changes_are_completed(rows: str, tmp_path: 
     log = LOGS / "full-nodup.000001"
     done = convert([log], "sql-undo", out, selection=Selection(on_damage="stop"), rows=rows, hints=schema)
     assert done.complete and not done.finding_counts
+
+
+def test_later_logs_that_are_not_given_are_named(tmp_path: Path) -> None:
+    for name in ("bin.000016", "bin.000017", "bin.000018"):
+        (tmp_path / name).write_bytes(Path(LATER).read_bytes())
+    chosen = ("--include-gtids", "0-1-7796", "--overwrite")
+    code, text = undo(*chosen, str(tmp_path / "bin.000016"), out=tmp_path / "u.sql")
+    assert code == 0
+    assert (
+        "not checked: whether the chosen rows were changed again in bin.000017 and 1 more; give the later logs" in text
+    )
+    _, last = undo(*chosen, str(tmp_path / "bin.000018"), out=tmp_path / "u.sql")
+    assert "not checked" not in last

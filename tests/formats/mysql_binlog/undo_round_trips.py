@@ -188,23 +188,24 @@ def is_disturbed(table: Table, states: list[Counter[tuple[str, ...]]], chosen: l
 
 def images(servers: Pair, r: random.Random) -> tuple[str, dict[str, str]]:
     """How rows are logged: binlog_row_image and more settings."""
-    kinds = ["FULL", "FULL", "FULL", "MINIMAL", "NOBLOB"]
+    kinds = ["FULL"] * 6 + ["MINIMAL", "NOBLOB"]
     if servers.programs.mysql:
         more = {"binlog_row_value_options": r.choice(("''", "'PARTIAL_JSON'"))}
     else:
         more = {"log_bin_compress": r.choice("01"), "log_bin_compress_min_len": "10"}
-        kinds += ["FULL_NODUP"] * 3 if "11.8" in servers.name else []
+        kinds += ["FULL_NODUP"] * 6 if "11.8" in servers.name else []
     return r.choice(kinds), {**more, "binlog_row_metadata": r.choice(("MINIMAL", "FULL"))}
 
 
 def _selection(r: random.Random, seed: int, gtids: list[str], places: list[int]) -> tuple[list[int], Selection, str]:
-    """Which transactions, and how they are chosen."""
+    """Which transactions, and how they are chosen. gtids: the last one before all of them, and behind each."""
+    logged = [number for number in range(TRANSACTIONS) if gtids[number + 1] != gtids[number]]
     way, first = r.choice(("gtids", "gtids", "position", "time", "where")), r.randrange(TRANSACTIONS)
     last = r.randrange(first, TRANSACTIONS)
     chosen = list(range(first, last + 1))
     if way in ("gtids", "where"):
-        chosen = sorted(r.sample(range(TRANSACTIONS), r.randrange(1, 4)))
-    names = [gtids[number] for number in chosen]
+        chosen = sorted(r.sample(logged, r.randrange(1, 4)))  # what changes nothing is not logged
+    names = [gtids[number + 1] for number in chosen]
     if way == "gtids":
         return chosen, Selection(include_gtids=",".join(names), on_damage="stop"), way
     if way == "where":
@@ -254,7 +255,7 @@ def trip(servers: Pair, seed: int) -> Trip:
     found = [_states(lines, tables) for lines in looks]
     place = [next(line.split("\t") for line in lines if line.startswith("bin.")) for lines in looks]
     gtids = [_gtid(lines, mysql=server.mysql) for lines in looks]
-    chosen, selection, way = _selection(r, seed, gtids[1:], [int(one[1]) for one in place])
+    chosen, selection, way = _selection(r, seed, gtids, [int(one[1]) for one in place])
     rows = r.choice(("exact", "statements"))
     declared = rows == "statements" or more["binlog_row_metadata"] == "FULL" or r.random() < 0.7
     hints = Hints(schema=";".join(table.definition() for table in tables)) if declared else None
