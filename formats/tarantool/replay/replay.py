@@ -88,6 +88,8 @@ class TarantoolReplayer:
         self._limbo = Limbo()
         self._stream = TransactionStream(self, force=self._force) if self._plan.version.is_transactional else None
         self._model = self._model_of(situation)
+        if self._model is not None and self._plan.vinyl is not None:
+            self._plan.vinyl.written = {}
         self._losses = Losses()
         self._pending = list(self._plan.logs)
         self._current: Candidate | None = None
@@ -367,6 +369,9 @@ class TarantoolReplayer:
         elif reached < len(records) and (self._stop is not None or self._plan.courses[name].stop is not None):
             yield Ruling(first + reached, first + len(records), *_NOT_REACHED)
         if reached < len(records) and self._stop is None and self._plan.courses[name].stop is None:
+            if records.offset[reached] >= self._verified_end(name):
+                yield Ruling(first + reached, first + len(records), *_NOT_REACHED)
+                return
             self._losses.unread(name, records, reached)
             yield Ruling(first + reached, first + len(records), SKIPPED, "behind-silent-end")
 
@@ -377,11 +382,16 @@ class TarantoolReplayer:
         yield from stream.rulings(name, first, records, reached)
         self._stop = stream.stop
         if reached < len(records) and self._stop is None:
-            if course.stop is not None:
+            if course.stop is not None or records.offset[reached] >= self._verified_end(name):
                 yield Ruling(first + reached, first + len(records), *_NOT_REACHED)
             else:
                 self._losses.unread(name, records, reached)
                 yield Ruling(first + reached, first + len(records), SKIPPED, "behind-silent-end")
+
+    def _verified_end(self, name: str) -> int:
+        """The end of the last good block when the file was verified; rows behind it were written later."""
+        tails = (file.tail for file in self._situation.files if file.name == name and file.tail is not None)
+        return next((tail.end for tail in tails), 0)
 
     def _snapshot_rows(self, name: str, records: Records) -> Iterator[Decided]:
         catalog = self._catalog
@@ -443,6 +453,7 @@ class TarantoolReplayer:
         refused = self._refusal(name, records, i)
         if refused is not None:
             return refused
+        self._note_vinyl(records.envelope.type[i], space)
         if space in DEFINITIONS:
             self._catalog.learn(space, records.envelope.type[i], records.bodies[i])
             self._simple.clear()
@@ -452,6 +463,12 @@ class TarantoolReplayer:
         """A row of `_index` whose index cannot be recovered: the file at fault is reported, not the row."""
         self._lost_index = fault
         return self._refused(name, offset, fault.why, "vinyl-index")
+
+    def _note_vinyl(self, kind: str, space: int | None) -> None:
+        """A row of a vinyl space: whether it is applied depends on what the runs have."""
+        vinyl = self._plan.vinyl
+        if vinyl is not None and self._model is not None and space in self._catalog.vinyl and self._current is not None:
+            vinyl.note_row(space or 0, sum(self._clock.values()), deletes=kind == "DELETE")
 
     def _opened(self, kind: str, body: Any) -> Fault | None:
         """Recover the indexes of vinyl that a row of `_index` or `_truncate` creates; return why that fails."""
@@ -541,6 +558,7 @@ class TarantoolReplayer:
         fault = self._fault(row.kind, row.body)
         if fault is not None:
             return fault, _reason_of(fault, row.body)
+        self._note_vinyl(row.kind, space)
         if row.kind == "DELETE_RANGE" and self._model is not None and not self._model.store.full:
             self._deleted[row.replica, row.lsn] = self._model.deleted
         if space in DEFINITIONS:

@@ -254,7 +254,8 @@ class _Planner:
     def _vinyl_start(self, vylog: Candidate | None) -> VinylStart:
         """The state of the metadata log, and the files that it refers to (specification sections 5 and 6)."""
         files = {c.name: c for kind in ("run", "index") for c in self._files[kind]}
-        courses = {c.name: self._course(c, force=False) for c in self._files["index"] if c.fault is None}
+        damaged = (c for c in self._files["index"] if c.fault is None and _is_damaged(c.file))
+        courses = {c.name: self._course(c, force=False) for c in damaged}
         leftovers = frozenset(name for name in self._passed if name.endswith(".inprogress"))
         elsewhere = None if files else "no run of vinyl is in this directory"
         if vylog is None:
@@ -312,6 +313,11 @@ def _last(files: list[Candidate]) -> Candidate | None:
 def _must_be_sound(found: Candidate) -> None:
     if found.fault is not None:
         raise Refusal(Stop(found.name, *found.fault))
+
+
+def _is_damaged(file: Examined) -> bool:
+    """Does verification say anything about its bytes?"""
+    return any(one.severity is Severity.ERROR for one in file.findings) or file.tail is None or not file.tail.closed
 
 
 def _facts(found: Candidate) -> object:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Place = tuple[int, int]
 """Space and index."""
 Facts = dict[str, Any]
+MAX_ROWS = 1_000_000
+"""Rows of one space that are remembered."""
 
 
 class Fault(NamedTuple):
@@ -43,20 +45,14 @@ class Opened(msgspec.Struct):
     signature: int
     past: bool = False
 
-    @property
-    def covered(self) -> int:
-        """Rows up to this LSN are in its runs, or were written before it was there."""
-        if self.tree is None:
-            return self.signature
-        return max(self.tree.dump_lsn, self.tree.create_lsn)
-
 
 class VinylStart(msgspec.Struct):
     """The indexes of one start.
 
     state: of the metadata log as the server reads it, None = there is none. vylog: its name. files: runs and indexes by
-    name, with how the server gets through the first block of each index. leftovers: names of unfinished files.
+    name; courses: how the server gets through indexes that are damaged. leftovers: names of unfinished files.
     rebuilds: an index file is made again from its run (force_recovery). unchecked: why nothing is checked, or None.
+    written: space -> the rows of the logs: signature after each, and whether it is a DELETE; None = not looked at.
     """
 
     vylog: str | None
@@ -69,6 +65,7 @@ class VinylStart(msgspec.Struct):
     unchecked: str | None = None
     opened: dict[Place, Opened] = msgspec.field(default_factory=dict)
     loaded: set[int] = msgspec.field(default_factory=set)
+    written: dict[int, list[tuple[int, bool]]] | None = None
 
     def open(self, space: int, index: int, signature: int, *, from_snapshot: bool) -> Fault | None:
         """Recover one index; return why that fails."""
@@ -137,7 +134,7 @@ class VinylStart(msgspec.Struct):
         fault = self._header_fault(name)
         if fault is not None:
             return fault
-        found, course = self.files[name], self.courses[name]
+        found, course = self.files[name], self.courses.get(name, Course())
         assert found.file.layout is not None
         start = found.file.layout.frames_at
         if course.stop is not None and course.stop.offset <= start:
@@ -165,7 +162,7 @@ class VinylStart(msgspec.Struct):
         for (space, index), opened in sorted(self.opened.items()):
             words = f"space '{names.get(space, space)}', index {index}"
             facts: Facts = {"space": space, "index": index}
-            yield from self._missing_in_secondary(space, index, opened, words, facts)
+            yield from self._passed_over(space, index, opened, words, facts)
             if opened.tree is None:
                 continue
             if opened.past:
@@ -177,19 +174,58 @@ class VinylStart(msgspec.Struct):
             for run in self.state.living_runs(opened.tree):
                 yield from self._unreadable(opened.tree, run, words, facts)
 
-    def _missing_in_secondary(
+    def note_row(self, space: int, signature: int, *, deletes: bool) -> None:
+        """Remember a row of the logs."""
+        rows = [] if self.written is None else self.written.setdefault(space, [])
+        if len(rows) < MAX_ROWS:
+            rows.append((signature, deletes))
+
+    def _rows_between(self, space: int, after: int, until: int) -> list[bool] | None:
+        """Of the rows of the logs in `(after, until]`: is each a DELETE? None = not known."""
+        if after >= until:
+            return []
+        if self.written is None:
+            return None
+        return [deletes for signature, deletes in self.written.get(space, ()) if after < signature <= until]
+
+    def _covered(self, opened: Opened) -> int:
+        """Rows up to this LSN are in the runs of an index, or were written before it was there."""
+        if opened.tree is None or self.state is None:
+            return opened.signature
+        runs = (run.dump_lsn for run in self.state.living_runs(opened.tree))
+        return max(opened.tree.create_lsn, *runs, -1)
+
+    def _was_not_built(self, opened: Opened) -> bool:
+        """Does the metadata log have nothing of what the index held when it was created?"""
+        if opened.tree is None or self.state is None:
+            return True
+        return opened.tree.dump_lsn <= 0 and not any(True for _ in self.state.living_runs(opened.tree))
+
+    def _passed_over(
         self, space: int, index: int, opened: Opened, words: str, facts: Facts
     ) -> Iterator[tuple[str, Finding]]:
-        """Rows of the log are passed over by what the primary index has in its runs (vinyl.c: vy_is_committed)."""
+        """Rows of the logs that are passed over because the primary index is said to have them in its runs, and that
+        the runs do not have (vinyl.c: vy_is_committed)."""
         primary = self.opened.get((space, 0))
-        if index == 0 or primary is None or primary.tree is None or primary.past or self.state is None:
+        if primary is None or primary.tree is None or primary.past or self.state is None:
             return
-        new_beside_rows = opened.tree is None and any(True for _ in self.state.living_runs(primary.tree))
-        if new_beside_rows or opened.covered < primary.tree.dump_lsn:
-            text = f"{words}: its runs do not have all rows of the space: reads through it miss them"
-            if opened.tree is None:
-                text = f"{words}: the metadata log does not have it: reads through it miss the rows of before"
+        dumped, covered = primary.tree.dump_lsn, self._covered(opened)
+        if index == 0:
+            rows = self._rows_between(space, covered, dumped)
+            if rows and not any(rows):  # what is deleted before a dump needs no run
+                text = f"{words}: {len(rows):,} rows of the logs are passed over, and are in no run"
+                yield self._loss(text, facts, "vylog_rows_passed_over")
+        elif self._was_not_built(opened) and any(
+            run.dump_lsn <= opened.signature for run in self.state.living_runs(primary.tree)
+        ):
+            text = f"{words}: the metadata log does not have its runs: reads through it miss the rows of before"
             yield self._loss(text, facts, "vylog_index_incomplete")
+        else:
+            if opened.tree is not None:
+                covered = max(covered, opened.tree.dump_lsn)
+            if self._rows_between(space, covered, dumped) != []:
+                text = f"{words}: its runs do not have all rows of the space: reads through it miss them"
+                yield self._loss(text, facts, "vylog_index_incomplete")
 
     def _loss(self, text: str, facts: Facts, diagnosis: str) -> tuple[str, Finding]:
         return self.vylog or "", finding("silent-loss", None, 0, text, diagnosis=diagnosis, **facts)
