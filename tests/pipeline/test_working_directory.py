@@ -1,0 +1,53 @@
+"""No Python that is started imports modules from the working directory, which may be that of somebody else's logs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from binlogtool.pipeline.session import _worker_environment
+from binlogtool.pipeline.spark_settings import settings
+from tests.cli.invoke import ROOT
+
+NAMES = ("pyspark", "json", "socket", "zipfile", "multiprocessing", "numpy", "pyarrow", "sitecustomize", "usercustomize")
+"""Modules that workers import; each leaves a file when it is run."""
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    for name in NAMES:
+        (tmp_path / f"{name}.py").write_text(f"import os; open(os.path.join({str(tmp_path)!r}, 'RAN-{name}'), 'w')")
+    logs = tmp_path / "d"
+    logs.mkdir()
+    for number in (1188, 2188):
+        source = ROOT / "tests" / "corpus" / "readme" / "intact" / "00000000000000001188.xlog"
+        (logs / f"{number}").mkdir()
+        (logs / f"{number}" / source.name).write_bytes(source.read_bytes())
+    return tmp_path
+
+
+@pytest.mark.parametrize("words", [["-J", "2"], ["--master", "local[2]"]])
+def test_workers_import_nothing_from_the_working_directory(hostile: Path, words: list[str]) -> None:
+    """The program itself is started as its script starts it: without the working directory in its path."""
+    line = [sys.executable, "-P", "-m", "binlogtool", "verify", *words, "d/1188", "d/2188"]
+    environment = {**os.environ, "PYTHONPATH": f"{os.pathsep}{ROOT}".lstrip(os.pathsep)}
+    done = subprocess.run(line, cwd=hostile, env=environment, capture_output=True, timeout=300, check=False)
+    assert done.returncode == 0 and b"565 records" in done.stdout, done.stderr
+    assert list(hostile.glob("RAN-*")) == []
+
+
+def test_the_environment_of_workers_names_no_working_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", "relative", "", "/absolute", ""]))
+    monkeypatch.chdir(tmp_path)
+    found = _worker_environment("local[2]")
+    assert found["PYTHONSAFEPATH"] == "1"
+    assert found["PYTHONPATH"].split(os.pathsep)[1:] == [str(tmp_path / "relative"), "/absolute"]
+
+
+def test_executors_of_a_cluster_get_the_same(tmp_path: Path) -> None:
+    user = {"spark.executorEnv.PYTHONSAFEPATH": ""}
+    assert settings(tmp_path, user, loopback=False)["spark.executorEnv.PYTHONSAFEPATH"] == "1"
