@@ -100,7 +100,7 @@ class _Work:
     def __init__(self, run: Run, options: dict[str, Any], as_json: bool, several: bool) -> None:
         settings = run.settings
         self.codes: list[int] = []
-        self._changed = False
+        self._changed = self._finished = False
         self._run, self._options, self._json, self._several = run, options, as_json, several
         from binlogtool.report.following import reading
 
@@ -125,6 +125,7 @@ class _Work:
         import binlogtool
         from binlogtool.report.json import document, plan_json
 
+        self._finished = False
         if self._options["apply"]:
             self._finish(path)
         plan = binlogtool.plan_truncate(path, asked=asked_of(self._options), **self._reading)
@@ -161,7 +162,7 @@ class _Work:
             self._run.say(
                 f"{path}: finished the interrupted repair; binlogtool undo {shell_quoted(str(done.undo))} undoes it"
             )
-        self._changed = True
+        self._changed = self._finished = True
 
     def _with(self, out: Output, plan: Plan) -> None:
         writes = _writes(self._options)
@@ -195,7 +196,7 @@ class _Work:
 
         verbose = self._run.settings.verbosity > 0
         for text in plan_text(plan, writes=writes, names=verbose, given=self._given, saved=self._options["plan"]):
-            out.line(text)
+            out.line(text.replace(_UNCHANGED, "nothing else was changed") if self._finished else text)
 
     def _print(self, out: Output, plan: Plan, done: Applied | None) -> None:
         from binlogtool.report.json import document, line, plan_json

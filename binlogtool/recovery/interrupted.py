@@ -13,8 +13,8 @@ from binlogtool.recovery.restore import ORIGINAL, OTHER, RESULT, state_of
 from binlogtool.recovery.system import SYSTEM, System
 from binlogtool.recovery.transaction import check_interrupted, finish
 from binlogtool.recovery.undo import apply_undo
-from binlogtool.recovery.undo_checks import refuse_strange_intent, refuse_strange_undo
-from binlogtool.recovery.undofile import Entry, read_undo, refuse_foreign
+from binlogtool.recovery.undo_checks import read_intended, refuse_strange_undo
+from binlogtool.recovery.undofile import Entry, refuse_foreign
 
 
 def plan_finish(path: str | os.PathLike[str], *, system: System = SYSTEM) -> FinishPlan | None:
@@ -95,9 +95,7 @@ def _actions(system: System, guard: str, undo_path: str, direction: str) -> list
     if direction == "apply":
         files = check_interrupted(undo_path, guard, system=system)
         return [(entry.path, _apply_words(entry)) for entry, state in files if state == ORIGINAL]
-    refuse_foreign(system, undo_path)
-    undo = read_undo(system, undo_path)
-    refuse_strange_intent(system, undo, directory_of(guard))
+    undo = read_intended(system, undo_path, guard)
     refuse_strange_undo(system, undo)
     states = [(entry, state_of(system, entry)) for entry in undo.entries]
     for entry, state in states:

@@ -32,14 +32,13 @@ from binlogtool.recovery.restore import ORIGINAL, OTHER, dress, noted, refuse_ot
 from binlogtool.recovery.signals import Deferred
 from binlogtool.recovery.system import SYSTEM, System
 from binlogtool.recovery.targets import Target, open_for_change, open_target, refuse_odd, still
-from binlogtool.recovery.undo_checks import refuse_strange_intent, refuse_without_space
+from binlogtool.recovery.undo_checks import read_intended, refuse_without_space
 from binlogtool.recovery.undofile import (
     APPLIED,
     PREPARED,
     Entry,
     mark,
     read_undo,
-    refuse_foreign,
     restoring,
     write_undo,
 )
@@ -286,9 +285,7 @@ def check_interrupted(undo_path: str, guard: str, *, system: System = SYSTEM) ->
     Raises:
         RefusedError: it is not one of the files in this directory, or they changed; nothing was changed. OSError.
     """
-    refuse_foreign(system, undo_path)
-    undo = read_undo(system, undo_path)
-    refuse_strange_intent(system, undo, os.path.realpath(directory_of(guard)))
+    undo = read_intended(system, undo_path, guard)
     if undo.state != PREPARED:
         return []
     files = [(entry, state_of(system, entry)) for entry in undo.entries]

@@ -10,37 +10,46 @@ import os
 import stat
 
 from binlogtool import formats
-from binlogtool.errors import RefusedError
+from binlogtool.errors import RefusedError, UnknownFormatError
 from binlogtool.limits import MIB
 from binlogtool.recovery.fileio import directory_of
 from binlogtool.recovery.system import System
-from binlogtool.recovery.undofile import Entry, Undo, log_name
+from binlogtool.recovery.undofile import Entry, Undo, log_name, read_undo, refuse_foreign
 
 _UNCHANGED = "nothing was changed"
 _PRIVILEGES = "security.capability"
 
 
-def refuse_strange_intent(system: System, undo: Undo, home: str) -> None:
-    """Refuse an intent whose undo file names anything but log files in and below the directory of the intent.
+def read_intended(system: System, undo_path: str, guard: str) -> Undo:
+    """Read the undo file that an intent names; refuse one that names anything but log files in and below the directory
+    of the intent.
 
     Args:
-        home: that directory, without symbolic links.
+        guard: the path of the intent.
 
     Raises:
         RefusedError: nothing was changed. OSError.
     """
-    mark = os.path.join(home, ".binlogtool-intent")
-    advice = f"if it came with a copied directory, remove {mark}; {_UNCHANGED}"
-    owner = log_name(undo.path)
-    if owner is None or owner not in {os.path.basename(entry.path) for entry in undo.entries}:
-        raise RefusedError(f"{mark}: {undo.path} is not named like an undo file of its files; {advice}")
+    home = os.path.realpath(directory_of(guard))
+    advice = f"if it came with a copied directory, remove {guard}; {_UNCHANGED}"
+    owner = log_name(undo_path)
+    if owner is None:
+        raise RefusedError(f"{guard}: {undo_path} is not named like an undo file; {advice}")
+    refuse_foreign(system, undo_path)
+    try:
+        undo = read_undo(system, undo_path)
+    except UnknownFormatError as error:
+        raise RefusedError(f"{guard}: {undo_path} is not an undo file; {advice}") from error
+    if owner not in {os.path.basename(entry.path) for entry in undo.entries}:
+        raise RefusedError(f"{guard}: {undo_path} is not named like an undo file of its files; {advice}")
     for entry in undo.entries:
         folder = directory_of(entry.path)
         if not _is_within(folder, home) or os.path.realpath(folder) != folder:
-            raise RefusedError(f"{mark}: names a file outside of its directory, {entry.path}; {advice}")
+            raise RefusedError(f"{guard}: names a file outside of its directory, {entry.path}; {advice}")
         if not _is_log_name(entry.path):
-            raise RefusedError(f"{mark}: names a file that is not a log, {entry.path}; {advice}")
+            raise RefusedError(f"{guard}: names a file that is not a log, {entry.path}; {advice}")
     _refuse_strange_entries(system, undo)
+    return undo
 
 
 def refuse_strange_undo(system: System, undo: Undo) -> None:

@@ -13,7 +13,17 @@ from binlogtool.pipeline.session import _worker_environment
 from binlogtool.pipeline.spark_settings import settings
 from tests.cli.invoke import ROOT
 
-NAMES = ("pyspark", "json", "socket", "zipfile", "multiprocessing", "numpy", "pyarrow", "sitecustomize", "usercustomize")
+NAMES = (
+    "pyspark",
+    "json",
+    "socket",
+    "zipfile",
+    "multiprocessing",
+    "numpy",
+    "pyarrow",
+    "sitecustomize",
+    "usercustomize",
+)
 """Modules that workers import; each leaves a file when it is run."""
 
 

@@ -122,7 +122,17 @@ def test_what_an_interrupted_repair_would_write_is_listed_and_asked_for(tmp_path
     done = invoke("truncate-to-durable", "--apply", "--yes", str(folder))
     assert all(f"{name}: create, {len(NEW)} bytes" in done.err for name in names)
     assert [name.read_bytes() for name in names] == [NEW, NEW] and not (folder / ".binlogtool-intent").exists()
-    assert "nothing was changed" not in done.err
+    assert "nothing was changed" not in done.err + done.text
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "/etc/passwd", "binlog.0000", "x.undo", "pipe"])
+def test_an_intent_that_names_no_undo_file_is_refused(tmp_path: Path, name: str) -> None:
+    folder = hostile(tmp_path, entry(tmp_path / "hostile" / "binlog.0005"))
+    os.mkfifo(folder / "pipe")
+    (folder / ".binlogtool-intent").write_text(json.dumps({"undo": str(folder / name), "direction": "apply"}))
+    (folder / "x.undo").write_bytes(b"x")
+    done = invoke("truncate-to-durable", "--apply", "--yes", str(folder))
+    assert done.code == 5 and "is not named like an undo file" in done.err
 
 
 def test_a_name_that_is_a_directory_or_a_link_is_not_written_through(tmp_path: Path) -> None:
