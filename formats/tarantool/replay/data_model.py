@@ -18,6 +18,7 @@ from binlogtool.formats.tarantool.replay.server_version import ServerVersion
 from binlogtool.formats.tarantool.replay.tuple_check import check_key, check_row, key_bytes, key_values, ordered
 from binlogtool.formats.tarantool.rows.names import TYPE_NAMES
 from binlogtool.formats.tarantool.spaces.definitions import (
+    CrashError,
     Index,
     KeyPart,
     RefusedError,
@@ -25,6 +26,7 @@ from binlogtool.formats.tarantool.spaces.definitions import (
     check_altered,
     read_index,
     read_space,
+    tuple_format,
 )
 
 DEFERRED_DELETE, SCHEMA, COLLATION, SPACE, SEQUENCE, INDEX = 257, 272, 276, 280, 284, 288
@@ -92,6 +94,8 @@ class DataModel:
         self.doubts = Doubts()
         self.deleted: list[bytes] = []
         self.unordered: set[str] = set()
+        self.duplicates: dict[str, str] = {}
+        self.crashes = False
         self._last: dict[int, list[Any]] = {}
         self._last_space = -1
         self._loading = False
@@ -159,6 +163,9 @@ class DataModel:
         self.deleted, self._loading = [], snapshot
         try:
             self._apply(kind, body if isinstance(body, Mapping) else {}, snapshot)
+        except CrashError as error:
+            self.crashes = True
+            return str(error)
         except RefusedError as error:
             self.undo(mark)
             return str(error)
@@ -377,6 +384,8 @@ class DataModel:
             made = read_space(row, old, is_3=self._is_3)
             if old is not None:
                 check_altered(old, made)
+            made.checks, made.required = tuple_format(made, is_3=self._is_3)
+            if old is not None:
                 if made.checks != old.checks and not self._has_all_rows_fitting(made):
                     return
             elif made.engine == "memtx":
@@ -505,7 +514,10 @@ class DataModel:
     # -- the end of recovery -------------------------------------------------------------------------------------------
 
     def finish(self) -> str | None:
-        """Build all secondary indexes; what the server says if a key is there twice."""
+        """Build all secondary indexes; what the server says if a key is in a hash index twice.
+
+        Trees are built in bulk, without a look for duplicates (`memtx_tree_index_end_build`; run on 2.6.0).
+        """
         if self.store.full:
             return None
         for space in self.spaces.values():
@@ -514,7 +526,9 @@ class DataModel:
             try:
                 self.store.build(space)
             except DuplicateError as error:
-                return self.duplicate(error.index, space.name)
+                if error.index.type == "hash":
+                    return self.duplicate(error.index, space.name)
+                self.duplicates[space.name] = error.index.name
         return None
 
 

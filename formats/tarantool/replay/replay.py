@@ -1,6 +1,6 @@
 """What the server does with a data directory when it starts: a snapshot, then the chain of logs (section 6).
 
-The rules are those of 2.6, row by row (`recover_xlog`, `apply_wal_row`). Newer servers apply whole transactions, and
+The rules of 2.6 go row by row (`recover_xlog`, `apply_wal_row`). Servers from 2.8.1 on apply whole transactions, and
 refuse logs in which one has no end.
 """
 
@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
-from binlogtool.findings import Finding, finding
+from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.layouts import Batch
 from binlogtool.formats.replay_rules import (
     APPLIED,
@@ -621,7 +621,8 @@ class TarantoolReplayer:
     def refused(self, name: str, offset: int, text: str) -> Stop | None:
         """A row was refused: where the server stops; None: it goes on (force_recovery)."""
         in_system_rows = self._in_system_rows and self._plan.version.is_3 and self._current is None
-        if self._force and not in_system_rows:
+        crashes = self._model is not None and self._model.crashes
+        if self._force and not in_system_rows and not crashes:
             self._losses.told(name, text, offset)
             self._lost_index = None
             return None
@@ -655,6 +656,9 @@ class TarantoolReplayer:
         verdict = None if plan_.vylog is None else plan_.vylog.file.verdict
         unknown = untold(self._catalog, self._loaded_vinyl or (), None if verdict is None else verdict.facts)
         if self._model is not None and plan_.snapshot is not None:
+            for space, index in sorted(self._model.duplicates.items()):
+                text = f"a key is twice in the unique index '{index}' of {space}: the server builds it without a check"
+                found.append((plan_.snapshot.name, finding("silent-loss", None, 0, text, severity=Severity.WARNING)))
             for space in sorted(self._model.unordered):
                 unknown = {**unknown, space: "its rows are not in the order of their keys in the snapshot"}
                 text = f"rows of {space} are not in the order of their keys: the server finds only a part of them"

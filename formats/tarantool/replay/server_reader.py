@@ -31,6 +31,8 @@ _FRAME = frozenset(("crc_mismatch", "bad_magic", "bad_fixheader", "block_past_en
                     "data_after_eof"))  # fmt: skip
 _PAYLOAD = frozenset(("bad_msgpack", "bad_zstd", "inflate_limit"))
 MAX_COMPLAINTS = 1000
+_UNDECODABLE = "Decompression error"
+"""No error of a log for the server: force_recovery does not pass over it."""
 
 
 class Complaint(NamedTuple):
@@ -126,7 +128,7 @@ class _Walk:
             if not fault:
                 self._dropped.append(offset)
                 continue
-            if not self._force:
+            if not self._force or fault == _UNDECODABLE:
                 return self._course(stop=Complaint(offset, fault), closed=False)
             self._complain(offset, fault)
             if not spot.payload and not self._resynced(offset, spot.landing):
@@ -198,7 +200,7 @@ class _Walk:
         data = self._bytes(offset, size)
         rows = _unpacked(data[FIXED_SIZE:]) if data[:4] == ZSTD.to_bytes(4, "big") else data[FIXED_SIZE:]
         if rows is None:
-            return "decompression error"
+            return _UNDECODABLE
         whole, faults = _rows_of(rows)
         if whole and not spot.unpacked:
             self._partly.append((offset, whole))

@@ -115,7 +115,13 @@ def _fault_of_one(number: int, one: Any, base: int, fields: Mapping[str, int]) -
         return "Illegal parameters, field id must be a number or a string"
     elif _path(place, base, fields) is None:
         return None if path_tokens(place) is None else f"Field '{place}' was not found in the tuple"
-    return _fault_of_argument(name, place, one[2])
+    fault = _fault_of_argument(name, place, one[2])
+    if fault is None and name == ":":
+        if type(one[3]) is not int:
+            fault = _wrong_argument(name, place, "an integer")
+        elif not isinstance(one[4], str | bytes):
+            fault = _wrong_argument(name, place, "a string")
+    return fault
 
 
 def _fault_of_argument(name: str, place: Any, argument: Any) -> str | None:

@@ -52,6 +52,10 @@ class RefusedError(Exception):
     """The server refuses a row; the argument is what it says."""
 
 
+class CrashError(RefusedError):
+    """The server crashes at a row, also with force_recovery."""
+
+
 class Field(msgspec.Struct, frozen=True):
     """A field of a space's format. action: `nullable_action`. constrained: it has a constraint or a foreign key."""
 
@@ -139,7 +143,7 @@ class SpaceDefinition(msgspec.Struct):
 
 
 def read_space(row: Sequence[Any], before: SpaceDefinition | None, *, is_3: bool) -> SpaceDefinition:
-    """The space that a row of `_space` defines, with the indexes of the one `before` it.
+    """The space that a row of `_space` defines, with the indexes of the one `before` it, without its tuple format.
 
     Raises:
         RefusedError
@@ -153,7 +157,6 @@ def read_space(row: Sequence[Any], before: SpaceDefinition | None, *, is_3: bool
     _check_identifier(engine)
     options, form = _field(row, 5, "map"), _field(row, 6, "array")
     fields = tuple(_read_field(failed, at, stored, is_3=is_3) for at, stored in enumerate(form))
-    _check_names(fields)
     if 0 != exact < len(fields):
         raise RefusedError(failed + "exact_field_count must be either 0 or >= formatted field count")
     options = _options(options, _SPACE_OPTIONS_3 if is_3 else _SPACE_OPTIONS, "Wrong space options", 5, is_3=is_3)
@@ -167,16 +170,15 @@ def read_space(row: Sequence[Any], before: SpaceDefinition | None, *, is_3: bool
         raise RefusedError(failed + "local space can't be synchronous")
     if engine not in (_ENGINES_3 if is_3 else _ENGINES):
         raise RefusedError(f"Space engine '{engine}' does not exist")
+    _check_names(fields)
     constrained = any(field.constrained for field in fields) or options.get("constraint") or options.get("foreign_key")
-    made = SpaceDefinition(
+    return SpaceDefinition(
         number, name, engine, exact, fields, group == 1, view,
         temporary=options.get("temporary") is True or options.get("type") in ("temporary", "data-temporary"),
         synchronous=options.get("is_sync") is True,
         indexes={} if before is None else before.indexes,
         doubt="constraints and foreign keys" if constrained else "",
     )  # fmt: skip
-    made.checks, made.required = tuple_format(made, is_3=is_3)
-    return made
 
 
 def check_altered(before: SpaceDefinition, made: SpaceDefinition) -> None:
@@ -287,6 +289,8 @@ def read_index(row: Sequence[Any], space: SpaceDefinition, *, is_3: bool) -> Ind
     options = _options(options, known, "Wrong index options", 4, is_3=is_3)
     _check_index_options(options, "Wrong index options: " if is_3 else "Wrong index options (field 4): ")
     _check_identifier(name)
+    if not parts and not is_3:
+        raise CrashError("the server crashes at an index without parts (key_def_set_extract_func)")
     read = _read_parts(parts, space, is_3=is_3)
     made = Index(number, name, kind.lower(), options.get("unique", True), read, _doubt(read, options))
     failed = f"Can't create or modify index '{name}' in space '{space.name}': "

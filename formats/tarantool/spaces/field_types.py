@@ -90,7 +90,16 @@ def _is_unsigned(value: Any) -> bool:
 
 
 def _is_text(value: Any) -> bool:
-    return type(value) is str or type(value) is bytes  # text that is no UTF-8 is decoded to bytes
+    return type(value) is str or (type(value) is bytes and not _is_utf8(value))
+
+
+def _is_utf8(value: bytes) -> bool:
+    """Would text with these bytes have been decoded to text? Then they are no text."""
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _is_float(value: Any) -> bool:

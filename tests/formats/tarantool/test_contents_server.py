@@ -1,0 +1,34 @@
+"""Generated contents of logs, started on the real server: start yes or no, the kind of message, rows of each space."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.formats.tarantool.contents import base, compare
+from tests.formats.tarantool.server import program
+
+pytestmark = pytest.mark.server
+SMALL, LARGE = range(1, 16), range(10_000, 10_400)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory that the server wrote."""
+    if program() is None and os.environ.get("BINLOGTOOL_SERVER") != "1":
+        pytest.skip("no tarantool is installed; BINLOGTOOL_SERVER=1 demands one")
+    return base(tmp_path_factory.mktemp("contents"))
+
+
+def test_starts_of_generated_contents_are_predicted(folder: Path) -> None:
+    assert [one for one in compare(folder, SMALL) if one[2]] == []
+
+
+@pytest.mark.nightly
+def test_starts_of_many_generated_contents_are_predicted(folder: Path) -> None:
+    results = list(compare(folder, LARGE))
+    wrong = [one for one in results if one[2]]
+    assert not [one for one in wrong if "rows of" in one[2] or "starts" in one[2]]
+    assert len(wrong) <= len(results) // 100
