@@ -34,8 +34,11 @@ class Reading:
 
     def __init__(self, sql: str) -> None:
         statement = next(iter(statements(sql[after_gap(sql) :])), Statement(1, ";"))
-        first, *rest = statement.text.split(None, 1)  # sqlglot makes one word of a whole RENAME
-        self.words = [Word(first, False), *words(statement._replace(text="".join(rest)))]
+        first, *rest = statement.text.split(None, 1)
+        if first.upper() in ("CREATE", "ALTER", "DROP"):
+            self.words = words(statement)
+        else:  # sqlglot makes one word of a whole RENAME
+            self.words = [Word(first, False), *words(statement._replace(text="".join(rest)))]
         self.at = 0
 
     @classmethod

@@ -31,7 +31,7 @@ _HARMLESS = frozenset((
 """First words of clauses that leave the columns unchanged."""
 
 
-class Definition(msgspec.Struct, frozen=True):
+class Definition(msgspec.Struct, frozen=True, omit_defaults=True):
     """A table. key: its primary key. charset: of columns that name none; None = not known. versioned: it keeps the
     history of its rows. given: from --schema, and not changed since."""
 

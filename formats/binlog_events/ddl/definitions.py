@@ -16,8 +16,8 @@ from binlogtool.formats.binlog_events.ddl.types import charset_of_words
 from binlogtool.formats.binlog_events.ddl.words import Statement, Word, after_gap, statements
 from binlogtool.formats.table_names import full_name, parts_of
 
-MOST_TABLES = 100_000
-"""Tables that are followed."""
+MOST_TABLES, MOST_COLUMNS = 100_000, 1_000_000
+"""Tables that are followed, and columns of all of them together."""
 
 _LONG = 16 << 10
 """Characters of a statement that is not worth its place among the remembered ones."""
@@ -51,7 +51,7 @@ class Definitions(msgspec.Struct):
     databases: their default character sets. sequences: the tables that are sequences. temporary: tables of one session,
     by its thread and the full name; statements of that session are about them. conflicts: statements that no server
     could have run on these tables. fold: names are compared in lower case. has_capitals: one of them is not.
-    given: the statements are those of --schema.
+    given: the statements are those of --schema. columns: of all definitions together.
     """
 
     tables: dict[str, Definition | str] = msgspec.field(default_factory=dict)
@@ -63,6 +63,7 @@ class Definitions(msgspec.Struct):
     fold: bool = False
     given: bool = False
     has_capitals: bool = False
+    columns: int = 0
 
     def learn(self, statement: DdlStatement) -> None:
         """Take one statement."""
@@ -107,6 +108,7 @@ class Definitions(msgspec.Struct):
     def lose(self, reason: str) -> None:
         """Statements may be missing: only what --schema says of tables that no statement changed holds further on."""
         self.tables = {k: v for k, v in self.tables.items() if isinstance(v, Definition) and v.given}
+        self.columns = sum(map(_size, self.tables.values()))
         self.lost = reason
 
     def copy(self) -> Definitions:
@@ -138,10 +140,15 @@ class Definitions(msgspec.Struct):
 
     def _put(self, name: str, definition: Definition | str) -> None:
         self.sequences.discard(name)
-        if name in self.tables or len(self.tables) < MOST_TABLES:
-            self.tables[name] = definition
+        size = self.columns + _size(definition) - _size(self.tables.get(name, UNDECLARED))
+        if size <= MOST_COLUMNS and (name in self.tables or len(self.tables) < MOST_TABLES):
+            self.tables[name], self.columns = definition, size
         else:
-            self.lost = f"more than {MOST_TABLES:,} tables: not all of them are followed"
+            self._take_out(name)
+            self.lost = "the log has more tables and columns than are followed"
+
+    def _take_out(self, name: str) -> None:
+        self.columns -= _size(self.tables.pop(name, UNDECLARED))
 
     def _remove(self, name: str) -> None:
         self.sequences.discard(name)
@@ -149,7 +156,7 @@ class Definitions(msgspec.Struct):
         if bare in self.tables and bare != name:
             self._put(name, UNDECLARED)  # hides what --schema says of tables of this name
         else:
-            self.tables.pop(name, None)
+            self._take_out(name)
 
     def _lose_named(self, statement: DdlStatement) -> None:
         """A statement that cannot be read: the tables that it may be about are uncertain."""
@@ -319,6 +326,10 @@ class Definitions(msgspec.Struct):
         self._put(new, state)
         if is_sequence:
             self.sequences.add(new)
+
+
+def _size(definition: Definition | str) -> int:
+    return 0 if isinstance(definition, str) else len(definition.columns)
 
 
 def names_in_capitals(statement: DdlStatement) -> bool:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from binlogtool.formats.binlog_events.ddl.columns import Definition
     from binlogtool.formats.binlog_events.ddl.definitions import DdlStatement, Definitions
 
-MOST_TEXT = MIB
+MOST_TEXT = 4 * MIB
 """Bytes of statements that wait to be followed, and of the longest one."""
 
 _UNREADABLE = "a statement of the log that may be about tables cannot be read"
@@ -48,6 +48,8 @@ class TableHistory(msgspec.Struct):
     _definitions: Definitions | None = None
     _folded: Definitions | None = None
     _is_case_sensitive: bool = False
+    _carried: Any = None
+    """What `carried` gave last; None = it is to be made anew."""
 
     def learn(self, code: int, body: memoryview) -> bool:
         """Take the body of a QUERY. Returns whether definitions may differ from now on."""
@@ -64,6 +66,7 @@ class TableHistory(msgspec.Struct):
 
     def take(self, statement: DdlStatement) -> None:
         """Take one statement."""
+        self._carried = None
         self.pending.append(statement)
         self.size += len(statement.database) + len(statement.text)
         if self.size > MOST_TEXT:
@@ -75,20 +78,23 @@ class TableHistory(msgspec.Struct):
             self.follow().lose(reason)
         else:
             self.pending, self.size, self.earlier, self._definitions = [], 0, None, None
-        self._folded = None
+        self._folded = self._carried = None
 
     # -- state ---------------------------------------------------------------------------------------------------------
 
     def carried(self) -> Any:
         """What holds here, for JSON; None = what holds without any statement."""
-        if self._definitions is None and self.earlier is None:
-            return [msgspec.to_builtins(one) for one in self.pending] or None
-        made = {"definitions": self.follow(), "folded": self._folded, "sensitive": self._is_case_sensitive}
-        return msgspec.to_builtins(made, order="deterministic")
+        if self._carried is None:
+            if self._definitions is None and self.earlier is None:
+                self._carried = [msgspec.to_builtins(one) for one in self.pending] or None
+            else:
+                made = {"definitions": self.follow(), "folded": self._folded, "sensitive": self._is_case_sensitive}
+                self._carried = msgspec.to_builtins(made, order="deterministic")
+        return self._carried
 
     def continue_from(self, other: TableHistory) -> None:
         """Begin with what another one holds, which has followed the file before to its end."""
-        own = other.apart()
+        own, self._carried = other.apart(), None
         self.earlier, self.pending, self.size = own.earlier, own.pending, own.size
         self._definitions, self._folded, self._is_case_sensitive = own._definitions, own._folded, own._is_case_sensitive
 
@@ -97,6 +103,7 @@ class TableHistory(msgspec.Struct):
         from binlogtool.formats.binlog_events.ddl.definitions import DdlStatement, Definitions
 
         self.pending, self.size, self.earlier, self._definitions, self._folded = [], 0, None, None, None
+        self._carried = None
         if isinstance(carried, dict):
             self._definitions = msgspec.convert(carried["definitions"], Definitions)
             self._folded = msgspec.convert(carried["folded"], Definitions | None)
@@ -174,7 +181,8 @@ class TableHistory(msgspec.Struct):
         """The definition of the table of a map, or why there is none ("" = no statement defines it)."""
         exact = self.follow()
         if table.database != table.database.lower() or table.table != table.table.lower():
-            self._is_case_sensitive, self._folded = True, None  # lower_case_table_names=1 stores names in lower case
+            # lower_case_table_names=1 stores names in lower case
+            self._is_case_sensitive, self._folded, self._carried = True, None, None
         own = exact.state(table.full_name)
         folded = self._folded
         if folded is None or (other := folded.state(table.full_name)) == own:

@@ -118,7 +118,7 @@ class Column(msgspec.Struct, frozen=True):
         return self.metadata if is_binary else 0
 
 
-class ColumnHint(msgspec.Struct, frozen=True):
+class ColumnHint(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the CREATE TABLE says of one column. It only fills in what the log leaves open.
 
     types: the type codes that such a column may have in a log (empty: not said). They tell whether the statement is
