@@ -81,12 +81,6 @@ class Knowledge(msgspec.Struct):
             self._take_others(text, database)
             self.history.take(DdlStatement(database, text, parts.thread_id, parts.error_code != 0))
 
-    def lost(self) -> None:
-        """Statements may be missing here."""
-        self.history.forget()
-        self._doubts.clear()
-        self._made += 1
-
     def _take_others(self, text: str, database: str) -> None:
         """What a statement says beside the definitions of tables."""
         self._doubts.clear()
