@@ -31,6 +31,7 @@ from construct import (
 )
 
 from binlogtool.formats.binlog_events.codes import ROWS, ChecksumAlgorithm, EventType
+from binlogtool.formats.binlog_events.events.statement_text import StatementText
 from binlogtool.formats.binlog_events.events.user_var import UserValue, UserVarType
 from binlogtool.formats.binlog_events.gtid.schema import GTID, GTID_LIST, GTID_LOG, GTID_TAGGED_LOG, PREVIOUS_GTIDS
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
@@ -71,7 +72,7 @@ _QUERY_NAMES = (
     "db_nul" / Unshown(Int8ul),
 )
 
-QUERY = Struct(*_QUERY_HEAD, *_QUERY_NAMES, "sql" / _REST)
+QUERY = Struct(*_QUERY_HEAD, *_QUERY_NAMES, "sql" / StatementText(GreedyBytes))
 
 QUERY_COMPRESSED = Struct(
     *_QUERY_HEAD,
@@ -86,7 +87,7 @@ EXECUTE_LOAD_QUERY = Struct(
     "fn_pos_end" / Int32ul,
     "dup_handling" / Enum(Int8ul, ERROR=0, IGNORE=1, REPLACE=2),
     *_QUERY_NAMES,
-    "sql" / _REST,
+    "sql" / StatementText(GreedyBytes),
 )
 
 LOAD_BLOCK = Struct("file_id" / Int32ul, "data" / GreedyBytes)

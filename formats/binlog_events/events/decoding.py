@@ -21,6 +21,7 @@ from binlogtool.formats.binlog_events.events.bodies import (
     USER_VAR,
     XID,
 )
+from binlogtool.formats.binlog_events.events.statement_text import with_statement_text
 from binlogtool.formats.binlog_events.events.user_var import UserVarType, user_value
 from binlogtool.formats.binlog_events.gtid.decoding import (
     gtid_list_body,
@@ -41,6 +42,7 @@ from binlogtool.limits import Limits
 _T = EventType
 _MARIADB_GTID = EventType.GTID.value
 _COMPRESSED = EventType.QUERY_COMPRESSED.value
+_STATEMENTS = frozenset({_T.QUERY.value, _T.EXECUTE_LOAD_QUERY.value})
 _TABLE_MAP = EventType.TABLE_MAP.value
 _LIMITS = Limits()
 _USER_TYPES = {int(kind): kind.name for kind in UserVarType}
@@ -206,5 +208,7 @@ def decoded(
             return parse_table_map(body).as_body()
         return parse_table_map(body, description.table_id_size, description.is_mariadb).as_body()
     if type_code == _COMPRESSED:
-        return _query_compressed(body, limits)
+        return with_statement_text(_query_compressed(body, limits))
+    if type_code in _STATEMENTS:
+        return with_statement_text(READERS[type_code](body))
     return READERS[type_code](body)

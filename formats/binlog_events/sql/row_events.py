@@ -97,7 +97,7 @@ class RowEvents(msgspec.Struct):
 
     def _exact(self, scene: Scene, table: TableMap) -> Sequence[Statement]:
         event, described, c = scene.event, scene.context.description, self._collected
-        count_rows(event.code, event.body, table, scene.limits)  # a server stops at rows that do not fit their map
+        _check_rows(event.code, event.body, table, scene.limits)
         made: list[Statement] = []
         if table.table_id not in c.maps:
             made = [*c.take(described)]
@@ -122,7 +122,7 @@ class RowEvents(msgspec.Struct):
         known = bool(c.last) and int.from_bytes(own[HEADER_SIZE:at], "little") in c.maps
         if not known or table is None or own[at] & STMT_END or c.size + len(own) > MOST:
             return False
-        count_rows(own[TYPE_AT], own[HEADER_SIZE:-4], table, limits)
+        _check_rows(own[TYPE_AT], own[HEADER_SIZE:-4], table, limits)
         c.add(own)
         return True
 
@@ -194,6 +194,20 @@ class RowEvents(msgspec.Struct):
             return None
         self.inexact.add((table.qualified_name, why))
         return f"{table.qualified_name}: {why}"
+
+
+def _check_rows(code: int, body: bytes | memoryview, table: TableMap, limits: Limits) -> None:
+    """Look whether rows fit the map of their table: a server stops at others. Of old maps that do not say how long some
+    values are, nobody can know.
+
+    Raises:
+        MalformedError, CodecError: they do not.
+    """
+    try:
+        count_rows(code, body, table, limits)
+    except MalformedError:
+        if not table.untold:
+            raise
 
 
 def _tail(scene: Scene) -> int:

@@ -1,0 +1,86 @@
+"""Texts of statements in the character set that the event names as the client's, by compiled code as by Python."""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+from pathlib import Path
+
+import pytest
+
+from binlogtool.log import passages
+from tests.cli.invoke import invoke
+from tests.harness.mysql_writer import MARIADB, MYSQL, begun, binlog, block, query, transaction
+
+QUERY_COMPRESSED = 165
+CLIENTS = {
+    "gbk": (28, "你好 t"), "latin1": (8, "café €"), "cp1251": (51, "привет"), "sjis": (13, "表 十"),
+    "big5": (1, "功能"), "koi8r": (7, "привет"), "utf8mb4": (45, "é 😀"), "utf8mb3": (33, "é"), "euckr": (19, "한글"),
+    "ujis": (12, "日本"), "gb18030": (248, "表 㐀"), "greek": (25, "λόγος"), "cp850": (4, "é"),
+    "utf8mb4_0900": (255, "é"),
+}  # fmt: skip
+CODECS = {
+    "latin1": "cp1252", "cp1251": "cp1251", "sjis": "shift_jis", "koi8r": "koi8_r", "ujis": "euc_jp", "euckr": "euc_kr",
+    "greek": "iso8859_7", "utf8mb4": "utf-8", "utf8mb3": "utf-8", "utf8mb4_0900": "utf-8",
+}  # fmt: skip
+
+
+def status(client: int, *, before: bytes = b"") -> bytes:
+    return b"\0" + bytes(4) + b"\1" + bytes(8) + before + b"\4" + struct.pack("<HHH", client, 45, 8)
+
+
+def shown(log: Path, *words: str) -> list[object]:
+    made = invoke("dump", "-O", "jsonl", *words, str(log))
+    lines = [json.loads(line) for line in made.text.splitlines()]
+    return [
+        line["body"]["sql"] for line in lines if line["type"].startswith("QUERY") and line["body"]["sql"] != "BEGIN"
+    ]
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("name", CLIENTS)
+def test_a_statement_is_shown_in_the_character_set_of_its_client(name: str, compressed: bool, tmp_path: Path) -> None:
+    number, text = CLIENTS[name]
+    raw = f"insert into t values ('{text}')".encode(CODECS.get(name, name))
+    log = tmp_path / "bin.000001"
+    own = query(block(raw), b"d", status(number), QUERY_COMPRESSED) if compressed else query(raw, b"d", status(number))
+    log.write_bytes(binlog(transaction(own), MARIADB))
+    assert shown(log) == shown(log, "--backend", "python") == [f"insert into t values ('{text}')"]
+    found = invoke("dump", "--fields", "type", "--where", f"body.sql like '%{text}%'", str(log))
+    assert (found.code, found.text.count("QUERY")) == (0, 1)
+
+
+def test_bytes_that_are_no_text_of_the_character_set_stay_bytes(tmp_path: Path) -> None:
+    log = tmp_path / "bin.000001"
+    texts = [(28, b"select '\xff\xff'"), (45, b"select '\xe9'"), (63, b"select '\xe9'"), (999, b"select '\xe9'")]
+    log.write_bytes(binlog([e for client, sql in texts for e in begun(query(sql, b"d", status(client)))], MYSQL))
+    expected = [{"$bytes": sql.hex()} for _, sql in texts]
+    assert shown(log) == shown(log, "--backend", "python") == expected
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_compiled_code_shows_texts_as_python_does(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passages, "_FEW", 0)
+    chance, log = random.Random(seed), tmp_path / "bin.000001"
+    events = []
+    for number in range(1, 200):
+        client = chance.choice([number for number, _ in CLIENTS.values()] + [63, 999, 2304, 2816, 192, 223, 76])
+        sql = chance.choice((b"plain", "é".encode(), b"\xe9", b"\x95\x5c", b"\xd3\xc3", chance.randbytes(3)))
+        before = chance.choice((b"", b"\3\1\0\1\0", b"\6\3std", b"\5\6SYSTEM"))
+        own = (
+            status(client, before=before) if chance.random() < 0.9 else chance.choice((b"", b"\4", b"\6", b"\2\3std\0"))
+        )
+        events += begun(query(b"select '" + sql + b"'", b"d", own), number=number)
+    log.write_bytes(binlog(events, MYSQL))
+    assert (
+        invoke("dump", "-O", "jsonl", str(log)).out
+        == invoke("dump", "-O", "jsonl", "--backend", "python", str(log)).out
+    )
+
+
+def test_the_script_has_the_bytes_of_the_log(tmp_path: Path) -> None:
+    raw = "insert into t values ('你好')".encode("gbk")
+    log = tmp_path / "bin.000001"
+    log.write_bytes(binlog(begun(query(raw, b"d", status(28))), MYSQL))
+    assert raw in invoke("dump", "-O", "sql", str(log)).out
