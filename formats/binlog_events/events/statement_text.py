@@ -46,7 +46,7 @@ def client_collation(buf: Any, p: int, n: int) -> int:
         code = buf[p] + 0
         p += 1
         if code == _CHARSET:
-            return buf[p] | buf[p + 1] << 8 if n - p >= 6 else -1  # type: ignore[no-any-return]
+            return buf[p] | buf[p + 1] << 8 if n - p >= 6 else -1
         size = 8 if code == _SQL_MODE else 4
         if code == _CATALOG and p < n:
             size = 1 + buf[p]
