@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 _T = EventType
 TEXTS = (*QUERIES, _T.EXECUTE_LOAD_QUERY)
+_CREATES = re.compile(rb"\A(?:\s|/\*.*?\*/)*CREATE\b.*\bSTART\s+TRANSACTION\s*\Z", re.IGNORECASE | re.DOTALL)
 _ALLOW_PARALLEL = 8
 """Bit of flags2 of MariaDB's GTID."""
 
@@ -48,6 +50,7 @@ _ALLOW_PARALLEL = 8
 class Writers:
     """What events mean as statements, and the state of the script that this depends on.
 
+    creates: CREATE TABLE … START TRANSACTION of MySQL is open: behind it a server takes nothing but rows and COMMIT.
     skipped: the next statement is an ALTER that is done later or never. ahead: what sets variables for the next
     statement; it is dropped with that.
     """
@@ -59,6 +62,7 @@ class Writers:
     skipped: bool = False
     ahead: list[Variable] = field(default_factory=list)
     frame: Frame = field(default_factory=Frame)
+    creates: bool = False
     knowledge: Knowledge = field(default_factory=Knowledge)
     rows: RowEvents = field(init=False)
     loads: Loads = field(init=False)
@@ -116,7 +120,7 @@ class Writers:
         if kind is None or kind is QueryKind.STATEMENT:
             return self._statement(scene, parts, sql)
         if self.wording.flat:
-            return self._flattened(kind)
+            return self._commit(scene) if kind is QueryKind.COMMIT else self._flattened(kind)
         if kind in (QueryKind.BEGIN, QueryKind.XA_START):
             self.choice.wait(self.session)
         made = self._context(scene, parts)
@@ -143,6 +147,9 @@ class Writers:
             sql = self.loads.statement(scene, sql)
         text = self._checked(sql, loads=scene.event.code == _T.EXECUTE_LOAD_QUERY)
         self.transaction.claimed = False
+        if self.wording.flat and _CREATES.search(text[-1]) is not None:
+            self.transaction.begin()
+            self.creates = True
         return [*made, *text]
 
     def _context(self, scene: Scene, parts: QueryParts) -> list[bytes]:
@@ -189,7 +196,8 @@ class Writers:
 
     def _commit(self, scene: Scene) -> list[bytes]:
         self.transaction.end()
-        return [] if self.wording.flat else [b"COMMIT"]
+        ends, self.creates = self.creates or not self.wording.flat, False
+        return [b"COMMIT"] if ends else []
 
     def _xa_prepare(self, scene: Scene) -> list[bytes]:
         body = decoded(_T.XA_PREPARE, bytes(scene.event.body), scene.context.description)
