@@ -82,7 +82,7 @@ class _Work:
         import binlogtool
 
         found = binlogtool.replay(paths, **{**self._how, **other}, on_decision=on_decision)
-        self.run.say_left()
+        self.run.say_left(as_server=True)
         self.run.say_noted()
         return found
 

@@ -84,8 +84,11 @@ class Run:
         for one in failures:
             self.say(one.message if one.path in one.message else f"{one.path}: {one.message}", level=-1)
 
-    def say_left(self) -> None:
-        """The files of directories that are no logs, and were not read: once."""
+    def say_left(self, *, as_server: bool = False) -> None:
+        """The files of directories that are no logs, and were not read: once.
+
+        as_server: what the server does is told, which reads no compressed files.
+        """
         aside, self.progress.aside = self.progress.aside, {}
         if aside:
             from binlogtool.recovery.report import UNREAD, LeftOut
@@ -93,7 +96,7 @@ class Run:
 
             found = [LeftOut(path, files) for path, files in aside.items()]
             for one in found:
-                for path in one.unread:
+                for path in () if as_server else one.unread:
                     self.unread = True
                     self.say(f"{path}: {UNREAD}", level=-1)
             for line in left_lines(found, names=self.settings.verbosity > 0):

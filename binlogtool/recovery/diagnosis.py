@@ -193,7 +193,7 @@ def _looked(path: str, format: str, wish: Wish, *, live: bool = False) -> Diagno
     try:
         there = named(path, format)
         replays = tuple(replay_group(group, wish, look=look) for group in there.groups)
-        found = Diagnosis(path, joined([*reports, left_of(path, there.left)]), replays)
+        found = Diagnosis(path, joined([*reports, replace(left_of(path, there.left), failures=())]), replays)
     except UsageError:
         raise
     except BinlogtoolError as error:

@@ -55,7 +55,7 @@ def test_verify_reports_what_it_cannot_unpack(folder: Path, end: str) -> None:
 
 
 @pytest.mark.parametrize("end", [".gz", ".xz"])
-@pytest.mark.parametrize("command", ["dump", "stats", "convert --to jsonl -o OUT", "replay-dry-run"])
+@pytest.mark.parametrize("command", ["dump", "stats", "convert --to jsonl -o OUT"])
 def test_no_command_leaves_a_part_of_a_log_out_with_status_0(folder: Path, end: str, command: str) -> None:
     (folder / f"transaction.log.1{end}").write_bytes(PACK[end](plain_log()))
     words = [str(folder.parent / "out") if word == "OUT" else word for word in command.split()]
@@ -63,6 +63,14 @@ def test_no_command_leaves_a_part_of_a_log_out_with_status_0(folder: Path, end: 
     (folder.parent / "out").unlink(missing_ok=True)
     done = invoke(*words, str(folder))
     assert done.code == 6 and f"transaction.log.1{end}: not checked: it is compressed" in done.err
+
+
+@pytest.mark.parametrize("command", ["replay-dry-run", "diagnose"])
+def test_what_a_server_does_is_not_in_doubt_by_a_file_that_it_does_not_read(folder: Path, command: str) -> None:
+    before = invoke(command, str(folder))
+    (folder / "transaction.log.1.gz").write_bytes(gzip.compress(plain_log()))
+    after = invoke(command, str(folder))
+    assert (after.code, after.text) == (before.code, before.text)
 
 
 def test_a_directory_of_compressed_logs_alone_says_so(tmp_path: Path) -> None:
