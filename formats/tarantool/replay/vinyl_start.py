@@ -261,7 +261,7 @@ class VinylStart(msgspec.Struct):
         """Runs that are read now, and whose files the server removes: vy_gc at the end of recovery or after it."""
         assert self.state is not None
         for run in self.state.living_runs(tree):
-            if run.lsm != tree.id:
+            if run.lsm != tree.id and self.name(tree, run, "run") not in self.files:
                 text = f"{words}: run {run.id} belongs to another index: reads give wrong rows"
                 yield self._loss(text, {**facts, "run": run.id}, "vylog_foreign_run")
             elif run.incomplete or run.dropped:

@@ -90,9 +90,11 @@ class VylogState(msgspec.Struct):
     slices: dict[int, Slice] = msgspec.field(default_factory=dict)
     checkpoint: frozenset[int] | None = None
     unchecked: str | None = None
+    _found: tuple[dict[tuple[int, int], LsmTree], str | None] | None = None
 
     def apply(self, kind: int, keys: Mapping[int, Any]) -> str | None:
         """Process one record; return the server's message if it does not fit."""
+        self._found = None
         if kind == VylogType.SNAPSHOT:
             self.checkpoint = frozenset(self.slices)
             return None
@@ -118,6 +120,12 @@ class VylogState(msgspec.Struct):
         return None if fault is None else _INVALID + fault
 
     def _indexes(self) -> tuple[dict[tuple[int, int], LsmTree], str | None]:
+        """The last incarnation of each index, and what is wrong with them; kept until the next record."""
+        if self._found is None:
+            self._found = self._look_up_indexes()
+        return self._found
+
+    def _look_up_indexes(self) -> tuple[dict[tuple[int, int], LsmTree], str | None]:
         found: dict[tuple[int, int], LsmTree] = {}
         fault = None
         for tree in self.trees.values():
