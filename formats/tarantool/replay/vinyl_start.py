@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Place = tuple[int, int]
 """Space and index."""
 Facts = dict[str, Any]
+MAX_LSN = (1 << 63) - 1
 MAX_ROWS = 1_000_000
 """Rows of one space that are remembered."""
 
@@ -192,8 +193,10 @@ class VinylStart(msgspec.Struct):
         """Rows up to this LSN are in the runs of an index, or were written before it was there."""
         if opened.tree is None or self.state is None:
             return opened.signature
-        runs = (run.dump_lsn for run in self.state.living_runs(opened.tree))
-        return max(opened.tree.create_lsn, *runs, -1)
+        runs = list(self.state.living_runs(opened.tree))
+        if any(run.incomplete for run in runs):
+            return MAX_LSN  # which rows it has is not recorded
+        return max([opened.tree.create_lsn, *(run.dump_lsn for run in runs)])
 
     def _was_not_built(self, opened: Opened) -> bool:
         """Does the metadata log have nothing of what the index held when it was created?"""
