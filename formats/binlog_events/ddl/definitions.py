@@ -284,6 +284,7 @@ class Definitions(msgspec.Struct):
             except UsageError as error:
                 self.conflicts += 1
                 after = f"the log's ALTER TABLE does not fit its definition: {error}"
+                after += "; --schema must say what it was before the first log" if before.given else ""
         self._put(name, after)
         for other in new:
             self._move(name, other)
