@@ -14,7 +14,7 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -47,6 +47,9 @@ _PAUSE = 25
 _JSON_BYTE, _JSON_VALUE, _JSON_MAP = 48, 112, 3
 """Bytes of memory for each byte of JSON at most (`{"":[` nested), for each value, and how many values a map counts."""
 
+_PAUSE_RELEASED = 5
+"""Looks after freed memory was given back to the system until the next one."""
+
 _PAGE = resource.getpagesize()
 
 
@@ -55,11 +58,11 @@ class Ceiling:
 
     limit: bytes that may be in use; 0 = there is no ceiling. base: bytes that do not count (of libraries). resident:
     are the pages in use counted, in place of all that may be written to? Libraries that map much and use little of it
-    (Arrow, Java) need this.
+    (Arrow, Java) need this. wanted: what `keep` was given; 0 = nothing.
     """
 
     def __init__(self) -> None:
-        self.limit = self.base = self._patience = 0
+        self.limit = self.base = self.wanted = self._patience = 0
         self.resident = False
         self._statm: int | None = None
 
@@ -78,6 +81,9 @@ class Ceiling:
         if self._patience:
             self._patience -= 1
         elif self.limit and (used := self.used()) > self.limit:
+            if self.resident and _after_release(self.used) <= self.limit:
+                self._patience = _PAUSE_RELEASED
+                return
             self._patience = _PAUSE
             raise MemoryError(f"{used:,} of {self.limit:,} bytes are in use")
 
@@ -96,12 +102,34 @@ def keep(max_memory: int) -> None:
 
     The work ends there (`MemoryError`), and the system refuses memory a little above: not every library survives that.
     """
+    _ceiling.wanted = max_memory
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     _before.append(soft)
     bounds = [bound for bound in (_before[0], hard) if bound != resource.RLIM_INFINITY]
     bound = min([max_memory + PROGRAM + RESERVE, *bounds])
     resource.setrlimit(resource.RLIMIT_DATA, (bound, hard))
     _watch(bound - RESERVE, resident=False)
+
+
+def keep_resident() -> None:
+    """After `lift`: the same ceiling again, but for what libraries have taken so far. Pages in use are counted. Nothing
+    without a ceiling before."""
+    if _ceiling.wanted and not _before:
+        _ceiling.resident, _ceiling.base = True, 0
+        _watch(_ceiling.wanted + PROGRAM, resident=True, base=_ceiling.used())
+
+
+def _after_release(used: Callable[[], int]) -> int:
+    """Gives freed memory of the allocators back to the system; returns what is in use then."""
+    import ctypes
+
+    arrow = sys.modules.get("pyarrow")
+    if arrow is not None:
+        arrow.default_memory_pool().release_unused()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+    return used()
 
 
 def _watch(limit: int, *, resident: bool, base: int = 0) -> None:
@@ -150,7 +178,7 @@ def demand_json(text: bytes) -> None:
 
 def lift() -> None:
     """As before `keep`: programs that have ceilings of their own start in this process, or from it."""
-    if _before and threading.current_thread() is threading.main_thread():
+    if _ceiling.limit and threading.current_thread() is threading.main_thread():
         signal.setitimer(signal.ITIMER_PROF, 0)
     _ceiling.limit = 0
     while _before:

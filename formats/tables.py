@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
@@ -93,6 +94,27 @@ class Row(NamedTuple):
     after: Image | None
     key: Any = None
     operations: Any = None
+
+
+_VALUE_BYTES, _ROW_BYTES = 64, 512
+"""Memory of a decoded value beside the bytes of a text, and of what a row has beside its values."""
+
+
+def row_bytes(row: Row) -> int:
+    """Estimate the memory of a decoded row, in bytes."""
+    images = (image.values() for image in (row.before, row.after) if image)
+    return _ROW_BYTES + sum(map(value_bytes, chain(*images))) + value_bytes(row.key) + value_bytes(row.operations)
+
+
+def value_bytes(value: Any) -> int:
+    """Estimate the memory of a decoded value, in bytes."""
+    if isinstance(value, str | bytes):
+        return _VALUE_BYTES + len(value)
+    if isinstance(value, Mapping):
+        return _VALUE_BYTES + sum(map(value_bytes, chain(value, value.values())))
+    if isinstance(value, list | tuple):
+        return _VALUE_BYTES + sum(map(value_bytes, value))
+    return _VALUE_BYTES
 
 
 class ColumnCells(NamedTuple):

@@ -17,7 +17,7 @@ from binlogtool.formats.described import Described, Noted
 from binlogtool.formats.layouts import Batch, Column, Layout
 from binlogtool.formats.longvalues import LongValue, Parted
 from binlogtool.formats.scripting import Script
-from binlogtool.formats.tables import TableReader
+from binlogtool.formats.tables import TableReader, row_bytes
 from binlogtool.limits import Limits
 from binlogtool.log.filters import GAP, Filter, runs_of, spans
 from binlogtool.log.longvalues import taken_out
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from binlogtool.log.where_rows import RowWhere
 
 _ABSENT = 2
+
+_HELD_PART = 16
+"""What the records of a block tell of tables takes this part of the memory at most, or is of one record."""
 
 
 class Blocks(msgspec.Struct, frozen=True):
@@ -152,13 +155,31 @@ class Blocks(msgspec.Struct, frozen=True):
         """The envelope of the records `[start, stop)`."""
         return self.format.output.describe(self.layout.context, batch, start, stop)
 
-    def block(self, batch: Batch, start: int, stop: int, envelope: Described) -> Block:
-        """The records `[start, stop)` of a batch."""
+    def blocks(self, batch: Batch, start: int, stop: int, envelope: Described) -> Iterator[Block]:
+        """The records `[start, stop)` of a batch, as few at a time as their bodies demand: compressed records can hold
+        very much."""
+        if self.decode != "full" or self.reader is None:
+            yield self.block(batch, start, stop, envelope)
+            return
+        most, first, held, bodies = self.limits.max_memory // _HELD_PART, start, 0, list[Any]()
+        for at, body in enumerate(self._lazy_bodies(batch, start, stop, envelope), start + 1):
+            bodies.append(body)
+            held += sum(map(row_bytes, body.rows))
+            if held > most and at < stop:
+                part = envelope.part(first - start, at - start)
+                yield self.block(batch, first, at, part, bodies)
+                first, held, bodies = at, 0, []
+        part = envelope if first == start else envelope.part(first - start, stop - start)
+        yield self.block(batch, first, stop, part, bodies)
+
+    def block(self, batch: Batch, start: int, stop: int, envelope: Described, bodies: list[Any] | None = None) -> Block:
+        """The records `[start, stop)` of a batch. bodies: theirs, where they are known."""
         places = Places(batch, self.layout, start, stop)
-        bodies: list[Any] = []
         findings: dict[int, tuple[Finding, ...]] = {}
-        if self.decode == "full":
-            bodies = self._bodies(batch, start, stop, envelope)
+        if self.decode != "full":
+            bodies = []
+        else:
+            bodies = self._bodies(batch, start, stop, envelope) if bodies is None else bodies
             for i, body in enumerate(bodies):
                 if isinstance(body, Finding):
                     findings[i] = (body,)
@@ -196,13 +217,16 @@ class Blocks(msgspec.Struct, frozen=True):
         return taken
 
     def _bodies(self, batch: Batch, start: int, stop: int, envelope: Described) -> list[Any]:
+        return list(self._lazy_bodies(batch, start, stop, envelope))
+
+    def _lazy_bodies(self, batch: Batch, start: int, stop: int, envelope: Described) -> Iterable[Any]:
         if self.choice is not None:
             names = self.choice.condition.members
             self.choice.look(start, stop, members(names, self.layout, batch, start, stop, envelope))
         if self.script is not None:
-            return list(self.script.records(self.layout.context, batch, start, stop, self.limits))
+            return self.script.records(self.layout.context, batch, start, stop, self.limits)
         if self.reader is not None:
-            return list(self.reader.records(self.layout.context, batch, start, stop, self.limits))
+            return self.reader.records(self.layout.context, batch, start, stop, self.limits)
         return self.format.output.bodies(self.layout.context, batch, start, stop, self.limits)
 
 

@@ -40,7 +40,7 @@ class Stretch(msgspec.Struct, frozen=True):
         for low, high in ((start, stop),) if marks is None else runs_of(map(bool, marks[: stop - start]), start):
             for first in range(low, high, BLOCK):
                 last = min(first + BLOCK, high)
-                yield self.maker.block(self.batch, first, last, self.maker.describe(self.batch, first, last))
+                yield from self.maker.blocks(self.batch, first, last, self.maker.describe(self.batch, first, last))
 
     def marks_from(self, at: int) -> bytes | None:
         """Those of the records from `at` on."""

@@ -14,6 +14,7 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
+from binlogtool import memory
 from binlogtool.errors import LimitError
 from binlogtool.formats.detecting import Hints
 from binlogtool.limits import MIB
@@ -56,6 +57,7 @@ def made(request: Request, hints: Hints | None, end: float | None) -> Made | Non
         LimitError: the time is over.
     """
     account, taken, size = Account(), list[pa.RecordBatch](), 0
+    memory.keep_resident()
     with tempfile.TemporaryDirectory(prefix="binlogtool-") as folder:
         kept = Path(folder) / notes.FOLDER
         reader = BinlogReader(replace(request, groups=1, notes=str(kept)), hints)

@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 import binlogtool
+from binlogtool import memory
 from binlogtool.errors import UsageError
 from binlogtool.formats.changes import TRUNCATE, Table
 from binlogtool.formats.detecting import Hints
@@ -32,7 +33,8 @@ from binlogtool.pipeline.typed.target import demand_texts
 from binlogtool.pipeline.typed.wishes import Wishes
 from binlogtool.pipeline.writers.table_form import Shape
 
-_MEMORY = 128 << 20
+_MEMORY_PART = 4
+"""Messages of all tables that wait to be written take this part of the memory at most."""
 
 
 class MessagesJob(msgspec.Struct, frozen=True):
@@ -54,6 +56,7 @@ class MessagesJob(msgspec.Struct, frozen=True):
         Raises:
             UsageError: a format has no changes of rows, or no table is as asked for. InputOutputError, LimitError.
         """
+        memory.keep_resident()
         stage.mkdir()
         with ThreadPoolExecutor(1) as pool:
             return _Work(self, stage, pool).written(format, inputs)
@@ -115,14 +118,14 @@ class _Work:
         if key not in self._targets:
             job, folder = self.job, self.stage / self._directories.of(name) if self._per_table else self.stage
             self._targets[key] = MessageTarget(
-                name, folder, job.shape, job.wishes or Wishes(), self.pool, plan=PLANS[job.options.envelope],
-                typed=job.wishes is not None and job.shape.to != "csv",
+                name, folder, job.shape, job.wishes or Wishes(), self.pool, job.limits.max_memory,
+                plan=PLANS[job.options.envelope], typed=job.wishes is not None and job.shape.to != "csv",
             )  # fmt: skip
         return self._targets[key]
 
     def _bound(self) -> None:
         """Many tables together must not take more memory than one."""
-        if sum(one.held_bytes for one in self._targets.values()) > _MEMORY:
+        if sum(one.held_bytes for one in self._targets.values()) > self.job.limits.max_memory // _MEMORY_PART:
             for one in self._targets.values():
                 one.flush()
                 one.put_aside()

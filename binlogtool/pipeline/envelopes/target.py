@@ -16,7 +16,8 @@ from binlogtool.pipeline.typed.batches import Piece
 from binlogtool.pipeline.typed.target import Target, grown
 
 _BATCH = 8192
-_HELD = 8 << 20
+_HELD, _HELD_PART = 8 << 20, 32
+"""Messages that wait to become a piece have at most so many bytes, and take this part of the memory."""
 
 
 class MessageForm:
@@ -56,6 +57,7 @@ class MessageTarget(Target):
 
     def __init__(self, *own: Any, plan: Plan, typed: bool) -> None:
         super().__init__(*own, operations=False)
+        self._most_size = min(_HELD, own[-1] // _HELD_PART)
         self._plan, self._typed = plan, typed
         self._rows, self._size = list[dict[str, Any]](), 0
         self._last: Any = None
@@ -79,7 +81,7 @@ class MessageTarget(Target):
             row.update(images or dict.fromkeys(self._plan.images))
         self._rows.append(row)
         self._size += len(data)
-        if len(self._rows) >= _BATCH or self._size >= _HELD:
+        if len(self._rows) >= _BATCH or self._size >= self._most_size:
             self.flush()
 
     def _described(self, change: Change) -> None:

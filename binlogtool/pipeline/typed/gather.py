@@ -7,11 +7,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
+import msgspec
 from msgspec import structs
 
+from binlogtool import memory
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, Severity
-from binlogtool.formats.tables import CellRows, Cells, Row, Table, Told
+from binlogtool.formats.tables import CellRows, Cells, Row, Table, Told, row_bytes
 from binlogtool.limits import Limits
 from binlogtool.log import detect
 from binlogtool.log.body_json import findings_text
@@ -30,8 +32,11 @@ from binlogtool.pipeline.typed.filled import OPS, Run, Runs, absent_of, piece_of
 from binlogtool.pipeline.typed.wishes import Wanted, Wishes, of_another
 
 _BATCH = 8192
-_HELD = 8 << 20
+_HELD_PART, _ALL_PART = 32, 8
+"""Rows of a table, and those of all tables, that wait to become pieces take these parts of the memory at most."""
 _NAMED = 8
+_PIECE_TIMES = 2
+"""What making a piece takes, in times of the size of its rows."""
 
 
 class Home(Protocol):
@@ -47,11 +52,17 @@ class Home(Protocol):
         """A record is not as it should be."""
 
 
+class _Waiting(msgspec.Struct):
+    """Rows of all tables that wait one by one. bytes: of memory, about."""
+
+    bytes: int = 0
+
+
 class _Pending:
     """Rows of one table that wait to become a piece: one by one, or as cells."""
 
-    def __init__(self, name: str, home: Home, limits: Limits) -> None:
-        self.name, self._home, self._limits = name, home, limits
+    def __init__(self, name: str, home: Home, limits: Limits, waiting: _Waiting) -> None:
+        self.name, self._home, self._limits, self._waiting = name, home, limits, waiting
         self.filled: CellRows | None = None
         self._start = self._stop = 0
         self._runs: list[Run | Runs] = []
@@ -63,8 +74,10 @@ class _Pending:
     def flush(self) -> None:
         """They become a piece."""
         if self.rows:
-            self._home.take(self.name, piece_of(self.fields, self.rows))
-            self.rows, self.size = [], 0
+            memory.demand(_PIECE_TIMES * self.size)
+            self._waiting.bytes -= self.size
+            rows, self.rows, self.size = self.rows, [], 0
+            self._home.take(self.name, piece_of(self.fields, rows))
         if self.filled is not None:
             made = piece_of_cells(self.filled, self._start, self._stop, self._runs, self.fields, self._limits)
             self._home.take(self.name, made)
@@ -106,7 +119,8 @@ class Gatherer:
         self._last: tuple[Any, Any] | None = None
         self._choice = None if wishes.where is None else row_choice(wishes.where)
         self._columns = None if wishes.where is None else Columns(wishes.where)
-        self._passed = 0
+        self._passed, self._waiting = 0, _Waiting()
+        self._most_held, self._most_of_all = limits.max_memory // _HELD_PART, limits.max_memory // _ALL_PART
         self.wants = Wanted(wishes)
 
     def read(self, log: Log, selection: Selection, known: Sequence[Table]) -> Iterator[Crowd | Block | Trouble]:
@@ -230,13 +244,17 @@ class Gatherer:
 
     def _row(self, row: Row, meta: dict[str, Any], block: Block, i: int) -> None:
         pending = self._home_of(row.table, _place(block, i))
-        if pending.filled is not None or len(pending.rows) >= _BATCH or pending.size >= _HELD:
+        size, waiting = row_bytes(row), self._waiting
+        if pending.filled is not None or len(pending.rows) >= _BATCH or pending.size + size > self._most_held:
             pending.flush()
+        if waiting.bytes + size > self._most_of_all:
+            self.flush()
         made = meta | cells_of(row, pending.fields) | {"op": row.op}
         self._last = made, "commit"
         pending.rows.append(made)
         self.taken[block.file] += 1
-        pending.size += int(block.size[i]) // 8
+        pending.size += size
+        waiting.bytes += size
 
     def _home_of(self, table: Table, place: str) -> _Pending:
         """Where the rows of a table wait, which is like this from here on."""
@@ -250,7 +268,7 @@ class Gatherer:
         if not self._wishes.per_table:
             name = next(iter(self._tables), name)
         if name not in self._tables:
-            self._tables[name] = _Pending(name, self._home, self._limits)
+            self._tables[name] = _Pending(name, self._home, self._limits, self._waiting)
         return self._tables[name]
 
     # -- what belongs to no table --------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 import binlogtool
+from binlogtool import memory
 from binlogtool.findings import Finding
 from binlogtool.formats.detecting import Hints
 from binlogtool.formats.tables import Table
@@ -36,7 +37,8 @@ from binlogtool.pipeline.typed.target import Target, demand_texts
 from binlogtool.pipeline.typed.wishes import Wishes, reach
 from binlogtool.pipeline.writers.table_form import Shape
 
-_MEMORY = 128 << 20
+_MEMORY_PART = 4
+"""Rows of all tables that wait to be written take this part of the memory at most."""
 SCHEMA = "binlogtool/tables/1"
 
 
@@ -57,6 +59,7 @@ class TypedJob(msgspec.Struct, frozen=True):
         Raises:
             UsageError: a format has no tables, or none is as asked for. InputOutputError, LimitError.
         """
+        memory.keep_resident()
         stage.mkdir()
         with ThreadPoolExecutor(1) as pool:
             return self._written(_Work(self, inputs, stage, pool), inputs)
@@ -142,7 +145,7 @@ class _Work:
     def take(self, name: str, piece: Piece) -> None:
         """See `Home`. Many tables together must not take more memory than one."""
         self._target(name).take(piece)
-        if sum(one.held_bytes for one in self.targets) > _MEMORY:
+        if sum(one.held_bytes for one in self.targets) > self.job.limits.max_memory // _MEMORY_PART:
             for one in self.targets:
                 one.put_aside()
                 one.rest()
@@ -157,7 +160,9 @@ class _Work:
         if name not in self._targets:
             job = self.job
             folder = self.stage / self._directories.of(name) if job.wishes.per_table else self.stage
-            self._targets[name] = Target(name, folder, job.shape, job.wishes, self.pool, operations=self._operations)
+            self._targets[name] = Target(
+                name, folder, job.shape, job.wishes, self.pool, job.limits.max_memory, operations=self._operations
+            )
         return self._targets[name]
 
     @property

@@ -166,6 +166,9 @@ def _as_text(column: pa.ChunkedArray, *, nested: bool) -> Any:
 # -- read again --------------------------------------------------------------------------------------------------------
 
 
+_READ_ROWS = 1 << 16
+
+
 class Count(msgspec.Struct):
     """What is in a file. text_bytes: of its columns of text."""
 
@@ -198,8 +201,14 @@ def _parquet(path: Path, columns: list[str], _codec: str) -> Iterator[tuple[int,
     import pyarrow.parquet as parquet
 
     with parquet.ParquetFile(path) as file:
-        for batch in file.iter_batches(columns=columns):
+        for batch in group_batches(file, columns):
             yield batch.num_rows, text_bytes(pa.Table.from_batches([batch]), columns)
+
+
+def group_batches(file: Any, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """Read a Parquet file group by group: other batches hold rows of many groups, however long they are."""
+    for i in range(file.num_row_groups):
+        yield from file.iter_batches(batch_size=_READ_ROWS, row_groups=[i], columns=columns)
 
 
 def _orc(path: Path, columns: list[str], _codec: str) -> Iterator[tuple[int, int]]:

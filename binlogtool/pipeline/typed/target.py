@@ -15,6 +15,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.compute as compute
 
+from binlogtool import memory
 from binlogtool.errors import InputOutputError
 from binlogtool.formats.tables import Table
 from binlogtool.pipeline.account import MAX_LISTED
@@ -28,9 +29,12 @@ from binlogtool.pipeline.typed.wishes import Wishes
 from binlogtool.pipeline.writers.partitions import NO_TEXT, NULL_PARTITION
 from binlogtool.pipeline.writers.table_form import Shape
 
-_GROUP_ROWS, _GROUP_BYTES = 1 << 16, 32 << 20
+_GROUP_ROWS, _GROUP_BYTES, _GROUP_PART = 1 << 16, 32 << 20, 16
+"""A group of rows that is written at once has at most so many rows and bytes, and takes this part of the memory."""
+_WRITE_TIMES = 2
+"""What writing a group takes, in times of its size."""
 _AHEAD = 1
-"""So many groups of rows wait to be written at most."""
+"""So many groups of rows wait to be written at most; none where they are large."""
 _ASIDE = ".aside"
 
 
@@ -49,10 +53,19 @@ class AnyForm(Protocol):
 
 
 class Target:
-    """The rows of one table. folder: where its files go. pool: writes beside the reading, one thing after the other."""
+    """The rows of one table. folder: where its files go. pool: writes beside the reading, one thing after the other.
+    memory: bytes that the job may take."""
 
     def __init__(
-        self, name: str, folder: Path, shape: Shape, wishes: Wishes, pool: ThreadPoolExecutor, *, operations: bool
+        self,
+        name: str,
+        folder: Path,
+        shape: Shape,
+        wishes: Wishes,
+        pool: ThreadPoolExecutor,
+        memory: int,
+        *,
+        operations: bool,
     ) -> None:
         self.name, self.folder, self.rows, self.text_bytes = name, folder, 0, 0
         self.told: list[str] = []
@@ -60,6 +73,7 @@ class Target:
         self._shape, self._wishes, self._operations = shape, wishes, operations
         self._held, self._held_rows, self._held_bytes = list[Piece](), 0, 0
         self._pool, self._written = pool, list[Future[None]]()
+        self._most_bytes = min(_GROUP_BYTES, memory // _GROUP_PART)
         self._aside: list[Path] = []
         self._open: tuple[AnyForm, Parquet] | None = None
         self._outputs: list[Output] = []
@@ -90,7 +104,7 @@ class Target:
         self._held_rows += piece.batch.num_rows
         self._held_bytes += piece.batch.nbytes
         self.rows += piece.batch.num_rows
-        if self._held_rows >= _GROUP_ROWS or self._held_bytes >= _GROUP_BYTES:
+        if self._held_rows >= _GROUP_ROWS or self._held_bytes >= self._most_bytes:
             self.put_aside()
 
     @property
@@ -102,7 +116,7 @@ class Target:
         """Writes what is held, while more is read."""
         if not self._held:
             return
-        self._settle(_AHEAD)
+        self._settle(_AHEAD if self._held_bytes < 2 * self._most_bytes else 0)
         self._written.append(self._pool.submit(self._write, self._held, self.form))
         self._held, self._held_rows, self._held_bytes = [], 0, 0
 
@@ -112,6 +126,7 @@ class Target:
             self._written.pop(0).result()
 
     def _write(self, pieces: list[Piece], form: AnyForm) -> None:
+        memory.demand(_WRITE_TIMES * sum(piece.batch.nbytes for piece in pieces))
         table = pa.concat_tables([form.table(piece) for piece in pieces])
         if self._open is None or self._open[0] != form:
             self._close()
@@ -164,7 +179,7 @@ class Target:
                     self._measure(file.read_row_group(i, columns=self._texts(form)), form)
                 path.rename(writers.path(""))
                 return
-            for batch in file.iter_batches(batch_size=_GROUP_ROWS):
+            for batch in table_files.group_batches(file):
                 table = grown(pa.Table.from_batches([batch]), form.schema)
                 self._measure(table, form)
                 writers.write(table)
