@@ -58,7 +58,7 @@ class Style(msgspec.Struct, frozen=True):
 
     def text(self, value: str) -> Any:
         """The text, or marked bytes when it is none (a file name that is not UTF-8)."""
-        return value if is_text(value) else self.marked(text_bytes(value))
+        return str(value) if is_text(value) else self.marked(text_bytes(value))
 
     def key(self, value: Any) -> str:
         """A member name for any key."""

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from binlogtool import memory
 from binlogtool.errors import LimitError, UsageError
-from binlogtool.findings import Severity
+from binlogtool.findings import Finding, Severity
 from binlogtool.formats.base import Format
 from binlogtool.formats.replay_rules import (
     APPLIED,
@@ -100,6 +100,9 @@ class _Fold:
         self._tell = on_decision
         self._clock = Clock(wish.limits)
         examination = look(group, Options(limits=self._clock.for_the_look, backend=wish.backend, hints=wish.hints))
+        for report in (one.report for one in examination.files):
+            for found in report.findings:
+                _demand_within_limits(report.path, found)
         self._left = self._clock.left_at(examination)
         self._format = format_of(group, examination)
         self._replay = rules_of(self._format)
@@ -254,6 +257,8 @@ class _Fold:
         return None
 
     def _take(self, name: str, block: Block) -> None:
+        for found in chain.from_iterable(block.findings.values()):
+            _demand_within_limits(block.file, found)
         first, self._seen = self._seen, self._seen + len(block)
         self._reached[name] += len(block)
         decided = bytearray(len(block))
@@ -363,6 +368,21 @@ class _Fold:
         """Objects whose digest is not that of the server's rows."""
         doubts = {} if self._effects is None else self._effects.doubts()
         return {"not_comparable": dict(sorted(doubts.items()))} if doubts else {}
+
+
+_OPTIONS = {"inflate-limit": "--max-inflate", "nesting-too-deep": "--max-depth"}
+"""Findings that are about a limit of this program alone, and the option that raises it."""
+
+
+def _demand_within_limits(file: str, found: Finding) -> None:
+    """A limit of this program says nothing about what the server does.
+
+    Raises:
+        LimitError: the finding is about one.
+    """
+    if (option := _OPTIONS.get(found.id)) is not None:
+        text = f"{found.message}; this is a limit of this program, not the server's: raise {option}"
+        raise LimitError(f"{file} at {found.offset or 0:,}: {text}")
 
 
 _GENERAL = {

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
-_HIDDEN = re.compile(
-    "[\\u034f\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f\\u3164\\ufe00-\\ufe0f\\uffa0\\U000e0100-\\U000e01ef]"
+_IGNORABLE = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-"""Letters and marks that Unicode calls printable and that draw nothing ("default ignorable")."""
+"""Characters that draw nothing: Default_Ignorable_Code_Point (DerivedCoreProperties.txt of Unicode 16)."""
 
 _NAMED = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
@@ -24,7 +25,7 @@ def escape(text: str) -> str:
 
 
 def _visible(char: str) -> str:
-    if char.isprintable() and not _HIDDEN.match(char):
+    if char.isprintable() and not _IGNORABLE.match(char):
         return char
     if char in _NAMED:
         return _NAMED[char]
@@ -34,6 +35,16 @@ def _visible(char: str) -> str:
     if code <= 0xFF:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def escape_json(text: str) -> str:
+    r"""JSON for a reader: characters that draw nothing as `\uXXXX`, which is the same JSON."""
+    return text if text.isascii() else _IGNORABLE.sub(_json_escaped, text)
+
+
+def _json_escaped(match: re.Match[str]) -> str:
+    units = match[0].encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def escape_bytes(data: bytes) -> str:

@@ -14,7 +14,7 @@ from binlogtool.log.body_json import BodyEncoder
 from binlogtool.log.longvalues import Filler
 from binlogtool.log.plain import Style, TimeText, safe_json
 from binlogtool.log.records import Block, Inner, Record
-from binlogtool.render.escape import escape
+from binlogtool.render.escape import escape, escape_json
 from binlogtool.report.records import FieldLines, RecordLines, member
 
 
@@ -120,7 +120,7 @@ class CellMaker:
             )  # fmt: skip
 
     def _body(self, body: Any) -> str:
-        return safe_json(bytes(self._bodies.one(body))).decode("utf-8")
+        return escape_json(safe_json(bytes(self._bodies.one(body))).decode("utf-8"))
 
 
 def _word(value: object) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache
 from typing import Any, TypeVar
 
@@ -243,6 +243,23 @@ def _mixed(batch: Batch, start: int, stop: int, keys: list[int], shapes: list[in
         except Exception:
             result.append(_slow(batch, start + i, depth))
     return result
+
+
+def too_deep_rows(batch: Batch, depth: int) -> Iterator[Finding]:
+    """Find rows whose bodies `bodies` does not show because they are nested too deep."""
+    table = batch.records
+    shapes = table["shape"][: table.count]
+    if not table.count or max(shapes) < depth << _CONTAINERS_AT:
+        return
+    for i, shape in enumerate(shapes):
+        if (shape >> _CONTAINERS_AT & _MOST_CONTAINERS) >= depth:
+            (body,) = _mixed(batch, i, i + 1, [int(table["body_keys"][i])], [shape], depth)
+            if isinstance(body, Finding) and body.id == "nesting-too-deep":
+                yield body
+
+
+_CONTAINERS_AT, _MOST_CONTAINERS = 8, (1 << 24) - 1
+"""Where the number of arrays and maps stands in the column `shape`."""
 
 
 def _slow(batch: Batch, index: int, depth: int) -> Any:

@@ -22,9 +22,7 @@ def log_of_texts(folder: Path, count: int, size: int) -> Path:
     rows = Made(166, (7).to_bytes(6, "little") + struct.pack("<H", 1) + lenenc(1) + b"\xff" + block)
     columns = table_map(b"\xfc", b"\4", optional=bytes([4]) + lenenc(2) + b"\1a" + bytes([2]) + lenenc(1) + lenenc(45))
     path = folder / "texts.000001"
-    path.write_bytes(
-        binlog([made for i in range(count) for made in transaction(columns, rows, number=i + 1)], MARIADB)
-    )
+    path.write_bytes(binlog([made for i in range(count) for made in transaction(columns, rows, number=i + 1)], MARIADB))
     return path
 
 

@@ -71,8 +71,9 @@ def runs_of(told: Events, run: CellRun, fields: Sequence[Field], crowd: Crowd) -
         "offset": pa.array(of(told.places) + crowd.base),
     }
     absent = None
-    if any(kinds[i][1] for i in np.unique(layouts)):
-        lists = [absent_of(columns, fields) for _, columns in kinds]
+    own = set(np.unique(layouts).tolist())  # the others are those of other tables
+    if any(kinds[i][1] for i in own):
+        lists = [absent_of(columns, fields) if i in own else None for i, (_, columns) in enumerate(kinds)]
         absent = pa.array(lists, _ABSENT).take(pa.array(layouts))
     return Runs(of(told.sizes), sides, of(told.commits), meta, absent)
 

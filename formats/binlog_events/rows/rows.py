@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import msgspec
 
+from binlogtool.errors import LimitError
 from binlogtool.formats.binlog_events.codes import DELETES, ROWS_COMPRESSED, ROWS_WITH_EXTRA, UPDATES, EventType
 from binlogtool.formats.binlog_events.rows.images import ImageReader
 from binlogtool.formats.binlog_events.rows.partial_rows import PartialImageReader
@@ -134,6 +135,7 @@ def decode_rows(type_code: int, body: bytes | memoryview, table_map: TableMap, l
     Raises:
         MalformedError: the event does not fit its map, or a value is none of its type.
         CodecError: the images or a compressed value cannot be unpacked.
+        LimitError: the rows need more memory than is allowed.
     """
     known = _reader_for(type_code, body, table_map)
     data, at = _images(body, known, limits)
@@ -148,10 +150,14 @@ _VALUE_BYTES = 150
 
 
 def _afford(rows: int, columns: int, limits: Limits) -> None:
-    """Rows of NULLs have few bytes each: so many that their values fill the memory are not decoded."""
+    """Rows of NULLs have few bytes each: so many that their values fill the memory are not decoded. The log is sound.
+
+    Raises:
+        LimitError: they do.
+    """
     if rows * (columns + 2) * _VALUE_BYTES > limits.max_memory:
-        text = f"{rows:,} rows of {columns} columns in one event need more memory than --max-memory allows"
-        raise MalformedError(text, finding_id="count-out-of-bounds")
+        text = f"{rows:,} rows of {columns:,} columns in one event need more memory than --max-memory allows; raise it"
+        raise LimitError(text)
 
 
 def count_rows(

@@ -15,6 +15,7 @@ from binlogtool.formats.layouts import U64, Batch, Kernel, Layout
 from binlogtool.formats.tarantool.codes import COMPRESS_FROM, FIXED_SIZE, PLAIN, FileKind, RowType
 from binlogtool.formats.tarantool.judge import folds
 from binlogtool.formats.tarantool.layout.layout import FileContext
+from binlogtool.formats.tarantool.meaning import too_deep_rows
 from binlogtool.formats.tarantool.msgpack.messages import bounded
 from binlogtool.formats.tarantool.rows.names import TYPE_NAMES
 from binlogtool.formats.tarantool.rows.rows import DUPLICATE_KEY, UNKNOWN_KEY
@@ -86,7 +87,8 @@ class FileJudge:
     def feed(self, batch: Batch) -> Sequence[Finding]:
         """Findings of this batch."""
         self._frames(batch)
-        return [self.context.soften(found) for found in self.rows(batch)]
+        found = [*self.rows(batch), *too_deep_rows(batch, self.depth)]
+        return [self.context.soften(one) for one in found]
 
     def damage(self, start: int, end: int) -> None:
         """A range of the file was skipped."""

@@ -1,0 +1,53 @@
+"""A limit of this program is reported as one, status 6: never as what the server does, and never as damage alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import binlogtool
+from binlogtool.errors import LimitError
+from tests.harness.mutate import tarantool_block
+from tests.harness.mysql_writer import MARIADB, binlog, rows, table_map, transaction
+
+HEAD = b"XLOG\n0.13\nVersion: 2.11\nInstance: 00000001-0000-4000-8000-000000000519\nVClock: {1: 0}\n\n"
+
+
+def nested(folder: Path, depth: int) -> Path:
+    """A Tarantool log with an INSERT whose tuple is so deep; the server reads it (msgpuck checks no depth)."""
+    row = b"\x83\x00\x02\x02\x01\x03\x01\x82\x10\xcd\x02\x00\x21" + b"\x91" * depth + b"\x01"
+    path = folder / "00000000000000000000.xlog"
+    path.write_bytes(HEAD + tarantool_block(row) + b"\xd5\x10\xad\xed")
+    return path
+
+
+def ids(path: Path, depth: str) -> list[str]:
+    return [one.id for file in binlogtool.verify([path], depth=depth).files for one in file.findings]
+
+
+@pytest.mark.parametrize("depth", ["payload", "set"])
+def test_verify_reports_rows_that_dump_cannot_show(tmp_path: Path, depth: str) -> None:
+    with binlogtool.open(nested(tmp_path, 150)) as log:
+        shown = [found.id for record in log.records() for found in record.findings]
+    assert shown == ["nesting-too-deep"]
+    assert ids(nested(tmp_path, 150), depth) == shown
+    assert ids(nested(tmp_path, 60), depth) == []
+
+
+def test_a_row_that_is_nested_too_deep_says_nothing_about_the_server(tmp_path: Path) -> None:
+    with pytest.raises(LimitError, match="raise --max-depth"):
+        binlogtool.replay([nested(tmp_path, 150)])
+    (found,) = binlogtool.replay([nested(tmp_path, 150)], limits=binlogtool.Limits(max_depth=190))
+    assert found.decisions["rejected"] == 0
+
+
+def test_rows_that_need_more_memory_than_allowed_say_nothing_about_the_server(tmp_path: Path) -> None:
+    """A row event of rows that are NULL: one byte each. MariaDB writes and applies it."""
+    log = tmp_path / "rows.000001"
+    log.write_bytes(binlog(transaction(table_map(b"\x03"), rows(b"\1" * 3_000_000, 1)), MARIADB))
+    assert ids(log, "set") == ["unclean-close"]
+    with pytest.raises(LimitError, match="3,000,000 rows"):
+        binlogtool.replay([log])
+    with pytest.raises(LimitError, match="3,000,000 rows"), binlogtool.open(log) as opened:
+        list(opened.records())
