@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
+from binlogtool.errors import LimitError
 from binlogtool.limits import MIB
 from binlogtool.recovery.plan import Piece
 from binlogtool.recovery.system import CREATE, System
@@ -80,7 +81,12 @@ def gaps(kept: list[Piece], size: int) -> list[Piece]:
 
 
 def three_hashes(system: System, fd: int, kept: list[Piece], size: int, *, entire: bool = True) -> tuple[str, str, str]:
-    """SHA-256 of the kept ranges, of the others, and (if wanted) of the entire file, in one pass."""
+    """SHA-256 of the kept ranges, of the others, and (if wanted) of the entire file, in one pass.
+
+    Raises:
+        LimitError: most of the file is a hole, whose zeros would take very long.
+    """
+    _refuse_huge_holes(system, fd, size)
     digests = {True: hashlib.sha256(), False: hashlib.sha256()}
     whole = hashlib.sha256()
     parts = sorted([(p, True) for p in kept] + [(p, False) for p in gaps(kept, size)])
@@ -90,6 +96,19 @@ def three_hashes(system: System, fd: int, kept: list[Piece], size: int, *, entir
             if entire:
                 whole.update(data)
     return digests[True].hexdigest(), digests[False].hexdigest(), whole.hexdigest()
+
+
+_MOST_HOLES = 64 * 1024 * MIB
+"""Bytes of zeros that are hashed without being on the disk: about a minute of work."""
+
+
+def _refuse_huge_holes(system: System, fd: int, size: int) -> None:
+    holes = size - 512 * system.fstat(fd).st_blocks
+    if holes > _MOST_HOLES:
+        text = (
+            f"{holes:,} of {size:,} bytes are a hole in the file, and a plan hashes every byte; plan for a shorter copy"
+        )
+        raise LimitError(f"{text}: head -c SIZE FILE > COPY, where SIZE is behind the last record")
 
 
 def sha256(data: Iterable[bytes]) -> str:

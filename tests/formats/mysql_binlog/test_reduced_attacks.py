@@ -23,9 +23,7 @@ def user_var(kind: int, value: bytes) -> Made:
 
 
 @pytest.mark.parametrize("form", ["json", "text", "html"])
-@pytest.mark.parametrize(
-    ("kind", "value"), [(DECIMAL, b"\x03\x02\x81\x19"), (STRING, b"\xff\xfe"), (STRING, b"abc")]
-)
+@pytest.mark.parametrize(("kind", "value"), [(DECIMAL, b"\x03\x02\x81\x19"), (STRING, b"\xff\xfe"), (STRING, b"abc")])
 def test_the_hexdump_of_a_variable_is_made_in_every_form(tmp_path: Path, form: str, kind: int, value: bytes) -> None:
     log = tmp_path / "bin.000001"
     log.write_bytes(binlog(transaction(user_var(kind, value), query(b"select @a")), MARIADB))
