@@ -229,7 +229,7 @@ class Log(Files):
         """What is read once only is to be asked for `unmatched` of this selection after the next pass."""
         from binlogtool.log.unmatched import Census
 
-        census = Census(selection)
+        census = Census(selection, self._hints.schema)
         self._census = census if self.is_stream and census.is_needed else None
 
     def unmatched(self, selection: Selection, chosen: int) -> Unmatched:
@@ -237,7 +237,7 @@ class Log(Files):
         not known. chosen: how much the pass chose."""
         from binlogtool.log.unmatched import Census, Unmatched
 
-        census, wanted = Census(selection), self._wanted
+        census, wanted = Census(selection, self._hints.schema), self._wanted
         if not census.is_needed or (chosen and wanted is not None and (wanted.done or not wanted.unmatched)):
             return Unmatched()
         if self.is_stream:

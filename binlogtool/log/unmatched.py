@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -42,8 +43,10 @@ class Unmatched(msgspec.Struct, frozen=True):
 class Census:
     """The names in a log that a selection could mean."""
 
-    def __init__(self, selection: Selection) -> None:
+    def __init__(self, selection: Selection, schema: str | None = None) -> None:
+        """schema: statements of the user; what they define is not misspelt."""
         self._selection = selection
+        self._schema = schema or ""
         self._count = 0
         self._objects, self._types, self._known_types = set[str](), set[str](), set[str]()
         self._type_names, self._formats = dict[str, frozenset[str]](), set[str]()
@@ -100,11 +103,13 @@ class Census:
         if not self._count:
             return Unmatched()
         s = self._selection
-        missing = [*self._no_objects("object", s.objects), *self._no_transactions()]
+        unknown = [glob for glob in s.objects if not self._is_declared(glob)]
+        missing = [*self._no_objects("object", unknown), *self._no_transactions()]
         if s.origins and self._origins.isdisjoint(s.origins):
             text = _listed(map(str, sorted(self._origins)))
             missing.append(f"--origin {s.origins[0]}: no record of the log has this origin; they have {text}")
         absent = [*self._no_objects("exclude-object", s.exclude_objects)]
+        absent += self._no_objects("object", [glob for glob in s.objects if self._is_declared(glob)])
         for name, types in self._type_names.items():
             if not self._types.isdisjoint(types):
                 continue
@@ -115,6 +120,9 @@ class Census:
                 text = f"--type {name}: {', '.join(sorted(self._formats))} has no such type"
                 missing.append(text + near_names(name, self._known_types))
         return Unmatched(tuple(missing), tuple(absent))
+
+    def _is_declared(self, glob: str) -> bool:
+        return bool(re.search(rf"\b{re.escape(glob.rpartition('.')[2])}\b", self._schema))
 
     def _no_objects(self, option: str, globs: Iterable[str]) -> Iterator[str]:
         for glob in globs:

@@ -273,7 +273,6 @@ def test_skipping_leaves_out_what_is_damaged_and_nothing_else(corpus: Path, tmp_
         ({"limit": 3}, ["0-11-1", "0-11-2", "0-11-3"]),
         ({"skip": 28}, ["0-11-25", "0-11-26"]),
         ({"start": "binlog-000004.ibb:0"}, ["0-11-23", "0-11-24", "0-11-25", "0-11-26"]),
-        ({"origins": (12,)}, []),
     ],
 )
 def test_whole_groups_can_be_chosen(corpus: Path, tmp_path: Path, choice: dict[str, Any], wanted: list[str]) -> None:
