@@ -347,7 +347,7 @@ def switch(charset: str | None) -> bytes:
 def ended(sql: bytes, charset: str | None = None) -> bytes:
     """The statement with a delimiter that is not in it, and begun so that its first word is no command."""
     if not _has_safe_start(sql):
-        sql = _BEFORE + sql
+        sql = _BEFORE + b" " * sql.startswith(b"*") + sql  # of `*/*` clients take the last two for a beginning
     if DELIMITER not in sql and charset not in _TWO_BYTES:
         return sql + END
     other = _unforeseen(sql)

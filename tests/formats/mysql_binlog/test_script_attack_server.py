@@ -27,6 +27,7 @@ WAYS = (
 ATTACKS = (
     b"/*! */system touch x",
     b"system touch x",
+    b"* 1 '\n/*!*/;\n\\! touch x\n'",
     b"/* c */\nsystem touch x\n",
     b"/* ?\n\\! touch x\n*/ select 1",
     b"/* go\n\\! touch x\n*/ select 1",
