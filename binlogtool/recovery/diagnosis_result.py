@@ -28,6 +28,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     plan: the cut to the durable end, only where something is wrong; trouble: why nothing, or not all, could be said.
     redo: the redo log that was found beside the log, and read with it. holder: the process that has its newest file
     open, most likely its server. unusable: files that the owner of the directory cannot open, in words.
+    unsettled: a running server kept changing the log, and nothing was wrong in every look: what was not checked.
     """
 
     path: str
@@ -38,10 +39,13 @@ class Diagnosis(msgspec.Struct, frozen=True):
     redo: str | None = None
     holder: str | None = None
     unusable: tuple[str, ...] = ()
+    unsettled: str | None = None
 
     @property
     def start(self) -> str:
         """STARTS, REFUSES, OPEN or UNKNOWN."""
+        if self.unsettled is not None:
+            return OPEN
         if any(one.starts is False and not one.encrypted for one in self.replays):
             return REFUSES
         if self.trouble is not None or not self.replays or self.report.status == "incomplete" or self._unread:
@@ -65,6 +69,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
     @property
     def well(self) -> bool:
         """Is all in order, was all looked at, and nothing lost? Torn ends that the server copes with are in order."""
+        if self.unsettled is not None:
+            return True
         errors = any(found.severity is Severity.ERROR for found in self.report.findings)
         known = self.trouble is None and self.report.status != "incomplete" and not self._unread
         known = known and not any(one.starts is None and not_checked(one) for one in self.replays)

@@ -143,6 +143,8 @@ def start_words(one: Diagnosis) -> str:
     if one.start == REFUSES and "why" in startup:
         stop = Stop(startup["file"], startup["offset"], startup["why"])
     unchecked = escape("; ".join([*(text for replay in one.replays for text in not_checked(replay)), *one.unusable]))
+    if one.unsettled is not None:
+        return escape(one.unsettled)
     if one.start == OPEN and unchecked:
         return f"cannot be determined: {unchecked}"
     if one.start == STARTS and unchecked:
@@ -207,9 +209,8 @@ def diagnosis_text(found: Diagnoses, given: Given = NOTHING_GIVEN) -> Iterator[s
     """The lines: what is in order first in short, then each log that needs something."""
     for one in found.logs:
         if one.well:
-            yield (
-                f"well      {_head(one)}: starts {start_words(one)}" if one.start != OPEN else f"well      {_head(one)}"
-            )
+            starts = f": starts {start_words(one)}" if one.start != OPEN else ""
+            yield f"well      {_head(one)}{starts if one.unsettled is None else f': {start_words(one)}'}"
     for one in found.logs:
         if not one.well:
             yield ""

@@ -191,7 +191,7 @@ def _said_id_bytes(head: Head) -> int:
     except OSError:
         return schema.ID64
     old = len(meta) == 9 and meta[:4] == b"SPLI" and int.from_bytes(meta[4:8], "little") < schema.NEW_FRAME
-    return schema.ID32 if old and meta[8] == 0 else schema.ID64
+    return schema.ID32 if old and meta[8] != 1 else schema.ID64
 
 
 # -- layout ------------------------------------------------------------------------------------------------------------

@@ -207,3 +207,18 @@ def test_verify_finds_nothing_wrong_while_a_server_writes(writing: Any) -> None:
 @both(20 * LONG)
 def test_verify_finds_nothing_wrong_in_200_looks(writing: Any) -> None:
     print(f"{looks(writing[0], LONG, LOOKS)} looks, 0 false findings")
+
+
+@pytest.mark.parametrize("writing", [("mariadb", LONG)], indirect=True, ids=["mariadb"])
+def test_a_diagnosis_beside_a_running_server_is_no_alarm_and_names_it(
+    writing: tuple[Path, Callable[[], None]],
+) -> None:
+    data, stop = writing
+    try:
+        for _ in range(5):
+            (one,) = binlogtool.diagnose([data]).logs
+            assert one.well, (one.trouble, one.report.failures, [replay.stop for replay in one.replays])
+            assert one.start == ("yes" if one.unsettled is None else "open") and "mariadbd" in (one.holder or "")
+            time.sleep(0.3)
+    finally:
+        stop()

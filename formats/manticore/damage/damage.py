@@ -14,6 +14,7 @@ from binlogtool.formats.checksums import CRC32
 from binlogtool.formats.layouts import Layout
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.layout import LogContext
+from binlogtool.formats.manticore.payloads.sphinx4 import LAST_LOWEST_FIRST, read_low
 from binlogtool.formats.manticore.payloads.zint import read_zint
 from binlogtool.formats.manticore.schema import Op
 
@@ -87,12 +88,20 @@ def _action(context: LogContext, data: memoryview, offset: int, found: Finding) 
     op = _op(data)
     if op not in set(context.ops) or found.id in ("bad-magic", "zero-tail", "garbage-tail"):
         return "refuse"  # "unexpected entry", also where a power cut left zeros behind the mark of a transaction
+    if op == context.ops.ADD_INDEX and not context.new:  # the id is looked at before the checksum
+        return "drop" if _id(context, data) == max(context.declared, len(context.names)) else "refuse"
     if op == context.ops.ADD_INDEX:
-        return "delete" if offset == schema.HEADER_SIZE and context.new else "drop"
+        return "delete" if offset == schema.HEADER_SIZE else "drop"
     if op == context.ops.ADD_CACHE:
         return "drop"
-    known = read_zint(data, 5, len(data))[0] < max(context.declared, len(context.names))
+    known = _id(context, data) < max(context.declared, len(context.names))
     return "drop" if known and context.version < FATAL_MISMATCH else "refuse"
+
+
+def _id(context: LogContext, data: memoryview) -> int:
+    """The id of the table of a transaction."""
+    read = read_low if context.version <= LAST_LOWEST_FIRST else read_zint
+    return read(data, 5, len(data))[0]
 
 
 # -- proofs ------------------------------------------------------------------------------------------------------------

@@ -14,6 +14,8 @@ from binlogtool.formats.manticore.layout import LogContext, MetaContext
 from binlogtool.formats.manticore.payloads.sphinx4 import LAST_LOWEST_FIRST
 from binlogtool.formats.replay_rules import Examined, Situation, Stop
 
+NO_ID32 = 7
+"""From this version on no build has document ids of 32 bits (Manticore 2.8: "no longer supported")."""
 CHECKS_FIRST = 16
 """From this version on the server looks at the versions of all listed files before it replays the first."""
 FORCES_TRANSACTIONS = 14
@@ -92,12 +94,13 @@ def _bad_meta(file: Examined, meta: MetaContext, version: int, logs: tuple[Exami
             return Stop(file.name, found.offset, found.message)
     contexts = [context for log in logs if (context := log_context(log)) is not None]
     of_32_bits = any(
-        one.ids_proven or (one.ids == schema.ID32 and one.version <= LAST_LOWEST_FIRST) for one in contexts
+        one.version < NO_ID32 and (one.ids_proven or (one.ids == schema.ID32 and one.version <= LAST_LOWEST_FIRST))
+        for one in contexts
     )
     old = meta.version is not None and meta.version < schema.NEW_FRAME
-    if old and meta.setting == 0 and meta.count and not of_32_bits:  # an empty list is not looked at any further
+    if old and meta.setting != 1 and meta.count and not of_32_bits:  # an empty list is not looked at any further
         return Stop(file.name, schema.HEADER_SIZE, "USE_64BIT inconsistency (binary=1, binlog=0)")
-    if meta.version is None and (file.size < len(b"SPLI") or not logs or _version_of(logs) >= schema.NEW_FRAME):
+    if meta.version is None and (file.size != len(b"SPLI") or not logs or _version_of(logs) >= schema.NEW_FRAME):
         return Stop(file.name, 0, "the meta file is torn in its head; what a server makes of that is not known")
     if (meta.version or 0) > version:
         text = f"binlog.meta is of version {meta.version}, the server of version {version}"
