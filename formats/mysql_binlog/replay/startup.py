@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from binlogtool.findings import Finding, finding
+from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.binlog_events.codes import ENCRYPTED_MAGIC, MAGIC, EventType
 from binlogtool.formats.mysql_binlog.members.index import MAX_TEXT, TextContext, TextKind
 from binlogtool.formats.mysql_binlog.members.names import log_name, printable
@@ -26,7 +26,8 @@ from binlogtool.formats.replay_rules import Examined, Situation, Stop
 _LAST_NUMBER = 0x7FFFFFFF
 """`MAX_LOG_UNIQUE_FN_EXT`: no log gets a higher number."""
 
-_HEADER = 19
+_HEADER, _FIXED = 19, 57
+"""Bytes of an event's header, and of FORMAT_DESCRIPTION behind it up to the length of headers."""
 _ENGINE_FILES = ("ibdata1", "mysql.ibd", "aria_log_control")
 _STATE_LINE = re.compile(rb"[ \t]*([0-9]+)-([0-9]+)-([0-9]+)")
 _MAX_STATE = 4 << 20
@@ -79,8 +80,8 @@ class _Server(msgspec.Struct, frozen=True):
         return os.path.join(self.folder, os.fsdecode(name))
 
     def has(self, name: bytes) -> bool:
-        """Is there a file of this name? The server follows links."""
-        return os.path.exists(self.place(_base(name)))
+        """Is there a file of this name? The server follows links. Absolute names count by their last part."""
+        return os.path.exists(self.place(_base(name) if name.startswith(b"/") else name))
 
     def find(self, name: bytes) -> Binlog | None:
         """The log file of this name, where it was looked at."""
@@ -188,10 +189,14 @@ def _first_refusal(server: _Server, last: bytes) -> Startup | None:
     if server.mysql is None:
         return Startup(None, None, (), ("not checked: no log here says which server wrote it",))
     if server.mysql:
-        return None
+        return _undecided_gtids(server)
     fault = _head_fault(server, last)
     if fault is not None:
         return _refused(_own_name(server, last), len(MAGIC), fault, *aside)
+    body = server.read(last, len(MAGIC) + _HEADER, _FIXED) or b""
+    if len(body) < _FIXED or body[:2] != b"\x04\0" or body[-1] != _HEADER:
+        text = f"the FORMAT_DESCRIPTION of {_shown(_base(last))} is damaged: MariaDB may not take it for one, and stop"
+        return Startup(None, None, (), (text,), aside)
     newest = server.find(last)
     if newest is not None and newest.facts is not None and newest.in_use:
         return _chain_refusal(server, newest, newest.facts.checkpoints)
@@ -251,6 +256,22 @@ def _unopenable(server: _Server, name: bytes) -> str | None:
     return None
 
 
+def _undecided_gtids(server: _Server) -> Startup | None:
+    """MySQL reads PREVIOUS_GTIDS of its first and its last log, without a look at checksums, and stops at a set that it
+    cannot decode (seen): a damaged one may be either."""
+    for name in (server.listed.names[-1], server.listed.names[0]):
+        log = server.find(name)
+        start = server.read(name, 0, len(MAGIC) + _HEADER) or b""
+        if log is None or len(start) < len(MAGIC) + _HEADER:
+            continue
+        at = len(MAGIC) + int.from_bytes(start[-10:-6], "little")
+        errors = [one for one in log.file.findings if one.severity is Severity.ERROR and one.offset is not None]
+        if any(at <= (one.offset or 0) < at + _HEADER or one.offset == len(MAGIC) for one in errors):
+            text = f"the head of {_shown(_base(name))} is damaged: MySQL stops if it finds no set of GTIDs in it"
+            return Startup(None, None, (), (f"{text}, and starts if it takes it for the end of the file",))
+    return None
+
+
 def _head_fault(server: _Server, name: bytes) -> str | None:
     """Why MariaDB does not take the first event for a FORMAT_DESCRIPTION."""
     head = server.read(name, len(MAGIC), _HEADER) or b""
@@ -260,6 +281,9 @@ def _head_fault(server: _Server, name: bytes) -> str | None:
     length = int.from_bytes(head[9:13], "little")
     if head[4] != EventType.FORMAT_DESCRIPTION or length < _HEADER:
         return f"the first event is no FORMAT_DESCRIPTION: {what}"
+    version = server.read(name, len(MAGIC) + _HEADER, 2)
+    if version == b"\0\0":
+        return f"its FORMAT_DESCRIPTION says version 0 (Found invalid event in binary log): {what}"
     if len(MAGIC) + length > os.path.getsize(server.place(_base(name))):
         return f"the file ends before its FORMAT_DESCRIPTION event does: {what}"
     return None

@@ -134,6 +134,8 @@ VARIANTS: dict[str, Change] = {
     "newest-head-length-0": poke(NEWEST, 13, bytes(4)),
     "newest-head-length": poke(NEWEST, 13, b"\xff\xff\xff\x7f"),
     "newest-head-checksum": poke(NEWEST, 60, b"\x99"),
+    "newest-head-zeros": poke(NEWEST, 22, bytes(19)),
+    "index-blank-before-middle": index(WHOLE.replace(b"./bin.000002", b" ./bin.000002")),
     "newest-zeros-behind": behind(NEWEST, bytes(500)),
     "newest-garbage-behind": behind(NEWEST, b"\xa5garbage" * 60),
     "newest-missing": gone(NEWEST),
