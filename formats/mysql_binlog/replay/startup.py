@@ -28,6 +28,7 @@ _LAST_NUMBER = 0x7FFFFFFF
 
 _HEADER, _FIXED = 19, 57
 """Bytes of an event's header, and of FORMAT_DESCRIPTION behind it up to the length of headers."""
+_UNDECODED = ("checksum-mismatch", "payload-undecodable")
 _ENGINE_FILES = ("ibdata1", "mysql.ibd", "aria_log_control")
 _STATE_LINE = re.compile(rb"[ \t]*([0-9]+)-([0-9]+)-([0-9]+)")
 _MAX_STATE = 4 << 20
@@ -133,7 +134,7 @@ def _server(situation: Situation, logs: Sequence[Binlog]) -> _Server | None:
     if index is None and not _has_engine(folder):
         return None  # a copy of logs, and no server's directory
     facts = [one.facts for one in logs if one.facts is not None and one.facts.server_version]
-    mysql = not facts[-1].is_mariadb if facts else None
+    mysql = 2 * sum(not one.is_mariadb for one in facts) > len(facts) if facts else None  # one head may be damaged
     data = b"" if index is None else _read(situation, index, 0, MAX_TEXT) or b""
     return _Server(situation, logs, folder, base, index, server_list(data, mysql=bool(mysql)), mysql)
 
@@ -266,9 +267,10 @@ def _undecided_gtids(server: _Server) -> Startup | None:
             continue
         at = len(MAGIC) + int.from_bytes(start[-10:-6], "little")
         errors = [one for one in log.file.findings if one.severity is Severity.ERROR and one.offset is not None]
-        if any(at <= (one.offset or 0) < at + _HEADER or one.offset == len(MAGIC) for one in errors):
-            text = f"the head of {_shown(_base(name))} is damaged: MySQL stops if it finds no set of GTIDs in it"
-            return Startup(None, None, (), (f"{text}, and starts if it takes it for the end of the file",))
+        is_list = server.read(name, at + 4, 1) == bytes([EventType.PREVIOUS_GTIDS])
+        if is_list and any(one.offset == at and one.id in _UNDECODED for one in errors):
+            text = f"PREVIOUS_GTIDS of {_shown(_base(name))} is damaged: MySQL stops if it cannot decode the set"
+            return Startup(None, None, (), (text,))
     return None
 
 
