@@ -238,14 +238,15 @@ class VinylStart(msgspec.Struct):
         state = self.state
         assert state is not None
         used = [run.dump_lsn for run in state.living_runs(tree)]
+        swapped = any(run.dropped and run.slices for run in state.runs.values())  # a wrong slice was deleted
         for number in sorted(tree.runs):
             run = state.runs[number]
-            if run.dropped or run.incomplete or run.sliced:
+            if run.dropped or run.incomplete or run.slices or (run.sliced and not swapped):
                 continue
             rows = self._rows_of(tree, run)
             if rows is None:
                 continue
-            if run.appended or run.dump_lsn > max(used, default=-1) or self._had_slices(number):
+            if run.sliced or run.appended or run.dump_lsn > max(used, default=-1) or self._had_slices(number):
                 text = f"{words}: no range uses run {number}: its {rows} are not read"
                 yield self._loss(text, {**facts, "run": number}, "vylog_run_without_slice")
         if self.previous is not None and state.checkpoint is not None:
