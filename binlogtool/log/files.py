@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Self
 
 import msgspec
@@ -53,9 +53,9 @@ class Files:
         if not self._open:
             self._open.append(self._opened(0))
 
-    @property
+    @cached_property
     def is_stream(self) -> bool:
-        """Can one of the files be read once only?"""
+        """Whether one of the files can be read once only; asked for each of thousands of files."""
         return any(path == "-" or (os.path.exists(path) and not os.path.isfile(path)) for path, _, _ in self._plan)
 
     def again(self, hints: Hints | None = None) -> Self:
