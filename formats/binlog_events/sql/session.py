@@ -222,11 +222,12 @@ def doubt(status: Mapping[str, Any], sql: bytes) -> str | None:
 
 
 def refused(status: Mapping[str, Any]) -> str | None:
-    """Why every server refuses the session of a statement with these status variables; None = some take it."""
+    """Why every known server refuses the session of a statement with these status variables; None = some take it."""
     for name, number in status.get("charset", {}).items():
         charset = charset_of(number)
         if charset is None or (name == "client" and charset in _NO_CLIENT):
-            return f"servers refuse {number} as the collation of its {name}, and what follows would run without that"
+            why = "servers refuse" if charset is not None else "no server of a known version has"
+            return f"{why} {number} as the collation of its {name}, and what follows would run without that"
     if status.get("sql_mode", 0) & ~_KNOWN_MODES:
         return f"servers refuse its sql_mode {status['sql_mode']}"
     return None

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool.formats.binlog_events.sql import client
+from binlogtool.formats.binlog_events.values.charsets import charset_of
 from tests.formats.mysql_binlog.server import Programs, Server
 from tests.formats.mysql_binlog.server_trees import TREES, programs_of
 
@@ -73,3 +74,15 @@ def test_what_stands_behind_a_text_is_a_statement_of_its_own(programs: Programs,
             arrived = [line for line in server.ask(query).splitlines() if "LIKE" not in line]
             assert sorted(arrived) == sorted(f"SELECT 'behind {number}'" for number in range(MOST)), ways
             assert list(tmp_path.iterdir()) == []
+
+
+def test_the_character_set_of_every_collation_of_a_server_is_known(programs: Programs) -> None:
+    table = "collations" if programs.mysql else "collation_character_set_applicability"
+    with (
+        tempfile.TemporaryDirectory(prefix="bt-") as folder,
+        Server(Path(folder), "--skip-networking", "--skip-log-bin", programs=programs) as server,
+    ):
+        lines = server.ask(f"SELECT id, character_set_name FROM information_schema.{table}").splitlines()
+    sets = {int(number): name for number, name in (line.split("\t") for line in lines)}
+    assert len(sets) > 250
+    assert {number: charset_of(number) for number in sets} == sets

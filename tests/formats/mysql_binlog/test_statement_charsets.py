@@ -84,3 +84,16 @@ def test_the_script_has_the_bytes_of_the_log(tmp_path: Path) -> None:
     log = tmp_path / "bin.000001"
     log.write_bytes(binlog(begun(query(raw, b"d", status(28))), MYSQL))
     assert raw in invoke("dump", "-O", "sql", str(log)).out
+
+
+@pytest.mark.parametrize("number", [576, 577, 578, 579, 608, 609, 610, 611, 2048, 2304])
+def test_a_script_holds_statements_of_every_collation_that_mariadb_11_8_has_for_utf8(
+    number: int, tmp_path: Path
+) -> None:
+    """579 is that of the DROP TEMPORARY TABLE that the server itself writes at the end of a session."""
+    log = tmp_path / "bin.000001"
+    own = query("insert into t values ('é')".encode(), b"d", status(number))
+    log.write_bytes(binlog(transaction(own), MARIADB))
+    made = invoke("dump", "-O", "sql", str(log))
+    assert (made.code, f"character_set_client={number}," in made.text) == (0, True)
+    assert "\ninsert into t values ('é')\n" in made.text
