@@ -7,7 +7,8 @@ import re
 from binlogtool.formats.binlog_events.wire.description import version_numbers
 
 _PIECES = re.compile(
-    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|/\*(M?)!(\d{5,6})?|--(?=\s|\Z)[^\n]*|\#[^\n]*|/\*.*?\*/""",
+    r"""'(?:[^'\\]|\\.?)*+(?:'|\Z)|"(?:[^"\\]|\\.?)*+(?:"|\Z)|`[^`]*`|/\*(M?)!(\d{5,6})?|--(?=\s|\Z)[^\n]*"""
+    r"""|\#[^\n]*|/\*.*?(?:\*/|\Z)""",
     re.DOTALL,
 )
 _NOT_FOR_MARIADB = range(50700, 100000)

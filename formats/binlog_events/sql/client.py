@@ -74,6 +74,7 @@ _COMMANDS = frozenset(
 )  # fmt: skip
 """Words that a client takes for a command of its own where a statement begins, comments in front of it or not."""
 
+_VERSION = re.compile(rb"\d{0,6}")
 _SPACE = b" \t\n\v\f\r"
 
 Fault = tuple[int, str]
@@ -94,7 +95,8 @@ class _Lexer:
         self.wide = lead + rest
         stops = [self.wide] if lead else []
         if dollars is not None:
-            stops.append(dollars + rb"\$(?:" + b"|".join([*stops, rb"[\w\x80-\xff]"]) + rb")*\$")
+            word = b"|".join([*stops, rb"[\w\x80-\xff]"])
+            stops.append(dollars + rb"\$(?:" + word + rb")*+\$")  # each byte in one way only: no backtracking
         stops += [rb"['\"`\\#]", b"--" + _AFTER_DASHES, rb"/\*(?:M?!|\+)?", _DELIMITER_LINE]
         self._stops = re.compile(b"|".join(stops), re.DOTALL)
         self._executed = re.compile(b"|".join([*stops, rb"\*/"]), re.DOTALL)
@@ -156,22 +158,23 @@ class _Lexer:
 
     def outside(self, sql: bytes) -> bytes:
         """The text that `read` lets through without its comments and with empty strings and names between quotation
-        marks; what some servers execute of a comment stays."""
-        pieces, done, at = list[bytes](), 0, 0
-        while (found := self._executed.search(sql, at)) is not None:
+        marks; what some servers execute of a comment stays. Of other texts, too: what is not closed goes to the end."""
+        pieces, done, at, executed = list[bytes](), 0, 0, False
+        while (found := (self._executed if executed else self._stops).search(sql, at)) is not None:
             mark, start, at = found[0], found.start(), found.end()
-            if mark in (b"/*!", b"/*M!"):
-                at += len(sql[at : at + 6]) - len(sql[at : at + 6].lstrip(b"0123456789"))
-            elif mark in (b"#", b"--", b"/*", b"/*+") or mark in self._quoted:
-                at = self._end(sql, mark, at)
-            elif mark[:1] == b"$":
-                at = self._end(sql, mark, at)
-                pieces += [sql[done:start], mark, self._within_dollars.outside(sql[found.end() : at - len(mark)]), mark]
-                done = at
+            if mark in (b"/*!", b"/*M!", b"*/"):
+                executed = mark != b"*/"
+                at += len(_VERSION.match(sql, at)[0]) if executed else 0  # type: ignore[index]
+                text = b" "
+            elif mark in (b"#", b"--", b"/*", b"/*+") or mark in self._quoted or mark[:1] == b"$":
+                end = self._end(sql, mark, at)
+                inside, at = at, len(sql) if end < 0 else end
+                text = b"''" if mark in self._quoted else b" "
+                if mark[:1] == b"$":
+                    text = mark + self._within_dollars.outside(sql[inside : at - len(mark)]) + mark
+            else:
                 continue
-            elif mark != b"*/":
-                continue
-            pieces += [sql[done:start], b"''" if mark in self._quoted else b" "]
+            pieces += [sql[done:start], text]
             done = at
         return b"".join([*pieces, sql[done:]])
 
@@ -294,7 +297,8 @@ def _command_at_start(text: bytes) -> bytes | None:
     there is nothing but comments, or after all of these (`read_and_execute`, `add_line` in client/mysql.cc of 8.0)."""
     if _has_safe_start(text):
         return None
-    text, at = _BEFORE + text, 0
+    text, at, seen = _BEFORE + text, 0, 0
+    stops = dict[int, int]()
     while True:
         end = text.find(b"\n", at)
         line = text[at : len(text) if end < 0 else end]
@@ -302,7 +306,8 @@ def _command_at_start(text: bytes) -> bytes | None:
         if word is not None or end < 0:
             break
         at = end + 1
-        if _skip_comments(text[:at]) < at:
+        behind, seen = _skip_comments(text, seen, at, stops)
+        if behind < at:
             break
     return word or _first_word(text)
 
@@ -310,27 +315,40 @@ def _command_at_start(text: bytes) -> bytes | None:
 def _first_word(text: bytes) -> bytes | None:
     """The command that a text begins with, if it does."""
     text = text.split(b"\0", 1)[0]
-    word = text[_skip_comments(text) :].lstrip(_SPACE).replace(b"\t", b" ").split(b" ", 1)[0]
+    at, _ = _skip_comments(text, 0, len(text), {})
+    word = text[at:].lstrip(_SPACE).replace(b"\t", b" ").split(b" ", 1)[0]
     plain = unicodedata.normalize("NFKD", word.decode("latin-1")).encode("ascii", "ignore").lower()
     return word if plain in _COMMANDS else None  # clients compare without accents
 
 
-def _skip_comments(text: bytes) -> int:
-    """Where a client of MySQL sees the end of the comments and spaces that a text begins with: its own rule, in which
-    a comment also ends in front of `/` and `*`, and two bytes in front of the end of the text."""
-    at, size = 0, len(text)
+def _skip_comments(text: bytes, at: int, size: int, stops: dict[int, int]) -> tuple[int, int]:
+    """Where a client of MySQL sees the end of the comments and spaces that `text[:size]` begins with: its own rule, in
+    which a comment also ends in front of `/` and `*`, and two bytes in front of the end of the text; and where to go on
+    from for more of the text.
+
+    Args:
+        at: where to go on from.
+        stops: where the comment that begins at a place ends for this client, of those that were looked at.
+    """
+    seen, certain = at, True
     while True:
-        while at < size and text[at] in _SPACE:
-            at += 1
-        if text.startswith(b"/*", at) and at + 2 < size:
+        at = _SPACES.match(text, at, size).end()  # type: ignore[union-attr]
+        if not (text.startswith(b"/*", at) and at + 2 < size):
+            return at, at if certain else seen
+        seen = at if certain else seen
+        if at not in stops:
             found = _COMMENT_STOP.search(text, at + 2)
-            at = max(at + 2, min(size - 2, found.start() if found is not None else size))
-            if text.startswith(b"*/", at) and at + 2 < size:
-                at += 2
+            stops[at] = found.start() if found is not None else len(text)
+        certain = certain and stops[at] + 2 < size  # it ends there for more of the text, too
+        at = max(at + 2, min(size - 2, stops[at]))
+        if text.startswith(b"*/", at) and at + 2 < size:
+            at += 2
+        seen = at if certain else seen
         if not (at < size and (text[at] in _SPACE or (text.startswith(b"/*", at) and at + 2 < size))):
-            return at
+            return at, seen
 
 
+_SPACES = re.compile(rb"[ \t\n\v\f\r]*+")
 _COMMENT_STOP = re.compile(rb"\*|.(?=/)", re.DOTALL)
 
 
