@@ -7,8 +7,7 @@ import re
 from binlogtool.formats.binlog_events.wire.description import version_numbers
 
 _PIECES = re.compile(
-    r"""'(?:[^'\\]|\\.?)*+(?:'|\Z)|"(?:[^"\\]|\\.?)*+(?:"|\Z)|`[^`]*`|/\*(M?)!(\d{5,6})?|--(?=\s|\Z)[^\n]*"""
-    r"""|\#[^\n]*|/\*.*?(?:\*/|\Z)""",
+    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|/\*(M?)!(\d{5,6})?|--(?=\s|\Z)[^\n]*|\#[^\n]*|/\*.*?\*/""",
     re.DOTALL,
 )
 _NOT_FOR_MARIADB = range(50700, 100000)

@@ -38,12 +38,12 @@ def in_usual_mode(sql: str, mode: int) -> str:
 
 @cache
 def _pattern(mode: int) -> re.Pattern[str]:
-    plain = r"'(?:[^']|'')*+(?:'|\Z)" if mode & NO_BACKSLASH_ESCAPES else r"'(?:[^'\\]|\\.?|'')*+(?:'|\Z)"
-    double = r'"(?:[^"]|"")*+(?:"|\Z)'  # with one of these modes, backslashes are themselves between double marks
+    plain = "'(?:[^']|'')*'" if mode & NO_BACKSLASH_ESCAPES else r"'(?:[^'\\]|\\.|'')*'"
+    double = '"(?:[^"]|"")*"'  # with one of these modes, backslashes are themselves between double marks
     return re.compile(f"`[^`]*`|{plain}|{double}|{_COMMENT}", re.DOTALL)
 
 
 def _usual(piece: str, mode: int) -> str:
-    if piece[0] == '"' and mode & ANSI_QUOTES and piece.count('"') % 2 == 0:  # else it is not closed
+    if piece[0] == '"' and mode & ANSI_QUOTES:
         return "`" + piece[1:-1].replace('""', '"').replace("`", "``") + "`"
     return piece.replace("\\", "\\\\") if piece[0] in "'\"" and mode & NO_BACKSLASH_ESCAPES else piece

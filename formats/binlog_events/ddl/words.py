@@ -71,23 +71,21 @@ def _cuts(sql: str) -> Iterator[tuple[int, str]]:
     """(offset, text) of each statement; every comment is replaced by as many blanks."""
     pattern = _pattern(";")
     begin = at = 0
-    parts, blank = list[str](), True
+    parts: list[str] = []
     while (match := pattern.search(sql, at)) is not None:
         parts.append(sql[at : match.start()])
-        blank = blank and not parts[-1].strip()
         at = match.end()
         kind = match.lastgroup
         if kind == "unclosed":
             line = sql.count("\n", 0, match.start()) + 1
             raise UsageError(f"line {line}: the quotation mark {match[0]} is not closed")
-        if kind == "ends" or (kind == "delimiter" and blank):
+        if kind == "ends" or (kind == "delimiter" and not "".join(parts).strip()):
             yield begin, "".join(parts)
-            parts, blank, begin = [], True, at
+            parts, begin = [], at
             if kind == "delimiter":
                 pattern = _pattern(match["delimiter"])
         else:
             parts.append(match[0] if kind in ("quoted", "delimiter") else _BLANK.sub(" ", match[0]))
-            blank = blank and not parts[-1].strip()
     yield begin, "".join(parts) + sql[at:]
 
 
@@ -108,8 +106,7 @@ def after_gap(sql: str, at: int = 0) -> int:
 
 _SET_STATEMENT = re.compile(r"SET\s+STATEMENT\b", re.IGNORECASE)
 _SET_PIECES = re.compile(
-    r"""'(?:[^'\\]|\\.?)*+(?:'|\Z)|"(?:[^"\\]|\\.?)*+(?:"|\Z)|`[^`]*`|/\*(?!M?!).*?(?:\*/|\Z)|[()]|\bFOR\b""",
-    re.DOTALL | re.IGNORECASE,
+    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|/\*(?!M?!).*?\*/|[()]|\bFOR\b""", re.DOTALL | re.IGNORECASE
 )
 
 

@@ -95,8 +95,7 @@ class _Lexer:
         self.wide = lead + rest
         stops = [self.wide] if lead else []
         if dollars is not None:
-            word = b"|".join([*stops, rb"[\w\x80-\xff]"])
-            stops.append(dollars + rb"\$(?:" + word + rb")*+\$")  # each byte in one way only: no backtracking
+            stops.append(dollars + rb"\$(?:" + b"|".join([*stops, rb"[\w\x80-\xff]"]) + rb")*\$")
         stops += [rb"['\"`\\#]", b"--" + _AFTER_DASHES, rb"/\*(?:M?!|\+)?", _DELIMITER_LINE]
         self._stops = re.compile(b"|".join(stops), re.DOTALL)
         self._executed = re.compile(b"|".join([*stops, rb"\*/"]), re.DOTALL)
@@ -297,8 +296,7 @@ def _command_at_start(text: bytes) -> bytes | None:
     there is nothing but comments, or after all of these (`read_and_execute`, `add_line` in client/mysql.cc of 8.0)."""
     if _has_safe_start(text):
         return None
-    text, at, seen = _BEFORE + text, 0, 0
-    stops = dict[int, int]()
+    text, at = _BEFORE + text, 0
     while True:
         end = text.find(b"\n", at)
         line = text[at : len(text) if end < 0 else end]
@@ -306,8 +304,7 @@ def _command_at_start(text: bytes) -> bytes | None:
         if word is not None or end < 0:
             break
         at = end + 1
-        behind, seen = _skip_comments(text, seen, at, stops)
-        if behind < at:
+        if _skip_comments(text[:at]) < at:
             break
     return word or _first_word(text)
 
@@ -315,40 +312,27 @@ def _command_at_start(text: bytes) -> bytes | None:
 def _first_word(text: bytes) -> bytes | None:
     """The command that a text begins with, if it does."""
     text = text.split(b"\0", 1)[0]
-    at, _ = _skip_comments(text, 0, len(text), {})
-    word = text[at:].lstrip(_SPACE).replace(b"\t", b" ").split(b" ", 1)[0]
+    word = text[_skip_comments(text) :].lstrip(_SPACE).replace(b"\t", b" ").split(b" ", 1)[0]
     plain = unicodedata.normalize("NFKD", word.decode("latin-1")).encode("ascii", "ignore").lower()
     return word if plain in _COMMANDS else None  # clients compare without accents
 
 
-def _skip_comments(text: bytes, at: int, size: int, stops: dict[int, int]) -> tuple[int, int]:
-    """Where a client of MySQL sees the end of the comments and spaces that `text[:size]` begins with: its own rule, in
-    which a comment also ends in front of `/` and `*`, and two bytes in front of the end of the text; and where to go on
-    from for more of the text.
-
-    Args:
-        at: where to go on from.
-        stops: where the comment that begins at a place ends for this client, of those that were looked at.
-    """
-    seen, certain = at, True
+def _skip_comments(text: bytes) -> int:
+    """Where a client of MySQL sees the end of the comments and spaces that a text begins with: its own rule, in which
+    a comment also ends in front of `/` and `*`, and two bytes in front of the end of the text."""
+    at, size = 0, len(text)
     while True:
-        at = _SPACES.match(text, at, size).end()  # type: ignore[union-attr]
-        if not (text.startswith(b"/*", at) and at + 2 < size):
-            return at, at if certain else seen
-        seen = at if certain else seen
-        if at not in stops:
+        while at < size and text[at] in _SPACE:
+            at += 1
+        if text.startswith(b"/*", at) and at + 2 < size:
             found = _COMMENT_STOP.search(text, at + 2)
-            stops[at] = found.start() if found is not None else len(text)
-        certain = certain and stops[at] + 2 < size  # it ends there for more of the text, too
-        at = max(at + 2, min(size - 2, stops[at]))
-        if text.startswith(b"*/", at) and at + 2 < size:
-            at += 2
-        seen = at if certain else seen
+            at = max(at + 2, min(size - 2, found.start() if found is not None else size))
+            if text.startswith(b"*/", at) and at + 2 < size:
+                at += 2
         if not (at < size and (text[at] in _SPACE or (text.startswith(b"/*", at) and at + 2 < size))):
-            return at, seen
+            return at
 
 
-_SPACES = re.compile(rb"[ \t\n\v\f\r]*+")
 _COMMENT_STOP = re.compile(rb"\*|.(?=/)", re.DOTALL)
 
 

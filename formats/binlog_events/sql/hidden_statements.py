@@ -18,7 +18,7 @@ _MARKS = re.compile(rb";|INFILE|EXECUTE|PREPARE|CALL", _FLAGS)
 _FOR = re.compile(rb"\s*SET\s+STATEMENT\b[^;]*?\bFOR\b", _FLAGS)
 _DYNAMIC_START = re.compile(rb"\s*(EXECUTE|PREPARE|CALL)\b", _FLAGS)
 _DYNAMIC = re.compile(rb"\b(?:EXECUTE|PREPARE|CALL|INFILE)\b", _FLAGS)
-_LOCAL = re.compile(rb"\bLOCAL\b", _FLAGS)
+_LOCAL = re.compile(rb"\bLOCAL\b.*?\bINFILE\b", _FLAGS)
 _LOAD = re.compile(rb"\s*LOAD\b", _FLAGS)
 _INFILE = re.compile(rb"\bINFILE\b", _FLAGS)
 _PROGRAM = re.compile(
@@ -53,7 +53,7 @@ def reason_to_leave_out(sql: bytes, charset: str | None, sql_mode: int, *, loads
     if loads:
         if _LOAD.match(text) is None or len(_INFILE.findall(text)) != 1:
             return "it is no LOAD DATA of one file"
-    elif (local := _LOCAL.search(text)) is not None and _INFILE.search(text, local.end()) is not None:
+    elif _LOCAL.search(text) is not None:
         return "LOCAL INFILE reads a file of the machine of the client; servers log LOAD DATA with its data"
     dynamic = _DYNAMIC_START.match(text)
     if dynamic is not None:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _T = EventType
 TEXTS = (*QUERIES, _T.EXECUTE_LOAD_QUERY)
-_CREATES = re.compile(rb"\A(?:\s|/\*(?>.*?\*/))*+CREATE\b.*\bSTART\s+TRANSACTION\s*\Z", re.IGNORECASE | re.DOTALL)
+_CREATES = re.compile(rb"\A(?:\s|/\*.*?\*/)*CREATE\b.*\bSTART\s+TRANSACTION\s*\Z", re.IGNORECASE | re.DOTALL)
 _ALLOW_PARALLEL = 8
 """Bit of flags2 of MariaDB's GTID."""
 
