@@ -185,10 +185,10 @@ def test_missing_files_are_status_4_and_unknown_ones_are_refused(tmp_path: Path,
 
 def test_a_transaction_that_fits_into_no_memory_ends_with_one_line_and_status_6(tmp_path: Path) -> None:
     path = tmp_path / "open.log"
-    path.write_bytes(log(*(message(number, insert(), end=0) for number in range(1, 40))))
+    path.write_bytes(log(*(message(number, insert(), end=0) for number in range(1, 4_000))))
     done = program("replay-dry-run", "--max-memory", "16KiB", str(path))
     assert done.returncode == 6 and done.stdout == b""
-    assert done.stderr.count(b"\n") == 1 and b"wait for the end of their transaction; raise --max-memory" in done.stderr
+    assert done.stderr.count(b"\n") == 1 and b"more than --max-memory (16,384 bytes) allows" in done.stderr
 
 
 # -- options -----------------------------------------------------------------------------------------------------------

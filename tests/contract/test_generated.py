@@ -12,6 +12,9 @@ from tests.generated.packing import HERE, members, pack, unpack
 
 ARCHIVES = sorted(HERE.glob("*.tar.xz"))
 
+NOT_PACKED = ("tarantool-3.9",)
+"""Corpora that are read in place only: their tests need the recorded verdicts of a server beside them."""
+
 
 def content(path: Path) -> bytes:
     """Of a file that is packed, what is in it: the packing may be another one."""
@@ -31,11 +34,11 @@ def test_all_of_them_are_small_and_hold_nothing_of_others() -> None:
 @pytest.mark.full_corpus
 def test_each_holds_what_the_corpus_holds(corpus: Path, tmp_path: Path) -> None:
     assert [path.name.removesuffix(".tar.xz") for path in ARCHIVES] == sorted(
-        path.parent.name for path in corpus.glob("*/generated")
+        path.parent.name for path in corpus.glob("*/generated") if path.parent.name not in NOT_PACKED
     )
     for path in ARCHIVES:
         unpack(path, tmp_path)
-    for home in corpus.glob("*/generated"):
+    for home in (path for path in corpus.glob("*/generated") if path.parent.name not in NOT_PACKED):
         wanted = {path.relative_to(corpus) for path in members(home)}
         assert {
             p.relative_to(tmp_path) for p in (tmp_path / home.relative_to(corpus)).rglob("*") if p.is_file()

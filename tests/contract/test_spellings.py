@@ -56,6 +56,7 @@ BY_HAND: dict[str, tuple[str, ...]] = {
     TWICE: (),
     VALUE: ("manticore/meaning",),
     SERVER: (
+        "mysql_binlog/repair", "mysql_binlog/replay/startup",
         "drizzle/replay/reader", "eblob/replay", "mariadb_innodb_binlog/replay/readers",
         "tarantool/replay/server_reader",
     ),

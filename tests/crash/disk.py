@@ -304,6 +304,7 @@ class Disk:
         return SimpleNamespace(
             st_mode=stat.S_IFREG | inode.mode, st_nlink=links, st_dev=1, st_ino=number, st_size=len(inode.seen),
             st_uid=inode.owner[0], st_gid=inode.owner[1], st_atime_ns=inode.atime_ns, st_mtime_ns=inode.mtime_ns,
+            st_blocks=-(-len(inode.seen) // 512),
         )  # fmt: skip
 
     def _call(self, what: str, *, changes: bool = False, sync: bool = False) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity, finding
@@ -125,8 +126,7 @@ class Choice:
         return found
 
 
-@dataclass(slots=True)
-class PartedTransactions:
+class PartedTransactions(msgspec.Struct):
     """Transactions of which a selection has a part. written, passed: those of the last changes that were written, and
     that were not chosen."""
 
