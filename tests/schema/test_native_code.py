@@ -152,7 +152,23 @@ def test_the_look_at_a_text_gives_natively_what_its_kernel_gives() -> None:
     source, native, seen = random.Random(1), CompilingBackend().compile(plain_text), set[int]()
     for number in range(4000):
         signs = source.choices(
-            (b"'", b'"', b"`", b"\\", b"/", b"*", b"#", b"-", b"$", b";", b"\n", b"D", b"x", b"plain text, " * 2),
+            (
+                b"'it\\'s'",
+                b"'",
+                b'"',
+                b"`",
+                b"\\",
+                b"/",
+                b"*",
+                b"#",
+                b"-",
+                b"$",
+                b";",
+                b"\n",
+                b"D",
+                b"x",
+                b"plain text, " * 2,
+            ),
             k=number % 9,
         )
         text = b"".join((*signs, b"'" * source.randrange(2), b"x" * source.randrange(40)))
