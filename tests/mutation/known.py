@@ -40,8 +40,6 @@ _DURABLE = {
     "_settled: 0 -> -1": "the files that are mended together are of one format",
     "_its_log: 0 -> -1": "the report of a file by itself has one file",
     "_its_log: return [] -> return None": "whoever asks takes either for nothing",
-    "_unfinished: os.path.dirname(path) or '.' -> os.path.dirname(path) and '.'": "of a relative name without a "
-    "directory; the name alone is relative to the same",
     "_refuse_compressed: 4 -> 5": "the magics are looked for at the start of what was read",
 }
 
