@@ -186,7 +186,7 @@ def held(folder: Path, programs: Programs, charsets: tuple[str, ...], format_: s
 
 
 @pytest.mark.xfail(
-    strict=False, reason="open fault: names with a backslash before a newline are left out and reported, status 1"
+    strict=False, reason="open fault: sound statements with backticks are left out, status 1; cause not established"
 )
 @pytest.mark.server
 @pytest.mark.parametrize("format_", ["STATEMENT", "ROW"])

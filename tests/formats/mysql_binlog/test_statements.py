@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import random
 import struct
+import subprocess
+import sys
 import time
 import zlib
 from pathlib import Path
@@ -578,3 +580,14 @@ def test_changed_bytes_never_break_the_form_of_the_script(seed: int, tmp_path: P
     assert text.startswith("# Statements of a log") and text.endswith("SET @@session.pseudo_slave_mode=0*/;\n")
     own = text.replace("/*!\\C utf8mb4 */", "")
     assert client.read(own.encode("utf-8", "surrogateescape"), "utf8mb4", 0)[1] is None
+
+
+def test_the_search_outside_of_quotation_marks_ends_where_one_is_not_closed() -> None:
+    program = (
+        "import resource; resource.setrlimit(resource.RLIMIT_CPU, (10, 10))\n"
+        "from binlogtool.formats.binlog_events.sql.client import outside\n"
+        "print(outside(b\"select 1 */*'open\", 'utf8mb4', 0))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "open" not in done.stdout

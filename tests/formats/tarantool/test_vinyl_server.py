@@ -66,7 +66,7 @@ def test_an_undamaged_directory_starts_and_loses_nothing(written: tuple[Path, vi
     assert difference(base, intact, force=False) == ""
 
 
-@pytest.mark.xfail(strict=False, reason="open fault: two of 60 starts, after an index directory was exchanged")
+@pytest.mark.xfail(strict=False, reason="open fault: two of 60 starts differ, cause not established")
 def test_starts_and_losses_of_damaged_directories_are_foretold(
     written: tuple[Path, vinyl_server.Start], tmp_path: Path
 ) -> None:
