@@ -637,7 +637,9 @@ class TarantoolReplayer:
 
     def _outcome(self) -> Outcome:
         plan_, stop = self._plan, self._plan.itinerary.refusal or self._stop
-        starts = stop is None if self._situation.whole and self._decides() and not self._anonymous else None
+        doubts = self._undetermined() if stop is None else []
+        decided = self._situation.whole and self._decides() and not self._anonymous and not doubts
+        starts = stop is None if decided else None
         vclock = {} if plan_.bootstraps else {str(r): lsn for r, lsn in sorted(self._clock.items()) if lsn}
         found = [*self._losses.findings(), *self._forgotten()]
         if stop is None and plan_.vinyl is not None and not plan_.bootstraps:
@@ -645,6 +647,8 @@ class TarantoolReplayer:
         details: dict[str, Any] = {"snapshot": None if plan_.snapshot is None else plan_.snapshot.name}
         if steps := remedies(stop, self._situation):
             details["startup"] = {"remedy": steps}
+        elif doubts:
+            details["startup"] = {"not_checked": doubts}
         if self._losses.said:
             details["server_says"] = self._losses.said
         if self._losses.partly:
@@ -664,6 +668,11 @@ class TarantoolReplayer:
                 text = f"rows of {space} are not in the order of their keys: the server finds only a part of them"
                 found.append((plan_.snapshot.name, finding("silent-loss", None, 0, text)))
         return Outcome(starts, stop, {"vclock": vclock}, tuple(found), details, unknown)
+
+    def _undetermined(self) -> list[str]:
+        """Why no rule says whether the server starts."""
+        vinyl = self._plan.vinyl
+        return [] if vinyl is None or vinyl.undetermined is None else [vinyl.undetermined]
 
     def _not_checked(self) -> dict[str, str]:
         """What could stop the server and was not looked at: place -> why."""

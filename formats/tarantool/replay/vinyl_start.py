@@ -54,6 +54,7 @@ class VinylStart(msgspec.Struct):
     name; courses: how the server gets through indexes that are damaged. leftovers: names of unfinished files.
     rebuilds: an index file is made again from its run (force_recovery). unchecked: why nothing is checked, or None.
     written: space -> the rows of the logs: signature after each, and whether it is a DELETE; None = not looked at.
+    undetermined: why no rule says whether the server starts, or None.
     """
 
     vylog: str | None
@@ -64,6 +65,7 @@ class VinylStart(msgspec.Struct):
     previous: VylogState | None = None
     rebuilds: bool = False
     unchecked: str | None = None
+    undetermined: str | None = None
     opened: dict[Place, Opened] = msgspec.field(default_factory=dict)
     loaded: set[int] = msgspec.field(default_factory=set)
     written: dict[int, list[tuple[int, bool]]] | None = None
@@ -99,14 +101,19 @@ class VinylStart(msgspec.Struct):
         return [index for one, index in self.opened if one == space]
 
     def _load(self, tree: LsmTree, state: VylogState) -> Fault | None:
+        for slice_ in state.forgotten_slices(tree):
+            text = (
+                f"the metadata log forgets run {slice_.run}, and range {slice_.range} of LSM tree {tree.id} uses it: "
+            )
+            self.undetermined = self.undetermined or text + "the server reads freed memory"
         for run in state.living_runs(tree):
             if run.id not in self.loaded:  # a run that another tree has loaded is not opened again
                 fault = self._run_fault(tree, run)
                 if fault is not None:
                     return fault
                 self.loaded.add(run.id)
-        text = state.tree_fault(tree)
-        return None if text is None else Fault(self.vylog or "", None, text)
+        shape = state.tree_fault(tree)
+        return None if shape is None else Fault(self.vylog or "", None, shape)
 
     # -- files of a run --------------------------------------------------------------------------------------------
 
@@ -237,6 +244,9 @@ class VinylStart(msgspec.Struct):
         """Runs that no range uses, and slices that were there at the last checkpoint and are not now."""
         state = self.state
         assert state is not None
+        for slice_ in state.forgotten_slices(tree):
+            text = f"{words}: run {slice_.run} is forgotten: its rows are not read"
+            yield self._loss(text, {**facts, "run": slice_.run}, "vylog_run_forgotten")
         used = [run.dump_lsn for run in state.living_runs(tree)]
         swapped = any(run.dropped and run.slices for run in state.runs.values())  # a wrong slice was deleted
         for number in sorted(tree.runs):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -21,6 +21,8 @@ _INCOMPLETE = -1
 """LSN of something that has not happened."""
 _NUMBERS = frozenset(("unsigned", "integer", "number", "double"))
 _INVALID = "Invalid VYLOG file: "
+
+T = TypeVar("T")
 
 Key = tuple[Any, ...]
 """The values of a key or of a part of it."""
@@ -41,13 +43,14 @@ class Run(msgspec.Struct):
 
 
 class Slice(NamedTuple):
-    """The part of a run that a range uses."""
+    """The part of a run that a range uses. forgotten: a record has removed the run all the same."""
 
     id: int
     range: int
     run: int
     begin: Key | None
     end: Key | None
+    forgotten: bool = False
 
 
 class Range(msgspec.Struct):
@@ -79,7 +82,8 @@ class LsmTree(msgspec.Struct):
 
 
 class VylogState(msgspec.Struct):
-    """All that the records describe. checkpoint: ids of the slices when the record SNAPSHOT was read.
+    """All that the records describe. checkpoint: ids of the slices when the record SNAPSHOT was read, and of those that
+    came after it; None = it was not read.
 
     unchecked: why nothing can be concluded, or None.
     """
@@ -88,7 +92,7 @@ class VylogState(msgspec.Struct):
     ranges: dict[int, Range] = msgspec.field(default_factory=dict)
     runs: dict[int, Run] = msgspec.field(default_factory=dict)
     slices: dict[int, Slice] = msgspec.field(default_factory=dict)
-    checkpoint: frozenset[int] | None = None
+    checkpoint: set[int] | None = None
     unchecked: str | None = None
     _found: tuple[dict[tuple[int, int], LsmTree], str | None] | None = None
 
@@ -96,7 +100,7 @@ class VylogState(msgspec.Struct):
         """Process one record; return the server's message if it does not fit."""
         self._found = None
         if kind == VylogType.SNAPSHOT:
-            self.checkpoint = frozenset(self.slices)
+            self.checkpoint = set(self.slices)
             return None
         if kind in (VylogType.REBOOTSTRAP, VylogType.ABORT_REBOOTSTRAP):
             self.unchecked = "the instance was bootstrapped again"
@@ -106,8 +110,12 @@ class VylogState(msgspec.Struct):
         if not _is_definition(keys.get(VylogKey.KEY_DEF, ())):
             return f"{_INVALID}Bad record: failed to decode index key definition"
         apply = None if self.unchecked else _RULES.get(kind)
-        fault = None if apply is None else apply(self, _Keys(keys))
-        return None if fault is None else _INVALID + fault
+        try:
+            if apply is not None:
+                apply(self, _Keys(keys))
+        except _RecordError as error:
+            return _INVALID + str(error)
+        return None
 
     def tree_of(self, space: int, index: int) -> LsmTree | None:
         """The last incarnation of an index (vy_recovery_lsm_by_index_id)."""
@@ -153,10 +161,16 @@ class VylogState(msgspec.Struct):
         seen: set[int] = set()
         for number in sorted(tree.ranges):
             slices = (self.slices[one] for one in self.ranges[number].slices)
-            for slice_ in sorted(slices, key=lambda one: self.runs[one.run].dump_lsn):
+            living = (one for one in slices if not one.forgotten)
+            for slice_ in sorted(living, key=lambda one: self.runs[one.run].dump_lsn):
                 if slice_.run not in seen:
                     seen.add(slice_.run)
                     yield self.runs[slice_.run]
+
+    def forgotten_slices(self, tree: LsmTree) -> list[Slice]:
+        """The slices of a tree whose runs are forgotten: the server reads freed memory when it recovers the tree."""
+        slices = (self.slices[one] for number in sorted(tree.ranges) for one in sorted(self.ranges[number].slices))
+        return [one for one in slices if one.forgotten]
 
     # -- the shape of a tree ---------------------------------------------------------------------------------------
 
@@ -220,7 +234,7 @@ class _Keys:
 
 
 def _is_definition(parts: Any) -> bool:
-    """Does it have the shape of the parts of a key?"""
+    """Check that a value has the shape of the parts of a key."""
     return isinstance(parts, list | tuple) and all(
         isinstance(one, Mapping | list) and not (isinstance(one, Mapping) and {"field", "type"} - one.keys())
         for one in parts
@@ -282,180 +296,167 @@ def _sorted_ranges(tree: LsmTree, ranges: list[Range]) -> list[Range] | None:
 # -- one rule for each type of record ----------------------------------------------------------------------------------
 
 
-def _new_tree(state: VylogState, keys: _Keys) -> str | None:
+class _RecordError(Exception):
+    """A record does not fit. Its text: the server's words."""
+
+
+def _registered(objects: Mapping[int, T], number: int, fault: str) -> T:
+    """Return the object that a record names.
+
+    Raises:
+        _RecordError: with `fault`, where no record before has created it.
+    """
+    found = objects.get(number)
+    if found is None:
+        raise _RecordError(fault)
+    return found
+
+
+def _check_new(objects: Mapping[int, Any], number: int, what: str) -> None:
+    """Check that an id is not in use."""
+    if number in objects:
+        raise _RecordError(f"Duplicate {what} id {number}")
+
+
+def _prepare_lsm(state: VylogState, keys: _Keys) -> None:
     number = keys.number(VylogKey.LSM_ID)
     if keys.types is None:
-        return f"Missing key definition for LSM tree {number}"
-    if number in state.trees:
-        return f"Duplicate LSM tree id {number}"
+        raise _RecordError(f"Missing key definition for LSM tree {number}")
+    _check_new(state.trees, number, "LSM tree")
     space, index = keys.number(VylogKey.SPACE_ID), keys.number(VylogKey.INDEX_ID)
     state.trees[number] = LsmTree(number, space, index, keys.types)
-    return None
 
 
-def _create_lsm(state: VylogState, keys: _Keys) -> str | None:
+def _create_lsm(state: VylogState, keys: _Keys) -> None:
     number = keys.number(VylogKey.LSM_ID)
-    tree = state.trees.get(number)
-    if tree is None:
-        if (fault := _new_tree(state, keys)) is not None:
-            return fault
-        tree = state.trees[number]
-    elif tree.create_lsn >= 0:
-        return f"Duplicate LSM tree id {number}"
+    if number not in state.trees:
+        _prepare_lsm(state, keys)
+    elif state.trees[number].create_lsn >= 0:
+        raise _RecordError(f"Duplicate LSM tree id {number}")
+    tree = state.trees[number]
     tree.create_lsn = keys.number(VylogKey.CREATE_LSN) or number  # before 1.7.6 the id was the LSN
     tree.dump_lsn = keys.number(VylogKey.DUMP_LSN)
-    return None
 
 
-def _modify_lsm(state: VylogState, keys: _Keys) -> str | None:
+def _modify_lsm(state: VylogState, keys: _Keys) -> None:
     number = keys.number(VylogKey.LSM_ID)
-    tree = state.trees.get(number)
-    if tree is None:
-        return f"Update of unregistered LSM tree {number}"
+    tree = _registered(state.trees, number, f"Update of unregistered LSM tree {number}")
     if tree.drop_lsn >= 0:
-        return f"Update of deleted LSM tree {number}"
+        raise _RecordError(f"Update of deleted LSM tree {number}")
     tree.types = keys.types
-    return None
 
 
-def _drop_lsm(state: VylogState, keys: _Keys) -> str | None:
+def _drop_lsm(state: VylogState, keys: _Keys) -> None:
     number = keys.number(VylogKey.LSM_ID)
-    tree = state.trees.get(number)
-    if tree is None:
-        return f"LSM tree {number} deleted but not registered"
+    tree = _registered(state.trees, number, f"LSM tree {number} deleted but not registered")
     if tree.drop_lsn >= 0:
-        return f"LSM tree {number} deleted twice"
+        raise _RecordError(f"LSM tree {number} deleted twice")
     tree.drop_lsn = keys.number(VylogKey.DROP_LSN)
-    return None
 
 
-def _forget_lsm(state: VylogState, keys: _Keys) -> str | None:
+def _forget_lsm(state: VylogState, keys: _Keys) -> None:
     number = keys.number(VylogKey.LSM_ID)
-    tree = state.trees.get(number)
-    if tree is None:
-        return f"LSM tree {number} forgotten but not registered"
+    tree = _registered(state.trees, number, f"LSM tree {number} forgotten but not registered")
     if tree.ranges or tree.runs:
-        return f"Forgotten LSM tree {number} has ranges/runs"
+        raise _RecordError(f"Forgotten LSM tree {number} has ranges/runs")
     del state.trees[number]
-    return None
 
 
-def _dump_lsm(state: VylogState, keys: _Keys) -> str | None:
+def _dump_lsm(state: VylogState, keys: _Keys) -> None:
     number = keys.number(VylogKey.LSM_ID)
-    tree = state.trees.get(number)
-    if tree is None:
-        return f"Dump of unregistered LSM tree {number}"
+    tree = _registered(state.trees, number, f"Dump of unregistered LSM tree {number}")
     tree.dump_lsn = keys.number(VylogKey.DUMP_LSN)
-    return None
 
 
-def _insert_range(state: VylogState, keys: _Keys) -> str | None:
+def _insert_range(state: VylogState, keys: _Keys) -> None:
     number, lsm = keys.number(VylogKey.RANGE_ID), keys.number(VylogKey.LSM_ID)
-    if number in state.ranges:
-        return f"Duplicate range id {number}"
-    tree = state.trees.get(lsm)
-    if tree is None:
-        return f"Range {number} created for unregistered LSM tree {lsm}"
+    _check_new(state.ranges, number, "range")
+    tree = _registered(state.trees, lsm, f"Range {number} created for unregistered LSM tree {lsm}")
     state.ranges[number] = Range(number, lsm, keys.bound(VylogKey.BEGIN), keys.bound(VylogKey.END))
     tree.ranges.add(number)
-    return None
 
 
-def _delete_range(state: VylogState, keys: _Keys) -> str | None:
+def _delete_range(state: VylogState, keys: _Keys) -> None:
     number = keys.number(VylogKey.RANGE_ID)
-    range_ = state.ranges.get(number)
-    if range_ is None:
-        return f"Range {number} deleted but not registered"
+    range_ = _registered(state.ranges, number, f"Range {number} deleted but not registered")
     if range_.slices:
-        return f"Deleted range {number} has run slices"
+        raise _RecordError(f"Deleted range {number} has run slices")
     del state.ranges[number]
     state.trees[range_.lsm].ranges.discard(number)
-    return None
 
 
-def _new_run(state: VylogState, number: int, tree: LsmTree) -> Run:
+def _add_run(state: VylogState, number: int, tree: LsmTree) -> Run:
     run = state.runs[number] = Run(number, tree.id, appended=state.checkpoint is not None)
     tree.runs.add(number)
     return run
 
 
-def _prepare_run(state: VylogState, keys: _Keys) -> str | None:
+def _tree_of_run(state: VylogState, keys: _Keys) -> LsmTree:
     number, lsm = keys.number(VylogKey.RUN_ID), keys.number(VylogKey.LSM_ID)
-    tree = state.trees.get(lsm)
-    if tree is None:
-        return f"Run {number} created for unregistered LSM tree {lsm}"
-    if number in state.runs:
-        return f"Duplicate run id {number}"
-    _new_run(state, number, tree)
-    return None
+    return _registered(state.trees, lsm, f"Run {number} created for unregistered LSM tree {lsm}")
 
 
-def _create_run(state: VylogState, keys: _Keys) -> str | None:
-    number, lsm = keys.number(VylogKey.RUN_ID), keys.number(VylogKey.LSM_ID)
-    tree, run = state.trees.get(lsm), state.runs.get(number)
-    if tree is None:
-        return f"Run {number} created for unregistered LSM tree {lsm}"
+def _prepare_run(state: VylogState, keys: _Keys) -> None:
+    number, tree = keys.number(VylogKey.RUN_ID), _tree_of_run(state, keys)
+    _check_new(state.runs, number, "run")
+    _add_run(state, number, tree)
+
+
+def _create_run(state: VylogState, keys: _Keys) -> None:
+    number, tree = keys.number(VylogKey.RUN_ID), _tree_of_run(state, keys)
+    run = state.runs.get(number)
     if run is not None and run.dropped:
-        return f"Run {number} committed after deletion"
+        raise _RecordError(f"Run {number} committed after deletion")
     if run is None:
-        run = _new_run(state, number, tree)
-    elif run.lsm != lsm:
+        run = _add_run(state, number, tree)
+    elif run.lsm != tree.id:
         state.trees[run.lsm].runs.discard(number)
         tree.runs.add(number)
-        run.lsm = lsm
+        run.lsm = tree.id
     run.dump_lsn, run.incomplete = keys.number(VylogKey.DUMP_LSN), False
-    return None
 
 
-def _drop_run(state: VylogState, keys: _Keys) -> str | None:
+def _drop_run(state: VylogState, keys: _Keys) -> None:
     number = keys.number(VylogKey.RUN_ID)
-    run = state.runs.get(number)
-    if run is None:
-        return f"Run {number} deleted but not registered"
+    run = _registered(state.runs, number, f"Run {number} deleted but not registered")
     if run.dropped:
-        return f"Run {number} deleted twice"
+        raise _RecordError(f"Run {number} deleted twice")
     run.dropped = True
-    return None
 
 
-def _forget_run(state: VylogState, keys: _Keys) -> str | None:
+def _forget_run(state: VylogState, keys: _Keys) -> None:
+    """Remove a run. Its slices still refer to it, which the server does not check."""
     number = keys.number(VylogKey.RUN_ID)
-    run = state.runs.pop(number, None)
-    if run is None:
-        return f"Run {number} forgotten but not registered"
+    run = _registered(state.runs, number, f"Run {number} forgotten but not registered")
+    del state.runs[number]
     state.trees[run.lsm].runs.discard(number)
-    for one in run.slices:
-        state.ranges[state.slices.pop(one).range].slices.discard(one)
-    return None
+    for slice_ in run.slices:
+        state.slices[slice_] = state.slices[slice_]._replace(forgotten=True)
 
 
-def _insert_slice(state: VylogState, keys: _Keys) -> str | None:
+def _insert_slice(state: VylogState, keys: _Keys) -> None:
     number, where, of = (keys.number(key) for key in (VylogKey.SLICE_ID, VylogKey.RANGE_ID, VylogKey.RUN_ID))
-    range_, run = state.ranges.get(where), state.runs.get(of)
-    if number in state.slices:
-        return f"Duplicate slice id {number}"
-    if range_ is None:
-        return f"Slice {number} created for unregistered range {where}"
-    if run is None:
-        return f"Slice {number} created for unregistered run {of}"
+    _check_new(state.slices, number, "slice")
+    range_ = _registered(state.ranges, where, f"Slice {number} created for unregistered range {where}")
+    run = _registered(state.runs, of, f"Slice {number} created for unregistered run {of}")
     state.slices[number] = Slice(number, where, of, keys.bound(VylogKey.BEGIN), keys.bound(VylogKey.END))
     range_.slices.add(number)
     run.slices.add(number)
     run.sliced = True
-    return None
+    if state.checkpoint is not None and len(state.checkpoint) < MAX_OBJECTS:
+        state.checkpoint.add(number)
 
 
-def _delete_slice(state: VylogState, keys: _Keys) -> str | None:
+def _delete_slice(state: VylogState, keys: _Keys) -> None:
     number = keys.number(VylogKey.SLICE_ID)
-    slice_ = state.slices.pop(number, None)
-    if slice_ is None:
-        return f"Slice {number} deleted but not registered"
+    slice_ = _registered(state.slices, number, f"Slice {number} deleted but not registered")
+    del state.slices[number]
     state.ranges[slice_.range].slices.discard(number)
-    state.runs[slice_.run].slices.discard(number)
-    return None
+    if not slice_.forgotten:
+        state.runs[slice_.run].slices.discard(number)
 
 
-_RULES: Mapping[int, Callable[[VylogState, _Keys], str | None]] = {
+_RULES: Mapping[int, Callable[[VylogState, _Keys], None]] = {
     VylogType.CREATE_LSM: _create_lsm,
     VylogType.DROP_LSM: _drop_lsm,
     VylogType.INSERT_RANGE: _insert_range,
@@ -469,5 +470,5 @@ _RULES: Mapping[int, Callable[[VylogState, _Keys], str | None]] = {
     VylogType.DUMP_LSM: _dump_lsm,
     VylogType.MODIFY_LSM: _modify_lsm,
     VylogType.FORGET_LSM: _forget_lsm,
-    VylogType.PREPARE_LSM: _new_tree,
+    VylogType.PREPARE_LSM: _prepare_lsm,
 }

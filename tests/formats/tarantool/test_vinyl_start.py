@@ -11,6 +11,7 @@ import binlogtool
 from binlogtool.findings import Severity
 from tests.formats.tarantool import predictions
 from tests.formats.tarantool.make import block, log, row
+from tests.formats.tarantool.vinyl_damages import Record, newest, read_vylog, write_vylog
 
 pytestmark = pytest.mark.full_corpus
 
@@ -85,3 +86,24 @@ def test_a_key_definition_of_another_shape_is_refused(tmp_path: Path) -> None:
     (tmp_path / f"{0:020d}.vylog").write_bytes(log([block(record)], kind="VYLOG"))
     report = binlogtool.verify([tmp_path])
     assert any("failed to decode index key definition" in one.message for one in report.findings)
+
+
+def test_what_a_server_does_with_a_forgotten_run_in_use_is_open(corpus: Path, tmp_path: Path) -> None:
+    """`vy_recovery_forget_run` frees a run that slices refer to. With DELETE_SLICE before it Tarantool 2.6 starts."""
+    folder = shutil.copytree(corpus / "found-3" / "tarantool-vylog-refs" / "base", tmp_path / "data")
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    path = newest(folder, "vylog")
+    head, blocks = read_vylog(path.read_bytes())
+    records = [one for rows in blocks for one in rows]
+    deleted = {one.keys[8] for one in records if one.type == 9}
+    slice_ = next(one for one in records if one.type == 8 and one.keys[8] not in deleted)
+    forget = Record(slice_.header, 7, {2: slice_.keys[2]})
+    path.write_bytes(write_vylog(head, [*blocks, [forget]]))
+    (diagnosis,) = binlogtool.diagnose([folder]).logs
+    assert (diagnosis.start, diagnosis.well) == ("open", False)
+    assert [one.facts["diagnosis"] for _, one in diagnosis.losses][:1] == ["vylog_run_forgotten"]
+    assert "the server reads freed memory" in diagnosis.replays[0].details["startup"]["not_checked"][0]
+    path.write_bytes(write_vylog(head, [*blocks, [Record(slice_.header, 9, {8: slice_.keys[8]}), forget]]))
+    (diagnosis,) = binlogtool.diagnose([folder]).logs
+    assert diagnosis.start == "yes"
