@@ -117,7 +117,7 @@ class DataModel:
     def schema_version(self) -> Any:
         """What `_schema` says about the version of the system spaces; None: nothing."""
         row = self.store.get(SCHEMA, key_bytes(["version"]))
-        return "unknown" if self.store.full else None if row is None else row[1:]
+        return None if row is None else row[1:]
 
     # -- undo ----------------------------------------------------------------------------------------------------------
 
@@ -253,7 +253,7 @@ class DataModel:
         primary = space.indexes.get(0)
         if primary is None:
             raise RefusedError(f"No index #0 is defined in space '{space.name}'")
-        if self.store.full or primary.doubt:
+        if self.store.lacks(space.number) or primary.doubt:
             return
         key = primary_key(primary, row)
         before = self.store.get(space.number, key)
@@ -343,7 +343,7 @@ class DataModel:
         fault = check_row(space, row, is_3=self._is_3)
         if fault is not None:
             raise RefusedError(fault)
-        if self.store.full or primary.doubt:
+        if self.store.lacks(space.number) or primary.doubt:
             return
         key = primary_key(primary, row)
         before = self.store.get(space.number, key)
@@ -367,7 +367,7 @@ class DataModel:
             fault = check_key(primary, key, is_3=self._is_3, partial=True)
             if fault is not None:
                 raise RefusedError(fault)
-        if self.store.full or primary.doubt:
+        if self.store.lacks(space.number) or primary.doubt:
             return
         found = self.store.range(space, begin, end)
         for key in found:
@@ -411,7 +411,7 @@ class DataModel:
 
     def _has_all_rows_fitting(self, space: SpaceDefinition) -> bool:
         """`CheckSpaceFormat`: do the rows that are there fit a new format?"""
-        if space.engine != "memtx" or self.store.full:
+        if space.engine != "memtx" or self.store.lacks(space.number):
             return True
         for row in self.store.images(space.number):
             self._check_row(space, row)
@@ -464,7 +464,7 @@ class DataModel:
         old = before.indexes.get(index.number)
         if (
             after.engine != "memtx"
-            or self.store.full
+            or self.store.lacks(after.number)
             or (old is not None and old.parts == index.parts and old.unique == index.unique)
         ):
             return

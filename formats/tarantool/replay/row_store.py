@@ -11,12 +11,16 @@ from typing import Any
 
 import msgspec
 
+from binlogtool.errors import LimitError
 from binlogtool.formats.replay_rules import canonical
+from binlogtool.formats.tarantool.codes import LAST_SYSTEM_SPACE
 from binlogtool.formats.tarantool.replay.tuple_check import in_range, key_bytes, key_values, unique_keys
 from binlogtool.formats.tarantool.spaces.definitions import Index, SpaceDefinition
 
 ROW_BYTES = 400
 """What a row costs in memory beside its bytes, about."""
+SYSTEM_BYTES = 16 << 20
+"""Memory that the rows of the system spaces may take, however low --max-memory is."""
 
 _decode = msgspec.msgpack.Decoder().decode
 
@@ -42,13 +46,22 @@ Undo = tuple[int, bytes, bytes | None]
 
 
 class RowStore(msgspec.Struct):
-    """All of them. cost: bytes that they take; full: that is over `max_memory`, and nothing is kept any more."""
+    """The rows of all spaces.
+
+    System spaces are always kept, for their rows define the others. cost: bytes that rows of users take; full: that is
+    more than `max_memory`, and no row of users is kept any more.
+    """
 
     max_memory: int
     cost: int = 0
+    system_cost: int = 0
     full: bool = False
     spaces: dict[int, Rows] = msgspec.field(default_factory=dict)
     log: list[Undo] = msgspec.field(default_factory=list)
+
+    def lacks(self, space: int) -> bool:
+        """Whether the rows of a space are no longer kept."""
+        return self.full and space > LAST_SYSTEM_SPACE
 
     def of(self, space: int) -> Rows:
         """The rows of a space."""
@@ -71,26 +84,31 @@ class RowStore(msgspec.Struct):
         if rows.unique is not None:
             self._reindex(space, rows, key, before, row)
         self.log.append((space.number, key, before))
-        self._set(rows, key, None if row is None else canonical(row))
+        self._set(space.number, key, None if row is None else canonical(row))
 
-    def _set(self, rows: Rows, key: bytes, image: bytes | None) -> None:
+    def _set(self, space: int, key: bytes, image: bytes | None) -> None:
+        rows = self.of(space)
         before = rows.rows.get(key)
-        self.cost += (0 if image is None else len(image) + ROW_BYTES) - (
-            0 if before is None else len(before) + ROW_BYTES
-        )
+        growth = (0 if image is None else len(image) + ROW_BYTES) - (0 if before is None else len(before) + ROW_BYTES)
         if image is None:
             rows.rows.pop(key, None)
         else:
             rows.rows[key] = image
+        if space > LAST_SYSTEM_SPACE:
+            self.cost += growth
             if self.cost > self.max_memory:
                 self.forget()
+            return
+        self.system_cost += growth
+        if self.system_cost > max(self.max_memory, SYSTEM_BYTES):
+            raise LimitError("the rows of the system spaces need more memory than --max-memory allows; raise it")
 
     def forget(self) -> None:
-        """Give up: there are more rows than memory."""
+        """Keep no rows of users any more: there are more of them than memory."""
         self.full = True
         self.cost = 0
-        self.spaces = {}
-        self.log = []
+        self.spaces = {number: rows for number, rows in self.spaces.items() if number <= LAST_SYSTEM_SPACE}
+        self.log = [change if change[0] <= LAST_SYSTEM_SPACE else (*change[:2], None) for change in self.log]
 
     def _reindex(
         self, space: SpaceDefinition, rows: Rows, key: bytes, before: bytes | None, row: Sequence[Any] | None
@@ -163,15 +181,15 @@ class RowStore(msgspec.Struct):
 
     def undo(self, entries: Sequence[Undo], definitions: dict[int, SpaceDefinition]) -> None:
         """Take back changes, the last one first."""
-        if self.full:
-            return
         for number, key, image in reversed(entries):
+            if self.lacks(number):
+                continue
             space = definitions.get(number)
             rows = self.of(number)
             if space is not None and rows.unique is not None:
                 before = rows.rows.get(key)
                 self._reindex(space, rows, key, before, None if image is None else _decode(image))
-            self._set(rows, key, image)
+            self._set(number, key, image)
 
 
 def primary_key(index: Index, row: Sequence[Any]) -> bytes:
