@@ -24,6 +24,9 @@ FIXED_SIZE = 19
 MAX_LENGTH = 2**31
 """Longest payload that the server accepts (IPROTO_BODY_LEN_MAX)."""
 
+U32 = (1 << 32) - 1
+"""The server keeps this much of the numbers of a fixed header."""
+
 COMPRESS_FROM = 2048
 """A block of the log that is this long, fixed header included, is compressed (XLOG_TX_COMPRESS_THRESHOLD)."""
 
@@ -120,6 +123,19 @@ class BodyKey(enum.IntEnum):
     VERSION = 0x54
     SPACE_NAME = 0x5E
     INDEX_NAME = 0x5F
+
+
+KEY_TYPES = (
+    1, 1, 1, 1, 9, 1, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0,
+    1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    5, 5, 3, 3, 3, 3, 6, 3, 5, 6, 6, 6, 5, 5, 3, 5,
+    5, 3, 5, 5, 1, 3, 10, 5, 5, 0, 0, 0, 0, 0, 0, 0,
+    3, 5, 6, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    0, 5, 6, 1, 1, 5, 9, 3, 0, 1, 1, 3, 3, 3, 3, 3,
+    6, 7, 7, 6, 1,
+)  # fmt: skip
+"""The type of the value of each key by its number (`iproto_key_type`): 1 uint, 3 str, 5 array, 6 map, 7 bool, 9 double,
+10 ext; 0 for keys without one, or where versions differ."""
 
 
 class RaftKey(enum.IntEnum):

@@ -15,7 +15,7 @@ from binlogtool.formats.layouts import U64, Batch, Table
 from binlogtool.formats.tarantool.codes import BodyKey, FileKind, Flag, HeaderKey, RowType
 from binlogtool.formats.tarantool.layout.layout import FileContext
 from binlogtool.formats.tarantool.msgpack.kernels import ODD_SEEN
-from binlogtool.formats.tarantool.msgpack.messages import Mp, bounded, decode
+from binlogtool.formats.tarantool.msgpack.messages import Kind, Mp, bounded, decode
 from binlogtool.formats.tarantool.msgpack.values import NotPlain, checked, fast_decoder, plain
 from binlogtool.formats.tarantool.rows.names import (
     HEADER_NAMES,
@@ -25,7 +25,7 @@ from binlogtool.formats.tarantool.rows.names import (
     SpaceNames,
     body_key_name,
 )
-from binlogtool.formats.tarantool.rows.rows import DUPLICATE_KEY
+from binlogtool.formats.tarantool.rows.rows import DUPLICATE_KEY, UNKNOWN_KEY
 from binlogtool.limits import Limits
 
 SPACE = 280
@@ -232,7 +232,7 @@ def _mixed(batch: Batch, start: int, stop: int, keys: list[int], shapes: list[in
         zip(body_at, ends, integers(table["type"], start, stop), shapes, strict=True)
     ):
         try:
-            if shape & ODD_SEEN or at < 0 or keys[i] & DUPLICATE_KEY:
+            if shape & ODD_SEEN or at < 0 or keys[i] & (DUPLICATE_KEY | UNKNOWN_KEY):
                 raise NotPlain
             body = fast(arena[at:end])
             names = _key_names(row_type)
@@ -280,10 +280,10 @@ def _slow(batch: Batch, index: int, depth: int) -> Any:
 
 
 def named_body(row_type: int, body: Mp) -> dict[str, Any]:
-    """A body map with the names of its keys; a key that stands twice gets `#2` behind its name."""
+    """A body map with the names of its keys; a key that stands twice gets `#2` after its name."""
     result: dict[str, Any] = {}
     for key, value in body.value:
-        name = unique = body_key_name(row_type, key.value)
+        name = unique = body_key_name(row_type, key.value if key.kind is Kind.UINT else plain(key))
         times = 1
         while unique in result:
             times += 1

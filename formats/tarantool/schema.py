@@ -14,7 +14,7 @@ from binlogtool.formats.fields import CrcCheck, Expanded, Magic, Unpacked
 from binlogtool.formats.tarantool.codes import FIXED_SIZE, MAX_LENGTH, PLAIN, ZSTD
 from binlogtool.formats.tarantool.layout.compression import unpack_zstd
 from binlogtool.formats.tarantool.layout.header import TextHeader
-from binlogtool.formats.tarantool.msgpack.messages import MpFiller, MpUint
+from binlogtool.formats.tarantool.msgpack.messages import MpFiller, MpUint32
 from binlogtool.formats.tarantool.rows.rows import Row, Rows
 
 HEADER = Struct("header" / TextHeader())
@@ -28,9 +28,9 @@ BLOCK = Struct(
     "magic" / Magic(Int32ub, plain=PLAIN, zstd=ZSTD),
     "header"
     / Struct(
-        "length" / MpUint(),
-        "crc32p" / MpUint(),
-        "crc32c" / MpUint(),
+        "length" / MpUint32(),
+        "crc32p" / MpUint32(),
+        "crc32c" / MpUint32(),
         "end" / Tell,
         "padding" / If(this.end < this._.start + FIXED_SIZE, MpFiller()),
     ),

@@ -15,7 +15,7 @@ from binlogtool.formats.checksums import CRC32C_RAW
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.layouts import Layout
 from binlogtool.formats.repair_rules import HELPLESS
-from binlogtool.formats.tarantool.codes import END_MARK, FIXED_SIZE, SYNC, FileKind
+from binlogtool.formats.tarantool.codes import END_MARK, FIXED_SIZE, SYNC, U32, FileKind
 from binlogtool.formats.tarantool.layout.layout import FileContext
 from binlogtool.formats.tarantool.msgpack.kernels import skip_value
 from binlogtool.formats.tarantool.msgpack.messages import Kind, read_token
@@ -109,7 +109,7 @@ def _declared_end(data: memoryview) -> int:
         length = read_token(data, 4, min(len(data), FIXED_SIZE))
     except MalformedError:
         return 0
-    return FIXED_SIZE + length.value if length.kind is Kind.UINT else 0
+    return FIXED_SIZE + (length.value & U32) if length.kind is Kind.UINT else 0
 
 
 def _stored_crcs(data: memoryview) -> Iterator[int]:
@@ -122,7 +122,7 @@ def _stored_crcs(data: memoryview) -> Iterator[int]:
             continue
         filled = crc.end == FIXED_SIZE or skip_value(data, crc.end, min(len(data), FIXED_SIZE))[0] == FIXED_SIZE
         if previous.kind is Kind.UINT and crc.kind is Kind.UINT and (filled or crc.code == 0xCE):
-            yield crc.value
+            yield crc.value & U32
 
 
 # -- tails -------------------------------------------------------------------------------------------------------------

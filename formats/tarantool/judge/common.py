@@ -55,6 +55,7 @@ class Remark(msgspec.Struct):
     place: Place
     text: str
     id: str
+    severity: Severity = Severity.WARNING
     count: int = 1
 
 
@@ -151,20 +152,20 @@ class FileJudge:
         text = f"a row of type {name} in a {self.context.kind} file"
         return self.tell("unknown-record-type", place, text, diagnosis, severity=Severity.ERROR)
 
-    def remark(self, kind: str, id_: str, place: Place, text: str) -> None:
-        """Notes something odd about a block."""
+    def remark(self, kind: str, id_: str, place: Place, text: str, severity: Severity = Severity.WARNING) -> None:
+        """Note something odd about a block."""
         known = self._remarks.get(kind)
         if known:
             known.count += 1
         else:
-            self._remarks[kind] = Remark(place, text, id_)
+            self._remarks[kind] = Remark(place, text, id_, severity)
 
     def remarks(self) -> list[Finding]:
-        """One warning for each kind of odd block."""
+        """One finding for each kind of odd block."""
         return [
             self.tell(
                 r.id, r.place, r.text + (f"; {r.count:,} blocks like this" if r.count > 1 else ""), kind,
-                severity=Severity.WARNING, blocks=r.count,
+                severity=r.severity, blocks=r.count,
             )
             for kind, r in self._remarks.items()
         ]  # fmt: skip
@@ -187,6 +188,9 @@ class FileJudge:
         filler = bytes(batch.window[int(table["header.end"][index]) : int(table["payload_start"][index])])
         if (filler[1:].strip(b"\0") or not 0xA0 <= filler[0] <= 0xBF) and self._writes_zeros():
             self.remark("padding_not_zero", "reserved-bits-set", place, "the filler of the block's header is not zero")
+        if not int(table["header.length"][index]) and table["magic"][index] == PLAIN:
+            text = "a block without rows: the server cannot allocate 0 bytes for them, and does not start"
+            self.remark("empty_block", "length-out-of-bounds", place, text, Severity.ERROR)
         large = int(table["header.length"][index]) + FIXED_SIZE >= COMPRESS_FROM
         if large and table["magic"][index] == PLAIN and self.context.kind is FileKind.XLOG and self._writes_zeros():
             text = "a block of 2 KiB or more is not compressed"

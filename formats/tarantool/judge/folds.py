@@ -140,11 +140,11 @@ def fold_snapshot(
 def odd_frame(
     start: int, stop: int, magics: Any, lengths: Any, previous: Any, header_ends: Any, payload_starts: Any, buf: Any,
 ) -> int:  # fmt: skip
-    """The first block with a previous crc, a filler that is not zero, or 2 KiB and more of plain rows; or `stop`."""
+    """The first block with a previous crc, a filler that is not zero, no plain rows or 2 KiB of them; or `stop`."""
     for i in range(start, stop):
         if previous[i] != 0:
             return i
-        if lengths[i] >= 2029 and magics[i] == 0xD5BA0BAB:
+        if (lengths[i] >= 2029 or lengths[i] == 0) and magics[i] == 0xD5BA0BAB:
             return i
         at = header_ends[i]
         end = payload_starts[i]

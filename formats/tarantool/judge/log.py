@@ -15,7 +15,7 @@ from binlogtool.formats.tarantool.judge import folds
 from binlogtool.formats.tarantool.judge.common import REQUIRED_KEYS, FileJudge, Place, new_state, ranges
 from binlogtool.formats.tarantool.meaning import SPACE, learn_space
 from binlogtool.formats.tarantool.rows.names import TYPE_NAMES
-from binlogtool.formats.tarantool.rows.rows import DUPLICATE_KEY
+from binlogtool.formats.tarantool.rows.rows import DUPLICATE_KEY, UNKNOWN_KEY
 from binlogtool.limits import Limits
 
 _REQUIRED = {row_type: sum(1 << key for key in keys) for row_type, keys in REQUIRED_KEYS.items()}
@@ -157,6 +157,10 @@ class LogJudge(FileJudge):
         self.types[TYPE_NAMES[row.type]] += 1
         if row.type not in REQUIRED_KEYS:
             found.append(self.wrong_type(batch, index, place, "row_type_unknown"))
+        if row.header_keys & UNKNOWN_KEY:
+            text = "the row's header has a key without a meaning there: some versions of the server refuse the row"
+            severity = Severity.WARNING
+            found.append(self.tell("reserved-bits-set", place, text, "row_header_key_unknown", severity=severity))
         required = _REQUIRED.get(row.type, 0)
         if row.body_keys & required != required or (row.header_keys | row.body_keys) & DUPLICATE_KEY:
             found += self.check_body(batch, index, place, REQUIRED_KEYS.get(row.type, ()))

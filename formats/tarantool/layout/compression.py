@@ -1,7 +1,8 @@
-"""zstd blocks: exactly one frame, unpacked under a ceiling (specification section 1.2).
+"""zstd blocks: whole frames, unpacked under a ceiling (specification section 1.2).
 
-The server stops when the input is used up and does not notice a frame that was cut short; here the frame's own chain of
-blocks is walked first (RFC 8878, section 3.1.1), so a cut frame and bytes behind it are errors.
+The server writes one frame, and reads any number of them (`xlog_cursor_decompress`). It stops when the input is used up
+and does not notice a frame that was cut short; here each frame's own chain of blocks is walked first (RFC 8878, section
+3.1.1), so a cut frame and other bytes after one are errors.
 """
 
 from __future__ import annotations
@@ -15,22 +16,24 @@ from binlogtool.limits import Limits
 FRAME_MAGIC = b"\x28\xb5\x2f\xfd"
 MAX_WINDOW = 1 << 27
 BLOCK_MAX = 128 * 1024
+_SKIPPABLE_MAGIC = b"\x2a\x4d\x18"
+"""The last three bytes of the magic of a frame without content; the first is 0x50 to 0x5f."""
 _PIECE = 1 << 20
 _RAW, _RLE, _COMPRESSED = 0, 1, 2
 _DICTIONARY_SIZES = (0, 1, 2, 4)
 
 
 def unpack_zstd(payload: memoryview, limits: Limits) -> bytes | bytearray:
-    """The bytes of one whole zstd frame.
+    """Unpack whole zstd frames.
 
     Raises:
-        CodecError: compression-error (no frame, cut, damaged, bytes behind it) or inflate-limit.
+        CodecError: compression-error (no frame, cut, damaged, other bytes after it) or inflate-limit.
     """
     ceiling = frame_ceiling(payload)
     decompressor = _decompressor()
     try:
         if ceiling <= limits.max_inflate:
-            unpacked: bytes = decompressor.decompressobj().decompress(payload)
+            unpacked: bytes = decompressor.decompressobj(read_across_frames=True).decompress(payload)
             return unpacked
         return _unpack_counted(decompressor, payload, limits.max_inflate)
     except _zstd_error() as error:
@@ -40,13 +43,13 @@ def unpack_zstd(payload: memoryview, limits: Limits) -> bytes | bytearray:
 def _unpack_counted(decompressor: Any, payload: memoryview, limit: int) -> bytearray:
     """Two passes: the first only counts, so that a frame over the limit costs no memory and a large one no copy."""
     size = 0
-    with decompressor.stream_reader(payload) as reader, memoryview(bytearray(_PIECE)) as piece:
+    with decompressor.stream_reader(payload, read_across_frames=True) as reader, memoryview(bytearray(_PIECE)) as piece:
         while got := reader.readinto(piece):
             size += got
             if size > limit:
                 raise CodecError("inflate-limit", f"unpacks to more than {limit:,} bytes")
     out = bytearray(size)
-    with decompressor.stream_reader(payload) as reader, memoryview(out) as rest:
+    with decompressor.stream_reader(payload, read_across_frames=True) as reader, memoryview(out) as rest:
         done = 0
         while done < size and (got := reader.readinto(rest[done : done + _PIECE])):
             done += got
@@ -54,14 +57,35 @@ def _unpack_counted(decompressor: Any, payload: memoryview, limit: int) -> bytea
 
 
 def frame_ceiling(payload: memoryview) -> int:
-    """An upper bound of the unpacked size; proves that the payload is one whole frame.
+    """An upper bound of the unpacked size; proves that the payload is made of whole frames.
 
     Raises:
         CodecError: compression-error.
     """
-    if bytes(payload[:4]) != FRAME_MAGIC:
-        raise CodecError("compression-error", "no zstd frame: its magic 28 b5 2f fd is not there")
-    position, checksum = _frame_header(payload)
+    total, position = 0, 0
+    while position < len(payload):
+        if _is_skippable(payload, position):
+            position += 8 + int.from_bytes(payload[position + 4 : position + 8], "little")
+        else:
+            size, position = _walk_frame(payload, position)
+            total += size
+        if position > len(payload):
+            missing = position - len(payload)
+            raise CodecError("compression-error", f"the zstd frame is cut short: {missing} bytes are missing")
+    return total
+
+
+def _is_skippable(payload: memoryview, start: int) -> bool:
+    head = bytes(payload[start : start + 8])
+    return len(head) == 8 and head[1:4] == _SKIPPABLE_MAGIC and head[0] >> 4 == 5
+
+
+def _walk_frame(payload: memoryview, start: int) -> tuple[int, int]:
+    """Return an upper bound of the unpacked size of one frame, and where the frame ends."""
+    if bytes(payload[start : start + 4]) != FRAME_MAGIC:
+        text = f"{len(payload) - start} bytes behind the zstd frame"
+        raise CodecError("compression-error", text if start else "no zstd frame: its magic 28 b5 2f fd is not there")
+    position, checksum = _frame_header(payload, start)
     total = 0
     last = False
     while not last:
@@ -74,23 +98,17 @@ def frame_ceiling(payload: memoryview) -> int:
             raise CodecError("compression-error", text)
         position += 3 + (1 if kind == _RLE else size)
         total += BLOCK_MAX if kind == _COMPRESSED else size
-    position += checksum
-    if position > len(payload):
-        missing = position - len(payload)
-        raise CodecError("compression-error", f"the zstd frame is cut short: {missing} bytes are missing")
-    if position < len(payload):
-        raise CodecError("compression-error", f"{len(payload) - position} bytes behind the zstd frame")
-    return total
+    return total, position + checksum
 
 
-def _frame_header(payload: memoryview) -> tuple[int, int]:
+def _frame_header(payload: memoryview, start: int) -> tuple[int, int]:
     """(where the first block starts, size of the content checksum)."""
-    if len(payload) < 5:
+    if len(payload) < start + 5:
         raise CodecError("compression-error", "the zstd frame is cut short in its header")
-    flags = payload[4]
+    flags = payload[start + 4]
     single = flags >> 5 & 1
     content_size = (single, 2, 4, 8)[flags >> 6]
-    return 5 + (1 - single) + _DICTIONARY_SIZES[flags & 3] + content_size, 4 * (flags >> 2 & 1)
+    return start + 5 + (1 - single) + _DICTIONARY_SIZES[flags & 3] + content_size, 4 * (flags >> 2 & 1)
 
 
 @cache

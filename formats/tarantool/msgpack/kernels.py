@@ -61,6 +61,13 @@ def read_uint(buf: Any, p: int, n: int) -> tuple[int, int]:
     return load64(buf, p + 1), p + 9
 
 
+@kernel(read_uint)
+def read_uint32(buf: Any, p: int, n: int) -> tuple[int, int]:
+    """One mp uint of any width, of which the server keeps 32 bits."""
+    value, p = read_uint(buf, p, n)
+    return value & 0xFFFFFFFF, p
+
+
 @kernel(load16, load32)
 def read_map(buf: Any, p: int, n: int) -> tuple[int, int]:
     """The head of a map: number of pairs."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from construct import Construct, stream_read
 
 from binlogtool.formats.fields import Form, MalformedError, ScalarKernel
-from binlogtool.formats.tarantool.msgpack.kernels import read_filler, read_uint, skip_value
+from binlogtool.formats.tarantool.msgpack.kernels import read_filler, read_uint, read_uint32, skip_value
 from binlogtool.limits import Limits
 
 MAX_DEPTH = 200
@@ -324,6 +324,16 @@ class MpUint(Construct):  # type: ignore[misc]
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
         stream.write(write_uint(int(obj), obj.code if isinstance(obj, Wide) else shortest(obj)))
         return obj
+
+
+class MpUint32(MpUint):
+    """An unsigned integer of any width, of which the server keeps 32 bits."""
+
+    kernel = ScalarKernel(read_uint32, tuple(form for form in MpUint.kernel.forms if form.first != 0xCF))
+
+    def _parse(self, stream: Any, context: Any, path: str) -> int:
+        value = super()._parse(stream, context, path)
+        return value if value < 1 << 32 else Wide(value & 0xFFFFFFFF, 0xCF)
 
 
 class MpFiller(Construct):  # type: ignore[misc]

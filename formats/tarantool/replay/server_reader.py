@@ -17,10 +17,21 @@ import msgspec
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.layouts import Read
 from binlogtool.formats.replay_rules import Examined
-from binlogtool.formats.tarantool.codes import END_MARK, FIXED_SIZE, MAX_LENGTH, SYNC, ZSTD
+from binlogtool.formats.tarantool.codes import (
+    END_MARK,
+    FIXED_SIZE,
+    KEY_TYPES,
+    MAX_LENGTH,
+    PLAIN,
+    SYNC,
+    U32,
+    ZSTD,
+    HeaderKey,
+)
 from binlogtool.formats.tarantool.layout.compression import MAX_WINDOW
 from binlogtool.formats.tarantool.msgpack.kernels import skip_value
 from binlogtool.formats.tarantool.msgpack.messages import Kind, Token, read_token
+from binlogtool.formats.tarantool.replay.server_version import ServerVersion
 from binlogtool.formats.tarantool.rows.rows import COLUMNS, TABLE, parse_row, read_framed
 from binlogtool.limits import MIB
 
@@ -29,10 +40,14 @@ _PIECE = MIB
 _MAX_PAYLOAD = 64 * MIB
 _FRAME = frozenset(("crc_mismatch", "bad_magic", "bad_fixheader", "block_past_end_of_file", "torn_tail", "zero_tail",
                     "data_after_eof"))  # fmt: skip
-_PAYLOAD = frozenset(("bad_msgpack", "bad_zstd", "inflate_limit"))
+_PAYLOAD = frozenset(("bad_msgpack", "bad_zstd", "inflate_limit", "empty_block", "row_header_key_unknown"))
+_READABLE = frozenset(("bad_msgpack", "row_header_key_unknown"))
 MAX_COMPLAINTS = 1000
 _UNDECODABLE = "Decompression error"
-"""No error of a log for the server: force_recovery does not pass over it."""
+_NO_MEMORY = {False: "Failed to allocate 0 bytes in runtime for xlog rows buffer", True: "Can't allocate 0 bytes"}
+"""What servers say about a plain block without rows; True: of 3.x."""
+_FATAL = (_UNDECODABLE, *_NO_MEMORY.values())
+"""No errors of a log for the server: force_recovery does not pass over them."""
 
 
 class Complaint(NamedTuple):
@@ -74,10 +89,10 @@ class _Spot(NamedTuple):
     unpacked: bool = False
 
 
-def course(file: Examined, read: Read, *, force: bool) -> Course:
+def course(file: Examined, read: Read, version: ServerVersion, *, force: bool) -> Course:
     """The course through a file with a sound header. force: with force_recovery."""
     spots = _spots(file)
-    return _Walk(file, read, force).through(spots)
+    return _Walk(file, read, version, force).through(spots)
 
 
 def _spots(file: Examined) -> dict[int, _Spot]:
@@ -91,7 +106,7 @@ def _spots(file: Examined) -> dict[int, _Spot]:
             continue
         if diagnosis in _PAYLOAD:
             landing = found.offset + found.length
-            spots[found.offset] = _Spot(landing, payload=True, unpacked=diagnosis == "bad_msgpack")
+            spots[found.offset] = _Spot(landing, payload=True, unpacked=diagnosis in _READABLE)
         elif found.id == "damaged-range":
             spots[found.offset] = _Spot(found.facts.get("next_provable"), payload=False)
         elif diagnosis in _FRAME:
@@ -104,8 +119,8 @@ def _spots(file: Examined) -> dict[int, _Spot]:
 class _Walk:
     """One walk over the damaged places of a file, in order."""
 
-    def __init__(self, file: Examined, read: Read, force: bool) -> None:
-        self._file = file
+    def __init__(self, file: Examined, read: Read, version: ServerVersion, force: bool) -> None:
+        self._file, self._is_3 = file, version.is_3
         self._read = read
         self._force = force
         self._complaints: list[Complaint] = []
@@ -128,7 +143,7 @@ class _Walk:
             if not fault:
                 self._dropped.append(offset)
                 continue
-            if not self._force or fault == _UNDECODABLE:
+            if not self._force or fault in _FATAL:
                 return self._course(stop=Complaint(offset, fault), closed=False)
             self._complain(offset, fault)
             if not spot.payload and not self._resynced(offset, spot.landing):
@@ -201,7 +216,9 @@ class _Walk:
         rows = _unpacked(data[FIXED_SIZE:]) if data[:4] == ZSTD.to_bytes(4, "big") else data[FIXED_SIZE:]
         if rows is None:
             return _UNDECODABLE
-        whole, faults = _rows_of(rows)
+        if len(data) == FIXED_SIZE and data[:4] == PLAIN.to_bytes(4, "big"):
+            return _NO_MEMORY[self._is_3]
+        whole, faults = _rows_of(rows, is_3=self._is_3)
         if whole and not spot.unpacked:
             self._partly.append((offset, whole))
         for fault in faults[:-1] if self._force else ():
@@ -209,13 +226,15 @@ class _Walk:
         return (faults[-1] if self._force else faults[0]) if faults else ""
 
 
-def _rows_of(rows: bytes) -> tuple[int, list[str]]:
+def _rows_of(rows: bytes, *, is_3: bool) -> tuple[int, list[str]]:
     """How many rows the server takes, and what it says of those that it passes over; it ends where none is framed."""
     at = whole = 0
     faults: list[str] = []
     while at < len(rows):
         try:
-            _, at = parse_row(rows, at, len(rows))
+            row, at = parse_row(rows, at, len(rows))
+            if any(is_refused_header_key(key.value, value.kind, is_3=is_3) for key, value in row.header.value):
+                return whole, [*faults, "can't parse row"]
             whole += 1
         except MalformedError:
             columns = [0] * len(COLUMNS)
@@ -225,6 +244,21 @@ def _rows_of(rows: bytes) -> tuple[int, list[str]]:
             if len(faults) < MAX_COMPLAINTS:
                 faults.append("Invalid MsgPack - packet body")
     return whole, faults
+
+
+def is_refused_header_key(key: int, kind: Kind, *, is_3: bool) -> bool:
+    """Check a key without meaning in a row's header, by the table of types of the version (`xrow_header_decode`)."""
+    if key <= HeaderKey.THREAD_ID and (is_3 or kind is not Kind.NIL):
+        return False
+    if is_3:
+        return key < len(KEY_TYPES) and not KEY_TYPES[key] and kind is not Kind.NIL
+    if key < _KEYS_WITH_TYPES_2_6:
+        return not KEY_TYPES[key] and kind is not Kind.UINT
+    return key > _LAST_KEY_2_6 or kind is not Kind.NIL
+
+
+_KEYS_WITH_TYPES_2_6, _LAST_KEY_2_6 = 0x2C, 0x52
+"""Keys from the first on must be nil in 2.6, those after the second must not be there."""
 
 
 def _fixed_header(data: bytes) -> int:
@@ -238,9 +272,9 @@ def _fixed_header(data: bytes) -> int:
         token = _field(data, at)
         if token is None or (field != "crc32p" and token.kind is not Kind.UINT):
             raise MalformedError(f"broken fixheader {field}")
-        if field == "length" and token.value > MAX_LENGTH:
+        if field == "length" and token.value & U32 > MAX_LENGTH:
             raise MalformedError("too large fixheader length")
-        values.append(token.value)
+        values.append(token.value & U32)
         at = token.end
     if at < FIXED_SIZE and skip_value(data, at, FIXED_SIZE)[0] != FIXED_SIZE:
         raise MalformedError("broken fixheader padding")
@@ -255,10 +289,10 @@ def _field(data: bytes, at: int) -> Token | None:
 
 
 def _unpacked(payload: bytes) -> bytes | None:
-    """What the server gets out of a zstd frame, also one that is cut short; None: it is damaged."""
+    """What the server gets out of zstd frames, also where the last is cut short; None: one is damaged."""
     import zstandard
 
-    reader = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).stream_reader(payload)
+    reader = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).stream_reader(payload, read_across_frames=True)
     try:
         return bytes(reader.read(_MAX_PAYLOAD))
     except zstandard.ZstdError:

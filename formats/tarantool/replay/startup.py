@@ -298,7 +298,7 @@ class _Planner:
         return Startup(itinerary, start, snapshot, vylog, tuple(logs), self._courses, self._vinyl)
 
     def _course(self, found: Candidate, *, force: bool) -> Course:
-        return course(found.file, self._reader(found.file), force=force)
+        return course(found.file, self._reader(found.file), self._version, force=force)
 
     def _reader(self, file: Examined) -> Read:
         beside = self._situation.beside

@@ -45,6 +45,8 @@ OWN_KEYS: dict[int, dict[int, str]] = {
 """Row types whose bodies have a key set of their own."""
 
 
-def body_key_name(row_type: int, key: int) -> str:
-    """The name of a body key in a row of this type, or `key_0x..`."""
+def body_key_name(row_type: int, key: Any) -> str:
+    """The name of a body key in a row of this type, `key_0x..`, or `key_'..'` for one that is no number."""
+    if type(key) is not int:
+        return f"key_{key!r}"[:80]
     return OWN_KEYS.get(row_type, BODY_NAMES).get(key) or f"key_0x{key:02x}"

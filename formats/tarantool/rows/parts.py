@@ -35,7 +35,7 @@ def row_parts(data: Any, start: int, end: int, path: str, depth: int, left: int)
         MalformedError: after the good parts.
     """
     yield f"{path}.header", depth + 1, start, None, None, ""
-    row_type = -1
+    row_type = 0
     position, size = _map_head(data, start, end, "header")
     yield f"{path}.header.count", depth + 2, start, position, size, "map"
     for index in range(size):
@@ -47,8 +47,6 @@ def row_parts(data: Any, start: int, end: int, path: str, depth: int, left: int)
         position = token.end
         if number == _TYPE:
             row_type = token.value
-    if row_type < 0:
-        raise MalformedError("a row's header has no type")
     if position >= end or (row_type == _NOP and data[position] != 0x80):
         return position
     yield f"{path}.body", depth + 1, position, None, None, TYPE_NAMES[row_type]
@@ -101,9 +99,14 @@ def _body(data: Any, start: int, end: int, path: str, depth: int, left: int, row
     yield f"{path}.count", depth, start, position, size, "map"
     names, operations = OWN_KEYS.get(row_type, BODY_NAMES), _OPERATIONS.get(row_type, -1)
     for index in range(size):
-        number, after = _key(data, position, end)
-        name = names.get(number) or f"key_0x{number:02x}"
-        yield f"{path}.keys[{index}]", depth, position, after, number, name
+        if row_type < _RAFT and read_token(data, position, end).kind is not _UINT:
+            number, name = -1, f"key_{index}"
+            yield f"{path}.keys[{index}]", depth, position, None, None, "no number: passed over"
+            after = yield from value_parts(data, position, end, f"{path}.keys[{index}].value", depth + 1, left)
+        else:
+            number, after = _key(data, position, end)
+            name = names.get(number) or f"key_0x{number:02x}"
+            yield f"{path}.keys[{index}]", depth, position, after, number, name
         if number == operations:
             position = yield from _operations(data, after, end, f"{path}.{name}", depth, left)
             continue

@@ -9,7 +9,7 @@ import msgspec
 from construct import Construct
 
 from binlogtool.formats.fields import MalformedError, Part, PlainPart, RecordKernel, kernel
-from binlogtool.formats.tarantool.codes import RowType
+from binlogtool.formats.tarantool.codes import KEY_TYPES, HeaderKey, RowType
 from binlogtool.formats.tarantool.msgpack.kernels import load64, read_map, read_uint, skip_value
 from binlogtool.formats.tarantool.msgpack.messages import Kind, Mp, bounded, decode, encode, remaining
 from binlogtool.formats.tarantool.rows.parts import row_parts
@@ -34,11 +34,33 @@ DUPLICATE_KEY = 1 << 59
 COMMIT = 1
 
 
-TABLE = (1, 12, 2, 3, 12, 12, 12, 5, 6, 7, 12, 12)
-"""Column of each header key; 12 (filled later) for those that have none."""
+_COLUMN_OF_HEADER_KEY = (1, 12, 2, 3, 12, 12, 12, 5, 6, 7, 12, 12)
+"""12 (filled later) for those that have none."""
+TABLE = _COLUMN_OF_HEADER_KEY + KEY_TYPES
+"""What `read_row` is given: columns of header keys, and from 12 on the type of the value of each key."""
 
 
-@kernel(load64, read_map, read_uint, skip_value)
+@kernel()
+def is_other_type(kind: int, code: int) -> bool:
+    """Check the first byte of a value against a type of `KEY_TYPES`; 0 = any."""
+    if kind == 1:
+        return code >= 0x80 and (code < 0xCC or code > 0xCF)
+    if kind == 3:
+        return (code < 0xA0 or code > 0xBF) and (code < 0xD9 or code > 0xDB)
+    if kind == 5:
+        return (code < 0x90 or code > 0x9F) and code != 0xDC and code != 0xDD
+    if kind == 6:
+        return (code < 0x80 or code > 0x8F) and code != 0xDE and code != 0xDF
+    if kind == 7:
+        return code != 0xC2 and code != 0xC3
+    if kind == 9:
+        return code != 0xCB
+    if kind == 10:
+        return (code < 0xC7 or code > 0xC9) and (code < 0xD4 or code > 0xD8)
+    return False
+
+
+@kernel(is_other_type, load64, read_map, read_uint, skip_value)
 def read_header(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
     """The header map of a row."""
     count, p = read_map(buf, p, n)
@@ -66,6 +88,8 @@ def read_header(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
                 return p
             out[at + table[key]] = value
         else:
+            if key >= 0 and key <= 100 and is_other_type(table[12 + key], buf[p] + 0):
+                return -2
             p, _, _, _ = skip_value(buf, p, n)
             if p < 0:
                 return p
@@ -74,27 +98,27 @@ def read_header(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
         if keys & (1 << key) != 0:
             keys |= 1 << 59
         keys |= 1 << key
-    if keys & 1 == 0:
-        return -2
     out[at] = keys
     return p
 
 
-@kernel()
-def wrong_body_type(row_type: int, key: int, code: int) -> bool:
-    """Does the value of a body key have another type than the key's? code: its first byte."""
+@kernel(is_other_type)
+def wrong_body_type(row_type: int, key: int, code: int, table: Any) -> bool:
+    """Check that the value of a body key has the key's type. code: its first byte.
+
+    Of requests these are the keys that all versions look at (IPROTO_DML_BODY_BMAP of 2.6).
+    """
     if row_type >= 0 and row_type < 30:
-        if key == 0x20 or key == 0x21 or key == 0x28:
-            return (code < 0x90 or code > 0x9F) and code != 0xDC and code != 0xDD
-        return (key == 0x10 or key == 0x15) and code >= 0x80 and (code < 0xCC or code > 0xCF)
+        checked = (key >= 0x10 and key <= 0x15) or key == 0x20 or key == 0x21 or key == 0x28 or key == 0x2A
+        return checked and is_other_type(table[12 + key], code)
     if row_type >= 31 and row_type <= 41 and (key == 2 or key == 3 or key == 0x53):
-        return code >= 0x80 and (code < 0xCC or code > 0xCF)
+        return is_other_type(1, code)
     return False
 
 
 @kernel(read_map, read_uint, skip_value, wrong_body_type)
-def read_body(buf: Any, p: int, n: int, row_type: int, out: Any, at: int) -> int:
-    """The body map of a row."""
+def read_body(buf: Any, p: int, n: int, row_type: int, table: Any, out: Any, at: int) -> int:
+    """The body map of a row. A key that is no unsigned integer is passed over with its value, as the server does."""
     count, p = read_map(buf, p, n)
     if p < 0:
         return p
@@ -105,7 +129,16 @@ def read_body(buf: Any, p: int, n: int, row_type: int, out: Any, at: int) -> int
     all_pairs = 0
     all_nested = 0
     for _ in range(count):
-        key, p = read_uint(buf, p, n)
+        if p >= n:
+            return -1
+        first = buf[p] + 0
+        key = -1
+        if first < 0x80 or (first >= 0xCC and first <= 0xCF):
+            key, p = read_uint(buf, p, n)
+        elif row_type >= 0 and row_type < 30:
+            p, _, _, _ = skip_value(buf, p, n)
+        else:
+            return -2
         if p < 0:
             return p
         if p >= n:
@@ -116,7 +149,7 @@ def read_body(buf: Any, p: int, n: int, row_type: int, out: Any, at: int) -> int
         if keys & (1 << bit) != 0 and bit != 61:
             keys |= 1 << 59
         keys |= 1 << bit
-        if wrong_body_type(row_type, key, buf[p] + 0):
+        if wrong_body_type(row_type, key, buf[p] + 0, table):
             return -2
         if row_type >= 0 and row_type < 30:
             if key == 0x10:
@@ -151,7 +184,7 @@ def read_row(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
     row_type = out[at + 1]
     if row_type != 12:
         out[at + 8] = p
-        return read_body(buf, p, n, row_type, out, at)
+        return read_body(buf, p, n, row_type, table, out, at)
     if buf[p] == 0x80:
         out[at + 8] = p
         return p + 1
@@ -172,6 +205,10 @@ def read_framed(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
         return p
     p, _, _, _ = skip_value(buf, p, n)
     return p
+
+
+_CHECKED_BODY_KEYS = (*range(0x10, 0x16), 0x20, 0x21, 0x28, 0x2A)
+_KINDS = {1: Kind.UINT, 3: Kind.STR, 5: Kind.ARRAY, 6: Kind.MAP, 7: Kind.BOOL, 9: Kind.DOUBLE, 10: Kind.EXT}
 
 
 class RowValue(msgspec.Struct, frozen=True):
@@ -255,10 +292,10 @@ def parse_row(data: Any, start: int, end: int, path: str = "row") -> tuple[RowVa
     after = read_row(data, start, end, TABLE, columns, 0)
     header = _tree(data, start, end, f"{path} -> header")
     _check_header(header, f"{path} -> header")
-    body = None
+    row, body = RowValue(header, None), None
     if columns[8] >= 0:
         body = _tree(data, header.end, end, f"{path} -> body")
-        _check_body(body, header, f"{path} -> body")
+        _check_body(body, row.type, f"{path} -> body")
     if after < 0:
         raise MalformedError("no row", path)
     return RowValue(header, body), after
@@ -277,31 +314,41 @@ def _check_header(header: Mp, path: str) -> None:
     for key, value in header.value:
         if key.kind is not Kind.UINT:
             raise MalformedError("a key of a row's header is no unsigned integer", path)
-        wanted = Kind.DOUBLE if key.value == 4 else Kind.UINT
-        if key.value <= 11 and value.kind is not wanted:
-            raise MalformedError(f"header key {key.value} has a value of another type than {wanted.name.lower()}", path)
-    if header.get(0) is None:
-        raise MalformedError("a row's header has no type", path)
-
-
-def _check_body(body: Mp, header: Mp, path: str) -> None:
-    if body.kind is not Kind.MAP:
-        raise MalformedError("a row's body is no map", path)
-    kind = header.get(0)
-    assert kind is not None
-    for key, value in body.value:
-        if key.kind is not Kind.UINT:
-            raise MalformedError("a key of a row's body is no unsigned integer", path)
-        wanted = body_kind(kind.value, key.value)
-        if wanted is not None and value.kind is not wanted:
-            text = f"body key {key.value:#04x} has a value of another type than {wanted.name.lower()}"
+        expected = header_kind(key.value)
+        if expected is not None and value.kind is not expected:
+            text = f"header key {key.value} has a value of another type than {expected.name.lower()}"
             raise MalformedError(text, path)
 
 
+def _check_body(body: Mp, row_type: int, path: str) -> None:
+    if body.kind is not Kind.MAP:
+        raise MalformedError("a row's body is no map", path)
+    for key, value in body.value:
+        if key.kind is not Kind.UINT:
+            if 0 <= row_type < RowType.RAFT:
+                continue
+            raise MalformedError("a key of a row's body is no unsigned integer", path)
+        expected = body_kind(row_type, key.value)
+        if expected is not None and value.kind is not expected:
+            text = f"body key {key.value:#04x} has a value of another type than {expected.name.lower()}"
+            raise MalformedError(text, path)
+
+
+def header_kind(key: int) -> Kind | None:
+    """The type that the value of a header key must have; None = any."""
+    if key <= HeaderKey.THREAD_ID:
+        return Kind.DOUBLE if key == HeaderKey.TIMESTAMP else Kind.UINT
+    return _kind_of(key)
+
+
 def body_kind(row_type: int, key: int) -> Kind | None:
-    """The mp type that a body key must have in a row of this type; None = any."""
-    if row_type < 30:
-        return {0x10: Kind.UINT, 0x15: Kind.UINT, 0x20: Kind.ARRAY, 0x21: Kind.ARRAY, 0x28: Kind.ARRAY}.get(key)
-    if 31 <= row_type <= 41 and key in (2, 3, 0x53):
+    """The type that the value of a body key must have in a row of this type; None = any."""
+    if row_type < RowType.RAFT:
+        return _kind_of(key) if key in _CHECKED_BODY_KEYS else None
+    if RowType.RAFT_PROMOTE <= row_type <= RowType.ROLLBACK and key in (2, 3, 0x53):
         return Kind.UINT
     return None
+
+
+def _kind_of(key: int) -> Kind | None:
+    return _KINDS.get(KEY_TYPES[key]) if key < len(KEY_TYPES) else None

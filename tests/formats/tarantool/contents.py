@@ -57,15 +57,22 @@ def base(folder: Path) -> Path:
 
 def with_log(folder: Path, requests: list[Request], target: Path) -> Path:
     """A copy of the directory whose last log holds these requests, each a transaction of its own."""
+
+    def blocks(lsn: int) -> bytes:
+        headers = ({0: one.type, 2: 1, 3: n, 4: 1.5e9 + n} for n, one in enumerate(requests, lsn))
+        return b"".join(block(row(head, one.body or None)) for head, one in zip(headers, requests, strict=True))
+
+    return with_blocks(folder, blocks, target)
+
+
+def with_blocks(folder: Path, blocks: Callable[[int], bytes], target: Path) -> Path:
+    """A copy of the directory whose last log holds these blocks, made from the LSN of the first row."""
     shutil.copytree(folder, target, copy_function=shutil.copyfile)
     last = max(target.glob("*.xlog"))
     head, found, _ = last.read_bytes().partition(b"\n\n")
     vclock = next(line for line in head.split(b"\n") if line.startswith(b"VClock"))
     lsn = int(vclock.rpartition(b":")[2].strip(b" }"))
-    rows = [
-        block(row({0: one.type, 2: 1, 3: lsn + n, 4: 1.5e9 + n}, one.body or None)) for n, one in enumerate(requests, 1)
-    ]
-    last.write_bytes(head + found + b"".join(rows) + END)
+    last.write_bytes(head + found + blocks(lsn + 1) + END)
     return target
 
 

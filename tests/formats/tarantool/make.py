@@ -13,7 +13,7 @@ import binlogtool
 from binlogtool.recovery.report import FileReport
 from binlogtool.recovery.verify import Options, verify_bytes
 
-_CRC = crcmod.mkCrcFun(0x11EDC6F41, initCrc=0, rev=True, xorOut=0)
+checksum = crcmod.mkCrcFun(0x11EDC6F41, initCrc=0, rev=True, xorOut=0)
 END = bytes.fromhex("d510aded")
 INSTANCE = "5ecb479f-a361-4dcf-836b-59b9375bab5f"
 TIME = 1795232544.8979197
@@ -42,7 +42,7 @@ def block(payload: bytes, *, zstd: bool = False, crc: int | None = None, filler:
     if zstd:
         packer = zstandard.ZstdCompressor(level=3).compressobj()
         payload = packer.compress(payload) + packer.flush()
-    numbers = [len(payload), 0, _CRC(payload) if crc is None else crc]
+    numbers = [len(payload), 0, checksum(payload) if crc is None else crc]
     head = bytes.fromhex("d5ba0bba" if zstd else "d5ba0bab") + b"".join(map(msgpack.packb, numbers))
     left = 19 - len(head)
     return head + (bytes([0xA0 + left - 1]) + bytes(left - 1) if filler is None else filler) + payload

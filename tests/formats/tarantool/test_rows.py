@@ -91,8 +91,8 @@ def test_a_multi_statement_row_keeps_the_pattern_of_its_difference() -> None:
     [
         (b"", "end inside"),
         (b"\x90", "header is no map"),
-        (b"\x80", "no type"),
-        (b"\x81\x03\x05", "no type"),
+        (row({0: 3, 0x10: "x"}), "header key 16"),
+        (row({0: 3, 0x30: "x", 0x0C: 1}), "header key 48"),
         (b"\x81\x00\xa1x", "another type than uint"),
         (b"\x82\x00\x03\x04\x05", "another type than double"),
         (b"\x82\x00\x03\x04\xca\x00\x00\x00\x00", "another type than double"),
@@ -103,7 +103,8 @@ def test_a_multi_statement_row_keeps_the_pattern_of_its_difference() -> None:
         (row({0: 4}, {0x20: 5}), "key 0x20"),
         (row({0: 9}, {0x28: 5}), "key 0x28"),
         (row({0: 40}, {3: "x"}), "key 0x03"),
-        (b"\x81\x00\x03\x81\xa1x\x05", "no unsigned integer"),
+        (row({0: 3}, {0x2A: 5}), "key 0x2a"),
+        (row({0: 40}, {"x": 5}), "no unsigned integer"),
         (row({0: 3}, {0x10: 5, 0x21: [1]})[:-1], "end inside|cannot fit"),
     ],
 )
@@ -131,11 +132,29 @@ def test_the_last_row_of_a_block_may_have_no_body() -> None:
 
 
 def test_unknown_keys_are_passed_over_and_marked() -> None:
-    columns = scanned(row({0: 3, 200: {"a": [1, {}]}, 0x60: 5}, {0x10: 7, 0x21: [], 0x7F: "x", 300: None}))
+    columns = scanned(row({0: 3, 200: {"a": [1, {}]}, 0x60: {}}, {0x10: 7, 0x21: [], 0x7F: "x", 300: None}))
     assert isinstance(columns, dict)
     assert columns["header_keys"] == 1 | UNKNOWN_KEY
     assert columns["body_keys"] == 1 << 0x10 | 1 << 0x21 | UNKNOWN_KEY
     assert columns["space_id"] == 7
+
+
+def test_keys_of_a_body_that_are_no_numbers_are_passed_over_and_marked() -> None:
+    """As `xrow_decode_dml` does: a key 16.0 is no space id, a text "tuple" no tuple."""
+    body = b"\x85\x10\x07" + b"".join(map(msgpack.packb, (16.0, 9, "tuple", [8], True, {}))) + b"\x21\x91\x05"
+    columns = scanned(msgpack.packb({0: 3}) + body)
+    assert isinstance(columns, dict)
+    assert columns["body_keys"] == 1 << 0x10 | 1 << 0x21 | UNKNOWN_KEY
+    assert columns["space_id"] == 7
+    assert schema.ROW.parse(msgpack.packb({0: 3}) + body).body.get(0x10).value == 7
+
+
+@pytest.mark.parametrize("data", [b"\x80", b"\x81\x03\x05"])
+def test_a_header_without_a_type_has_the_type_0(data: bytes) -> None:
+    assert schema.ROW.parse(data).type == 0
+    columns = scanned(data)
+    assert isinstance(columns, dict)
+    assert columns["type"] == 0
 
 
 def test_keys_that_stand_twice_are_marked_and_the_last_one_counts() -> None:
@@ -257,8 +276,23 @@ def test_bytes_behind_a_frame_are_an_error() -> None:
         unpack_zstd(memoryview(zstd(b"abc") + b"xyz"), Limits())
 
 
+def test_frames_follow_each_other_as_the_server_reads_them() -> None:
+    """`ZSTD_decompressStream` is called until the input is used up; a skippable frame has no content."""
+    skippable = bytes.fromhex("5f2a4d18") + (3).to_bytes(4, "little") + b"xyz"
+    payload = zstd(b"abc") + skippable + zstd(b"def" * 9)
+    assert unpack_zstd(memoryview(payload), Limits()) == b"abc" + b"def" * 9
+    assert unpack_zstd(memoryview(b""), Limits()) == b""
+    with pytest.raises(CodecError, match="cut short"):
+        unpack_zstd(memoryview(zstd(b"abc") + skippable[:-1]), Limits())
+
+
+def test_a_bomb_of_two_frames_is_stopped_at_the_ceiling() -> None:
+    with pytest.raises(CodecError, match="more than 1,048,576 bytes"):
+        unpack_zstd(memoryview(zstd(bytes(900_000)) * 2), Limits(max_inflate=1 << 20))
+
+
 def test_what_is_no_frame_is_an_error() -> None:
-    for data in (b"", b"\x28\xb5\x2f\xfd", b"plain text"):
+    for data in (b"\x28\xb5\x2f\xfd", b"plain text"):
         with pytest.raises(CodecError):
             unpack_zstd(memoryview(data), Limits())
 
