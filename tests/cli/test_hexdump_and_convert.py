@@ -209,13 +209,13 @@ def test_a_place_that_is_not_there_is_a_usage_error(plain: Path, words: list[str
 @pytest.mark.parametrize(
     ("words", "head"),
     [
-        (["--width", "8", "--border", "none"], "00 01 02 03  04 05 06 07"),
-        (["--group", "4", "--border", "none"], "00010203"),
+        (["--width", "8", "--border", "none"], "00 01 02 03 04 05 06 07"),
+        (["--group", "4", "--border", "none"], "00010203 04050607 08090a0b 0c0d0e0f"),
     ],
 )
 def test_the_columns_can_be_chosen(plain: Path, words: list[str], head: str) -> None:
     lines = invoke("hexdump-annotate", *words, "--record", "0", str(plain)).text.splitlines()
-    assert head in lines[0] or "00" in lines[0]
+    assert lines[0].strip() == head
     assert len(lines) > 10
 
 

@@ -49,10 +49,14 @@ def small(folder: Path) -> list[Path]:
     return sorted({path.parent for path in found})
 
 
-@pytest.mark.parametrize("kind", ["tarantool", "drizzle", "manticore", "eblob", "readme", "mysql_binlog/sets"])
+@pytest.mark.parametrize(
+    ("kind", "least"),
+    [("tarantool", 10), ("drizzle", 10), ("manticore", 30), ("eblob", 0), ("readme", 10), ("mysql_binlog/sets", 0)],
+)
 def test_every_next_line_of_the_samples_leads_on(
-    kind: str, samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, least: int, samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """At least so many commands are named in all; the logs of eblob and of MySQL here are sound and need none."""
     monkeypatch.chdir(tmp_path)
     count = 0
     for number, folder in enumerate(small(samples / kind)):
@@ -65,7 +69,7 @@ def test_every_next_line_of_the_samples_leads_on(
             for path in sorted(Path(name).iterdir()) if first == "verify" else ():
                 if not path.name.endswith((".json", ".jsonl", ".md")):
                     count += follow([first, "--", str(path)]) - 1
-    assert count or kind in ("eblob", "mysql_binlog/sets")
+    assert count >= least
 
 
 @pytest.mark.corpus

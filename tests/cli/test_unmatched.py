@@ -5,6 +5,7 @@ The log is of MariaDB 10.11: transactions 0-1-7792 to 0-1-7796 with one table, s
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -129,18 +130,17 @@ def _schema(folder: Path) -> str:
 @pytest.mark.parametrize(
     ("chosen", "split"),
     [
-        (("--stop-position", "1074"), "0-1-7794"),
-        (("--type", "WRITE_ROWS"), "0-1-7793"),
-        (("--stop-position", "1105"), None),
-        (("--start-position", "986"), None),
-        (("--include-gtids", "0-1-7794"), None),
+        (("--stop-position", "1074"), ["0-1-7794"]),
+        (("--type", "WRITE_ROWS"), ["0-1-7793"]),
+        (("--stop-position", "1105"), []),
+        (("--start-position", "986"), []),
+        (("--include-gtids", "0-1-7794"), []),
     ],
 )
 def test_a_script_says_that_its_selection_splits_a_transaction(
-    chosen: tuple[str, ...], split: str | None, tmp_path: Path
+    chosen: tuple[str, ...], split: list[str], tmp_path: Path
 ) -> None:
     """Offset 1074 is the XID of 0-1-7794, 986 its one event with rows."""
     done = invoke("convert", "--to", "sql", "-o", str(tmp_path / "o"), *chosen, LOG)
-    said = "1 transaction is only partly in the selection, the first one is "
-    assert (done.code, said in done.text) == (0, split is not None)
-    assert split is None or said + split in done.text
+    said = r"1 transaction is only partly in the selection, the first one is (\d+-\d+-\d+)"
+    assert (done.code, re.findall(said, done.text)) == (0, split)

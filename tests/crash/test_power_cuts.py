@@ -103,4 +103,4 @@ def test_a_write_that_breaks_off_after_any_number_of_bytes_leaves_old_or_new() -
         for snapshot in snapshots[:: max(1, len(snapshots) // 60)]:
             ends[case.hold(snapshot.after_kill())] += 1
     print(f"\nshort writes, then the end: {dict(ends)}")
-    assert set(ends) == {"before", "after"} or set(ends) == {"before"}
+    assert ends["before"] > 5 and ends["after"] > 5

@@ -86,16 +86,23 @@ def written(seed: Seed, scratch: Path) -> Path:
     return path
 
 
+def timed(seed: Seed, path: Path, engine: str) -> tuple[float, Judged]:
+    """Seconds of CPU that verify takes, and what it says."""
+    began = time.thread_time()
+    seen = judged(path, formats.get(seed.format), engine, seed.hints)
+    return time.thread_time() - began, seen
+
+
 def reading(seed: Seed, path: Path, engine: str) -> FileReport | None:
     """What verify says, held against dump and against the independent search. None: refused as a whole."""
     format = formats.get(seed.format)
-    began = time.thread_time()
     try:
-        seen = judged(path, format, engine, seed.hints)
+        seconds, seen = timed(seed, path, engine)
+        if seconds >= SLOWEST:  # the first use of a kernel compiles it: the second use is measured
+            seconds, seen = timed(seed, path, engine)
     except (UnknownFormatError, KeyFileError):
         return None
-    seconds = time.thread_time() - began
-    assert seconds < SLOWEST or engine != "python", f"verify takes {seconds:.2f} s"
+    assert seconds < SLOWEST, f"verify takes {seconds:.2f} s with {engine}"
     report = seen.report
     assert report is not None
     account_holds(report, len(seed.data))

@@ -50,10 +50,23 @@ def test_hostile_text_is_only_text(tmp_path: Path, text: str) -> None:
     assert not set("\x1b\u202e") & set(done.out.decode())
 
 
-def test_a_file_without_any_field_is_an_empty_picture(tmp_path: Path) -> None:
+def test_a_file_without_records_is_drawn_as_its_header() -> None:
     empty = ROOT / "tests/corpus/eblob/empty.binlog"
     done = invoke("hexdump-annotate", "-O", "svg", "-f", "eblob", str(empty))
-    ET.fromstring(done.out)
+    said = texts(done.out)
+    assert done.code == 0
+    drawn = [text for text in said if len(text) == 2 and set(text) <= set("0123456789abcdef")]
+    assert bytes.fromhex("".join(drawn[16:])) == empty.read_bytes()
+    assert [text for text in said if " = " in text] == [
+        "magic = 8 bytes", "version = 1", "pad1 = 6 bytes", "flags = 4", "pad2 = 232 bytes",
+    ]  # fmt: skip
+
+
+def test_an_empty_file_is_a_picture_without_bytes(tmp_path: Path) -> None:
+    (empty := tmp_path / "e.log").write_bytes(b"")
+    done = invoke("hexdump-annotate", "-O", "svg", "-f", "drizzle", str(empty))
+    assert done.code == 0
+    assert [text.strip() for text in texts(done.out)] == ["e.log", *(f"{column:02x}" for column in range(16))]
 
 
 SHOP = ROOT / "tests" / "corpus" / "guides" / "mariadb"

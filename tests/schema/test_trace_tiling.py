@@ -120,13 +120,13 @@ SCHEMAS: dict[str, Construct] = {
 
 
 def assert_tiled(rows: list[FieldRow], start: int, end: int) -> None:
-    """Every byte of `[start, end)` lies in exactly one leaf, except where bit fields share a byte."""
-    reached = start
-    for row in rows:
-        if row.leaf:
-            assert row.start == reached or (row.bits is not None and row.start in (reached, reached - 1)), row
-            reached = row.end
-    assert reached == end
+    """Every bit of `[start, end)` lies in exactly one leaf: bytes, or bit fields that share a byte."""
+    reached = 8 * start
+    for row in (row for row in rows if row.leaf):
+        low, high = row.bits or (0, 8 * (row.end - row.start))
+        assert 8 * row.start + low == reached, row
+        reached = 8 * row.start + high
+    assert reached == 8 * end
 
 
 def assert_nested(rows: list[FieldRow], space: str) -> None:

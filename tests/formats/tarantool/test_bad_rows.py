@@ -9,7 +9,7 @@ import pytest
 
 import binlogtool
 from binlogtool.limits import Limits
-from tests.cli.invoke import invoke
+from tests.cli.invoke import Result, invoke
 from tests.formats.tarantool.make import block, dml, header, log, row, verify
 
 HEADER = {0: 3, 2: 1, 4: 1.5}
@@ -99,9 +99,22 @@ def test_decode_header_and_salvage_show_the_bad_row_at_its_place_and_marked(tmp_
     assert [",UNPROVEN," in line for line in text.splitlines()] == [False, False, True, False]
 
 
+def salvaged(path: Path, new: Path) -> Result:
+    return invoke("truncate-to-durable", "--keep-after-damage", "--to-file", str(new), "--yes", str(path))
+
+
 def test_a_salvaged_copy_leaves_out_a_block_with_a_bad_row(tmp_path: Path) -> None:
     path, new = tmp_path / "00000000000000000000.xlog", tmp_path / "new"
-    blocks = [block(dml(1)), block(dml(2) + framed(3)), block(dml(4))]
+    blocks = [block(dml(1)), block(unframed()), block(dml(2))]
     path.write_bytes(log(blocks))
-    done = invoke("truncate-to-durable", "--keep-after-damage", "--to-file", str(new), "--apply", "--yes", str(path))
-    assert not new.exists() or blocks[1] not in new.read_bytes(), done.err
+    done = salvaged(path, new)
+    assert done.code == 0, done.err
+    assert new.read_bytes() == log([blocks[0], blocks[2]])
+
+
+def test_a_salvaged_copy_that_would_hide_a_missing_lsn_is_refused(tmp_path: Path) -> None:
+    path, new = tmp_path / "00000000000000000000.xlog", tmp_path / "new"
+    path.write_bytes(log([block(dml(1)), block(dml(2) + framed(3)), block(dml(4))]))
+    done = salvaged(path, new)
+    assert done.code == 5 and "gap-in-sequence: LSN 3 of replica 1 is missing" in done.err
+    assert not new.exists()
