@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 
+from binlogtool.formats.binlog_events.ddl.words import COMMENT, DOUBLE, SINGLE
 from binlogtool.formats.binlog_events.wire.description import version_numbers
 
-_PIECES = re.compile(
-    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|/\*(M?)!(\d{5,6})?|--(?=\s|\Z)[^\n]*|\#[^\n]*|/\*.*?\*/""",
-    re.DOTALL,
-)
+_PIECES = re.compile(rf"{SINGLE}|{DOUBLE}|`[^`]*`|/\*(M?)!(\d{{5,6}})?|--(?=\s|\Z)[^\n]*|\#[^\n]*|{COMMENT}", re.DOTALL)
 _NOT_FOR_MARIADB = range(50700, 100000)
 """Versions of MySQL whose comments MariaDB does not execute."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
+from binlogtool.formats.binlog_events.ddl.words import COMMENT, SINGLE
 from binlogtool.formats.binlog_events.events.decoding import QueryParts
 from binlogtool.formats.binlog_events.values.charsets import charset_of, decoder_of
 from binlogtool.formats.binlog_events.wire.status import status_values
@@ -13,7 +14,7 @@ ANSI_QUOTES, NO_BACKSLASH_ESCAPES = 1 << 2, 1 << 20
 """Bits of sql_mode that change what a quotation mark or a backslash means (MODE_ANSI_QUOTES, MODE_NO_BACKSLASH_ESCAPES
 of the servers)."""
 
-_COMMENT = r"--(?=\s|\Z)[^\n]*|\#[^\n]*|/\*(?!M?!).*?(?:\*/|\Z)"
+_COMMENTS = rf"--(?=\s|\Z)[^\n]*|\#[^\n]*|{COMMENT}"
 
 
 def usual_text(sql: bytes, parts: QueryParts) -> str:
@@ -38,12 +39,12 @@ def in_usual_mode(sql: str, mode: int) -> str:
 
 @cache
 def _pattern(mode: int) -> re.Pattern[str]:
-    plain = "'(?:[^']|'')*'" if mode & NO_BACKSLASH_ESCAPES else r"'(?:[^'\\]|\\.|'')*'"
-    double = '"(?:[^"]|"")*"'  # with one of these modes, backslashes are themselves between double marks
-    return re.compile(f"`[^`]*`|{plain}|{double}|{_COMMENT}", re.DOTALL)
+    plain = "'[^']*(?:'|\\Z)" if mode & NO_BACKSLASH_ESCAPES else SINGLE
+    double = '"[^"]*(?:""[^"]*)*(?:"|\\Z)'  # with one of these modes, backslashes are themselves between double marks
+    return re.compile(f"`[^`]*`|{plain}|{double}|{_COMMENTS}", re.DOTALL)
 
 
 def _usual(piece: str, mode: int) -> str:
-    if piece[0] == '"' and mode & ANSI_QUOTES:
+    if piece[0] == '"' and mode & ANSI_QUOTES and piece.count('"') % 2 == 0:  # else it is not closed
         return "`" + piece[1:-1].replace('""', '"').replace("`", "``") + "`"
     return piece.replace("\\", "\\\\") if piece[0] in "'\"" and mode & NO_BACKSLASH_ESCAPES else piece

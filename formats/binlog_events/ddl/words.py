@@ -15,6 +15,13 @@ _SHORT = 4096
 QUOTED = r"`(?:[^`]|``)+`"
 """The pattern of a quoted name."""
 
+SINGLE, DOUBLE = (rf"{mark}[^{mark}\\]*(?:\\(?:.|\Z)[^{mark}\\]*)*(?:{mark}|\Z)" for mark in "'\"")
+"""The patterns of texts between quotation marks, with backslashes that escape: each byte is taken in one way only, and
+one that is not closed goes to the end, so that nothing is read twice."""
+
+COMMENT = r"/\*(?!M?!).*?(?:\*/|\Z)"
+"""The pattern of a comment that no server executes."""
+
 
 class Statement(NamedTuple):
     """One statement: the line that it starts in, from 1, and its text with blanks for comments."""
@@ -71,21 +78,23 @@ def _cuts(sql: str) -> Iterator[tuple[int, str]]:
     """(offset, text) of each statement; every comment is replaced by as many blanks."""
     pattern = _pattern(";")
     begin = at = 0
-    parts: list[str] = []
+    parts, blank = list[str](), True
     while (match := pattern.search(sql, at)) is not None:
         parts.append(sql[at : match.start()])
+        blank = blank and not parts[-1].strip()
         at = match.end()
         kind = match.lastgroup
         if kind == "unclosed":
             line = sql.count("\n", 0, match.start()) + 1
             raise UsageError(f"line {line}: the quotation mark {match[0]} is not closed")
-        if kind == "ends" or (kind == "delimiter" and not "".join(parts).strip()):
+        if kind == "ends" or (kind == "delimiter" and blank):
             yield begin, "".join(parts)
-            parts, begin = [], at
+            parts, blank, begin = [], True, at
             if kind == "delimiter":
                 pattern = _pattern(match["delimiter"])
         else:
             parts.append(match[0] if kind in ("quoted", "delimiter") else _BLANK.sub(" ", match[0]))
+            blank = blank and kind not in ("quoted", "delimiter")
     yield begin, "".join(parts) + sql[at:]
 
 
@@ -105,9 +114,7 @@ def after_gap(sql: str, at: int = 0) -> int:
 
 
 _SET_STATEMENT = re.compile(r"SET\s+STATEMENT\b", re.IGNORECASE)
-_SET_PIECES = re.compile(
-    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|/\*(?!M?!).*?\*/|[()]|\bFOR\b""", re.DOTALL | re.IGNORECASE
-)
+_SET_PIECES = re.compile(rf"{SINGLE}|{DOUBLE}|`[^`]*`|{COMMENT}|[()]|\bFOR\b", re.DOTALL | re.IGNORECASE)
 
 
 def is_undecided(sql: str) -> bool:

@@ -86,16 +86,17 @@ class _Lexer:
 
     Args:
         escapes: the quotation marks between which a backslash begins an escape.
-        dollars: what stands before a `$` that begins a quotation mark, `$$` or `$word$`, as a regular expression; None
-            for clients that have no such marks. MySQL's client has them from 9.0 on, with servers that do.
+        dollars: a `$` that begins a quotation mark, `$$` or `$word$`, as a regular expression; None for clients that
+            have no such marks. MySQL's client has them from 9.0 on, with servers that do.
     """
 
     def __init__(self, charset: str, *, escapes: bytes, dollars: bytes | None = None) -> None:
         lead, rest = _TWO_BYTES.get(charset, (b"", b""))
         self.wide = lead + rest
         stops = [self.wide] if lead else []
+        self._dollar_word = re.compile(rb"\$(?:" + b"|".join([*stops, rb"[\w\x80-\xff]"]) + rb")*")
         if dollars is not None:
-            stops.append(dollars + rb"\$(?:" + b"|".join([*stops, rb"[\w\x80-\xff]"]) + rb")*\$")
+            stops.append(dollars)
         stops += [rb"['\"`\\#]", b"--" + _AFTER_DASHES, rb"/\*(?:M?!|\+)?", _DELIMITER_LINE]
         self._stops = re.compile(b"|".join(stops), re.DOTALL)
         self._executed = re.compile(b"|".join([*stops, rb"\*/"]), re.DOTALL)
@@ -122,7 +123,7 @@ class _Lexer:
         """
         pieces, done, at, opened = list[bytes](), 0, 0, -1
         while (found := (self._stops if opened < 0 else self._executed).search(sql, at)) is not None:
-            mark, start, at = found[0], found.start(), found.end()
+            mark, start, at = self._mark(sql, found)
             if mark == b"*/":
                 opened = -1
             elif mark in (b"/*!", b"/*M!"):
@@ -155,27 +156,48 @@ class _Lexer:
         text, fault = self.read(sql)
         return text, self.outside(sql) if fault is None else None
 
-    def outside(self, sql: bytes) -> bytes:
-        """The text that `read` lets through without its comments and with empty strings and names between quotation
-        marks; what some servers execute of a comment stays. Of other texts, too: what is not closed goes to the end."""
-        pieces, done, at, executed = list[bytes](), 0, 0, False
+    def _mark(self, sql: bytes, found: re.Match[bytes]) -> tuple[bytes, int, int]:
+        """A mark, where it begins, and where it ends: of a `$` that begins a quotation mark the whole of that."""
+        mark, start, at = found[0], found.start(), found.end()
+        if mark == b"$" and (word := self._dollar_word.match(sql, start)) is not None:  # it fits any `$`
+            at = word.end()
+            return (sql[start : at + 1], start, at + 1) if sql[at : at + 1] == b"$" else (mark, start, start + 1)
+        return mark, start, at
+
+    def _pieces(self, sql: bytes) -> Iterator[tuple[bytes, int, int, int]]:
+        """(mark, its place, where what it begins starts, where that ends) of each quotation mark and comment; of those
+        that some servers execute the mark alone, with its version. What is not closed goes to the end of the text."""
+        at, executed = 0, False
         while (found := (self._executed if executed else self._stops).search(sql, at)) is not None:
-            mark, start, at = found[0], found.start(), found.end()
+            mark, start, at = self._mark(sql, found)
             if mark in (b"/*!", b"/*M!", b"*/"):
                 executed = mark != b"*/"
                 at += len(_VERSION.match(sql, at)[0]) if executed else 0  # type: ignore[index]
-                text = b" "
-            elif mark in (b"#", b"--", b"/*", b"/*+") or mark in self._quoted or mark[:1] == b"$":
+                yield mark, start, at, at
+            elif mark in (b"#", b"--", b"/*", b"/*+") or mark in self._quoted or (mark[:1] == b"$" and len(mark) > 1):
                 end = self._end(sql, mark, at)
                 inside, at = at, len(sql) if end < 0 else end
-                text = b"''" if mark in self._quoted else b" "
-                if mark[:1] == b"$":
-                    text = mark + self._within_dollars.outside(sql[inside : at - len(mark)]) + mark
-            else:
-                continue
+                yield mark, start, inside, at
+
+    def outside(self, sql: bytes) -> bytes:
+        """The text that `read` lets through without its comments and with empty strings and names between quotation
+        marks; what some servers execute of a comment stays. Of other texts, too: what is not closed goes to the end."""
+        pieces, done = list[bytes](), 0
+        for mark, start, inside, end in self._pieces(sql):
+            text = b"''" if mark in self._quoted else b" "
+            if mark[:1] == b"$":
+                text = mark + self._within_dollars.outside(sql[inside : end - len(mark)]) + mark
             pieces += [sql[done:start], text]
-            done = at
+            done = end
         return b"".join([*pieces, sql[done:]])
+
+    def has_backslashes(self, sql: bytes, marks: bytes) -> bool:
+        """Is there a backslash between quotation marks of these kinds?"""
+        return any(
+            mark in marks and any(pair[0][:1] == b"\\" for pair in self._pairs.finditer(sql, inside, end))
+            for mark, _, inside, end in self._pieces(sql)
+            if mark in self._quoted
+        )
 
     @staticmethod
     def _comment(mark: bytes, inside: bytes, *, executed: bool) -> bytes | None:
@@ -201,7 +223,7 @@ class _Lexer:
             if closed is None or mark in self._escapes or _LOST.search(closed[0]) is None:
                 return -1 if closed is None else closed.end()
             lost = any(pair[0] in _PAIRS for pair in self._pairs.finditer(closed[0]))
-            return -1 if lost and (mark == b"`" or self._escapes) else closed.end()
+            return -1 if lost and self._escapes else closed.end()
         if mark in (b"#", b"--"):
             return sql.find(b"\n", at) % (len(sql) + 1)
         if mark == b"/*":
@@ -211,7 +233,7 @@ class _Lexer:
             return -1 if end >= 0 and _is_read_in_hints(sql[at:end]) else end
         if mark == b"\\":
             return at + 1 if sql[at : at + 1] == b"N" else -1
-        if mark[:1] != b"$":
+        if mark[:1] != b"$" or mark == b"$":
             return at
         end = _after(sql, mark, at)
         inside = sql[at : end - len(mark)]  # clients that know no such marks must find its end, too
@@ -236,7 +258,7 @@ def _after(sql: bytes, mark: bytes, at: int) -> int:
     return -1 if found < 0 else found + len(mark)
 
 
-_AFTER_NAMES, _AFTER_ASCII_NAMES = rb"(?<![\w$\x80-\xff])", rb"(?<![\w$])"
+_AFTER_NAMES, _AFTER_ASCII_NAMES = rb"(?<![\w$\x80-\xff])\$", rb"(?<![\w$])\$"
 """Where a `$` begins a quotation mark: not within a name. Clients disagree about which other bytes are part of one."""
 
 _ALWAYS, _SINGLE, _NEVER = b"'\"", b"'", b""
@@ -268,6 +290,20 @@ def read(sql: bytes, charset: str | None, sql_mode: int) -> tuple[bytes, str | N
     return text, None
 
 
+def is_same_without_escapes(sql: bytes, charset: str | None, sql_mode: int) -> bool:
+    """Does a text mean the same if sql_mode has NO_BACKSLASH_ESCAPES? A stored program keeps the sql_mode that it was
+    made in, and does not."""
+    if sql_mode & NO_BACKSLASH_ESCAPES or b"\\" not in sql:
+        return False
+    strings = b"'" if sql_mode & ANSI_QUOTES else b"'\""
+    return not _lexer(client_charset(charset), _NEVER).has_backslashes(sql, strings)
+
+
+def loses_backslashes(name: bytes) -> bool:
+    """Would a client of MySQL leave out a part of a name between backticks, if sql_mode has no NO_BACKSLASH_ESCAPES?"""
+    return _LOST.search(name) is not None
+
+
 def outside(sql: bytes, charset: str | None, sql_mode: int) -> bytes:
     """See `_Lexer.outside`."""
     return _lexer(client_charset(charset), _NEVER if sql_mode & NO_BACKSLASH_ESCAPES else _ALWAYS).outside(sql)
@@ -297,16 +333,34 @@ def _command_at_start(text: bytes) -> bytes | None:
     if _has_safe_start(text):
         return None
     text, at = _BEFORE + text, 0
-    while True:
-        end = text.find(b"\n", at)
-        line = text[at : len(text) if end < 0 else end]
-        word = _first_word(line)
-        if word is not None or end < 0:
-            break
+    for end in _ends_within_comments(text):
+        word = _first_word(text[at:end])
+        if word is not None:
+            return word
         at = end + 1
-        if _skip_comments(text[:at]) < at:
-            break
-    return word or _first_word(text)
+    return _first_word(text)
+
+
+def _ends_within_comments(text: bytes) -> Iterator[int]:
+    """The ends of the lines in front of which a client of MySQL sees nothing but comments and spaces (`_skip_comments`
+    of the text up to there)."""
+    at = stop = 0
+    end = text.find(b"\n")
+    while end >= 0:
+        yield end
+        while (at := _SPACES.match(text, at, end + 1).end()) <= end:  # type: ignore[union-attr]
+            if not text.startswith(b"/*", at):
+                return
+            if stop < at + 2:
+                found = _COMMENT_STOP.search(text, at + 2)
+                stop = found.start() if found is not None else len(text)
+            if stop >= end:  # the comment goes on in the next line
+                if text[max(at + 2, end - 1)] not in _SPACE:
+                    return
+                break
+            at = stop + 2 * text.startswith(b"*/", stop)
+        end = text.find(b"\n", end + 1)
+    yield len(text)
 
 
 def _first_word(text: bytes) -> bytes | None:
@@ -333,6 +387,7 @@ def _skip_comments(text: bytes) -> int:
             return at
 
 
+_SPACES = re.compile(rb"[ \t\n\v\f\r]*")
 _COMMENT_STOP = re.compile(rb"\*|.(?=/)", re.DOTALL)
 
 

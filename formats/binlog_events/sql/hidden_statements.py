@@ -18,7 +18,7 @@ _MARKS = re.compile(rb";|INFILE|EXECUTE|PREPARE|CALL", _FLAGS)
 _FOR = re.compile(rb"\s*SET\s+STATEMENT\b[^;]*?\bFOR\b", _FLAGS)
 _DYNAMIC_START = re.compile(rb"\s*(EXECUTE|PREPARE|CALL)\b", _FLAGS)
 _DYNAMIC = re.compile(rb"\b(?:EXECUTE|PREPARE|CALL|INFILE)\b", _FLAGS)
-_LOCAL = re.compile(rb"\bLOCAL\b.*?\bINFILE\b", _FLAGS)
+_LOCAL = re.compile(rb"\bLOCAL\b", _FLAGS)
 _LOAD = re.compile(rb"\s*LOAD\b", _FLAGS)
 _INFILE = re.compile(rb"\bINFILE\b", _FLAGS)
 _PROGRAM = re.compile(
@@ -29,9 +29,30 @@ _PROGRAM = re.compile(
 """The definition of a stored program has statements inside."""
 
 _BLOCKS = re.compile(
-    rb"(?<![.@\w])(?:(?P<open>BEGIN|CASE)|(?P<close>END)(?!\s*(?:IF|LOOP|REPEAT|WHILE)\b))\b|(?P<next>;)", _FLAGS
+    rb"(?<![.@\w])(?:(?P<case>CASE)|(?P<begin>BEGIN)|(?P<close>END(?:\s+CASE)?)(?!\s*(?:IF|LOOP|REPEAT|WHILE|FOR)\b)"
+    rb"|(?P<do>DO)|(?P<part>THEN|ELSE|LOOP|REPEAT|FOR\s+EACH\s+ROW))\b|(?P<next>;)|(?P<label>:)(?!=)",
+    _FLAGS,
 )
-_END_CASE = re.compile(rb"END\s+\Z", _FLAGS)
+_SPACES = re.compile(rb"\s*")
+_LOOP = re.compile(rb"(?:WHILE|FOR)\b", _FLAGS)
+_START = (
+    rb"\b(?:ALTER|ANALYZE|CACHE|CALL|CHANGE|CHECK|CHECKSUM|CLOSE|COMMIT|CREATE|DEALLOCATE|DECLARE|DELETE|DESC|DESCRIBE|DO"
+    rb"|DROP|EXECUTE|EXPLAIN|FETCH|FLUSH|GET|GRANT|HANDLER|IF|INSERT|INSTALL|ITERATE|KILL|LEAVE|LOAD|LOCK|LOOP|OPEN"
+    rb"|OPTIMIZE|PREPARE|PURGE|RELEASE|RENAME|REPAIR|REPEAT|REPLACE|RESET|RESIGNAL|RETURN|REVOKE|ROLLBACK|SAVEPOINT"
+    rb"|SELECT|SET|SHOW|SIGNAL|START|STOP|TRUNCATE|UNINSTALL|UNLOCK|UPDATE|USE|VALUES|WHILE|WITH|XA)\b"
+)
+"""The first words of statements in a stored program."""
+
+_FIRST_IN_BLOCK = re.compile(rb"\s*(?:" + _START + rb"|(?:BEGIN|CASE|FOR)\b|[\w$]+\s*:(?!=))", _FLAGS)
+_EMPTY_BLOCK = re.compile(rb"\s*END\b", _FLAGS)
+_IN_HEAD = re.compile(rb"\bCHAR(?:ACTER)?\s+SET\b|(" + _START + b")", _FLAGS)
+_CONDITION = rb"(?:SQLSTATE\s+(?:VALUE\s+)?''|NOT\s+FOUND|[\w$]+|'')\s*"
+_HANDLER = re.compile(
+    rb"DECLARE\s+\w+\s+HANDLER\s+FOR\s+(?:" + _CONDITION + rb",\s*)*" + _CONDITION + rb"|(?:FOLLOWS|PRECEDES)\s+\S+\s*",
+    _FLAGS,
+)
+"""What may be in front of a BEGIN where a statement begins, if anything is."""
+
 _SOMETIMES = re.compile(rb"/\*(?:M!|!(?:50[7-9]|5[1-9]|[6-9]\d|\d{6}))", _FLAGS)
 """A comment that not all servers execute."""
 
@@ -53,7 +74,7 @@ def reason_to_leave_out(sql: bytes, charset: str | None, sql_mode: int, *, loads
     if loads:
         if _LOAD.match(text) is None or len(_INFILE.findall(text)) != 1:
             return "it is no LOAD DATA of one file"
-    elif _LOCAL.search(text) is not None:
+    elif (local := _LOCAL.search(text)) is not None and _INFILE.search(text, local.end()) is not None:
         return "LOCAL INFILE reads a file of the machine of the client; servers log LOAD DATA with its data"
     dynamic = _DYNAMIC_START.match(text)
     if dynamic is not None:
@@ -62,21 +83,49 @@ def reason_to_leave_out(sql: bytes, charset: str | None, sql_mode: int, *, loads
         return "which statements it has is not the same for all servers"
     if b";" not in text.rstrip(b"; \t\n\v\f\r"):
         return None
-    if _PROGRAM.match(text) is None:
+    program = _PROGRAM.match(text)
+    if program is None:
         return "it has more than one statement; servers log each by itself"
-    if _DYNAMIC.search(text) is not None and _goes_on(text):
+    if _DYNAMIC.search(text) is not None and _goes_on(text, program.end()):
         return "there are statements after the end of the stored program"
     return None
 
 
-def _goes_on(text: bytes) -> bool:
-    """Is there anything behind a `;` that is in no block of BEGIN or CASE?"""
-    depth = 0
-    for found in _BLOCKS.finditer(text.rstrip(b"; \t\n\v\f\r")):
-        if found.lastgroup == "open":
-            depth += not _END_CASE.search(text, max(0, found.start() - 12), found.start())
-        elif found.lastgroup == "close":
-            depth = max(0, depth - 1)
-        elif not depth:
+def is_program(sql: bytes, charset: str | None, sql_mode: int) -> bool:
+    """Does a statement define a stored program?"""
+    return _PROGRAM.match(client.outside(sql, charset, sql_mode)) is not None
+
+
+def _goes_on(text: bytes, start: int) -> bool:
+    """Can there be anything behind a `;` that is in no block of BEGIN or CASE?
+
+    BEGIN is no reserved word: one that may be a name makes everything possible. start: where the head of the program
+    goes on after its first words.
+    """
+    depth, is_head, is_event = 0, True, text[:start].upper().endswith(b"EVENT")
+    for found in _BLOCKS.finditer(text.rstrip(b"; \t\n\v\f\r"), start):
+        kind = found.lastgroup
+        if kind == "next" and not depth:
             return True
+        if kind == "begin" and not _is_block(text, start, found, is_head=is_head):
+            return True
+        if kind == "close":
+            depth = max(0, depth - 1)
+        elif kind in ("begin", "case"):
+            depth += 1
+        is_part = kind in ("begin", "next", "part", "label")
+        if is_part or (kind == "do" and ((is_head and is_event) or _LOOP.match(text, start))):
+            start, is_head = _SPACES.match(text, found.end()).end(), False  # type: ignore[union-attr]
     return False
+
+
+def _is_block(text: bytes, start: int, begin: re.Match[bytes], *, is_head: bool) -> bool:
+    """Does this BEGIN certainly begin a block? start: of the statement or the part of one that it is in."""
+    before = text[start : begin.start()]
+    if is_head:
+        own = before.count(b"(") == before.count(b")") and not any(word[1] for word in _IN_HEAD.finditer(before))
+    else:
+        own = not before or _HANDLER.fullmatch(before) is not None
+    if before and _EMPTY_BLOCK.match(text, begin.end()):
+        return own
+    return own and _FIRST_IN_BLOCK.match(text, begin.end()) is not None

@@ -13,6 +13,7 @@ from binlogtool.formats.binlog_events.rows.images import Field, ImageReader
 from binlogtool.formats.binlog_events.rows.partial_rows import PartialImageReader
 from binlogtool.formats.binlog_events.rows.rows import RowsHead, parse_rows_head, present_columns
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
+from binlogtool.formats.binlog_events.sql.client import loses_backslashes
 from binlogtool.formats.binlog_events.sql.json_changes import changed_json
 from binlogtool.formats.binlog_events.sql.literals import condition, literal, name
 from binlogtool.formats.binlog_events.sql.reverse import reversed_code
@@ -92,6 +93,8 @@ def refused(table: TableMap) -> str | None:
     """Why no row of a table is said in statements; None = it depends on the row."""
     if table.keys != tuple(column.name for column in table.columns):
         return "the names of its columns are not known"
+    if any(map(loses_backslashes, map(name, (table.database, table.table, *table.keys)))):
+        return "some clients leave out a part of its name or of the name of a column"
     return "statements would fire its triggers once more" if table.flags & HAS_TRIGGERS else None
 
 

@@ -154,12 +154,11 @@ class Session(msgspec.Struct):
         A stored function or trigger that sets sql_mode leaves its status flags with the client, and a refused SET
         leaves the mode as it was. The words for the modes that clients go by are taken by every server.
         """
-        value = self.known.setdefault(MODE, "''" if not self.mode else str(self.mode))
-        made = [f"SET {MODE}={value}".encode()]
-        if value.isdecimal() and int(value) & ~_COMMON_MODES:
-            words = [word for bit, word in _READING_MODES.items() if int(value) & bit]
-            made.insert(0, f"SET {MODE}='{','.join(words)}'".encode())
-        return made
+        return _set_mode(self.known.setdefault(MODE, "''" if not self.mode else str(self.mode)))
+
+    def without_escapes(self, mode: int) -> tuple[list[bytes], list[bytes]]:
+        """What sets sql_mode to this and NO_BACKSLASH_ESCAPES, and what sets it back."""
+        return _set_mode(str(mode | NO_BACKSLASH_ESCAPES)), self.assert_mode()
 
     def _at(self, status: Mapping[str, Any], time: int) -> list[bytes]:
         """The same session as for the statement before, at another time."""
@@ -231,6 +230,15 @@ def refused(status: Mapping[str, Any]) -> str | None:
     if status.get("sql_mode", 0) & ~_KNOWN_MODES:
         return f"servers refuse its sql_mode {status['sql_mode']}"
     return None
+
+
+def _set_mode(value: str) -> list[bytes]:
+    """What sets sql_mode. A server that refuses a mode of others at least reads texts by the right one."""
+    made = [f"SET {MODE}={value}".encode()]
+    if value.isdecimal() and int(value) & ~_COMMON_MODES:
+        words = [word for bit, word in _READING_MODES.items() if int(value) & bit]
+        made.insert(0, f"SET {MODE}='{','.join(words)}'".encode())
+    return made
 
 
 def _shown(invoker: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from binlogtool.formats.binlog_events.codes import EventType
 from binlogtool.formats.binlog_events.events.decoding import decoded
+from binlogtool.formats.binlog_events.sql.client import loses_backslashes
 from binlogtool.formats.binlog_events.sql.literals import double, in_hex, name
 from binlogtool.formats.binlog_events.sql.scene import Scene, Unwritable
 from binlogtool.formats.binlog_events.sql.session import Session
@@ -33,6 +34,8 @@ def variable(scene: Scene) -> Variable:
         raise Unwritable(f"variable {body['type']} is not known")
     if code == _T.USER_VAR and not isinstance(body["name"], str):
         raise Unwritable("the name of the variable is no text")
+    if code == _T.USER_VAR and "\0" in body["name"]:
+        raise Unwritable("the name of the variable has a zero byte, which servers refuse")
     if isinstance(body.get("value"), float) and double(body["value"]) is None:
         raise Unwritable("its value is no number")
     return code, body
@@ -52,16 +55,18 @@ def statements_of(variables: Iterable[Variable], session: Session) -> Iterator[b
 def _user_variable(body: Mapping[str, Any], session: Session) -> list[bytes]:
     called = name(body["name"])
     made = [] if called.isascii() else session.for_names()
-    start = b"SET @" + called + b":="
+    value = _value(body)
+    if body.get("type") == "STRING" and value.startswith(b"CAST"):
+        made += session.change({"@@session.collation_connection": str(body["charset"])})
+    before, after = session.without_escapes(0) if loses_backslashes(called) else ([], [])
+    return [*made, *before, b"SET @" + called + b":=" + value, *after]
+
+
+def _value(body: Mapping[str, Any]) -> bytes:
     value, kind = body.get("value"), body.get("type")
     if body.get("is_null") or kind is None:
-        return [*made, start + b"NULL"]
+        return b"NULL"
     if kind == "STRING":
-        raw = value.encode() if isinstance(value, str) else bytes(value or b"")
-        collation = body["charset"]
-        if collation == _BINARY:
-            return [*made, start + in_hex(raw)]
-        made += session.change({"@@session.collation_connection": str(collation)})
-        return [*made, start + b"CAST(" + in_hex(raw) + b" AS CHAR)"]
-    text = double(value) if isinstance(value, float) else str(value).encode()
-    return [*made, start + (text or b"NULL")]
+        raw = in_hex(value.encode() if isinstance(value, str) else bytes(value or b""))
+        return raw if body["charset"] == _BINARY else b"CAST(" + raw + b" AS CHAR)"
+    return (double(value) if isinstance(value, float) else str(value).encode()) or b"NULL"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from binlogtool.findings import Finding
 from binlogtool.formats.binlog_events.codes import QUERIES, EventFlag, EventType
 from binlogtool.formats.binlog_events.ddl.knowledge import Knowledge
+from binlogtool.formats.binlog_events.ddl.modes import NO_BACKSLASH_ESCAPES
 from binlogtool.formats.binlog_events.events.decoding import QueryParts, decoded
 from binlogtool.formats.binlog_events.groups.kinds import QueryKind
 from binlogtool.formats.binlog_events.groups.marks import STANDALONE
@@ -21,10 +22,11 @@ from binlogtool.formats.binlog_events.gtid.bodies import (
     mysql_gtid_fields,
 )
 from binlogtool.formats.binlog_events.sql import client
+from binlogtool.formats.binlog_events.sql.binlog import Done, Statement
 from binlogtool.formats.binlog_events.sql.choice import Choice
 from binlogtool.formats.binlog_events.sql.frame import Frame
 from binlogtool.formats.binlog_events.sql.gtids import mariadb_gtid, mysql_gtid, parallel
-from binlogtool.formats.binlog_events.sql.hidden_statements import reason_to_leave_out
+from binlogtool.formats.binlog_events.sql.hidden_statements import is_program, reason_to_leave_out
 from binlogtool.formats.binlog_events.sql.load import PARTS, Loads
 from binlogtool.formats.binlog_events.sql.packets import Packets
 from binlogtool.formats.binlog_events.sql.renames import named_database
@@ -41,7 +43,9 @@ if TYPE_CHECKING:
 
 _T = EventType
 TEXTS = (*QUERIES, _T.EXECUTE_LOAD_QUERY)
-_CREATES = re.compile(rb"\A(?:\s|/\*.*?\*/)*CREATE\b.*\bSTART\s+TRANSACTION\s*\Z", re.IGNORECASE | re.DOTALL)
+_CREATE = re.compile(rb"\s*CREATE\b", re.IGNORECASE)
+_PLAIN_NAME = re.compile(rb"[\w$.\x80-\xff-]+")
+"""A database that a client without --binary-mode may take from a USE of its own; others are hidden from it."""
 _ALLOW_PARALLEL = 8
 """Bit of flags2 of MariaDB's GTID."""
 
@@ -115,7 +119,7 @@ class Writers:
         self.transaction.claimed = self.session.gtid_next != "AUTOMATIC"
         return made
 
-    def _query(self, scene: Scene) -> list[bytes]:
+    def _query(self, scene: Scene) -> Sequence[Statement]:
         (parts, sql), kind = query_of(scene), kind_of(scene)
         if kind is None or kind is QueryKind.STATEMENT:
             return self._statement(scene, parts, sql)
@@ -123,11 +127,11 @@ class Writers:
             return self._commit(scene) if kind is QueryKind.COMMIT else self._flattened(kind)
         if kind in (QueryKind.BEGIN, QueryKind.XA_START):
             self.choice.wait(self.session)
-        made = self._context(scene, parts)
+        made: list[Statement] = [*self._context(scene, parts)]
         self.transaction.follow(kind, sql)
-        return [*made, *self._checked(sql)]
+        return made + self._checked(sql)
 
-    def _statement(self, scene: Scene, parts: QueryParts, sql: bytes) -> list[bytes]:
+    def _statement(self, scene: Scene, parts: QueryParts, sql: bytes) -> list[Statement]:
         """A statement that is none of those around transactions."""
         ahead, self.ahead = self.ahead, []
         if self.skipped:
@@ -141,16 +145,22 @@ class Writers:
         named = named_database(sql, self.wording.databases)
         if named is not None:
             raise Unwritable(f"its text has the name {named}, and --rewrite does not change texts")
-        made = [*statements_of(ahead, self.session), *self._use(parts.db, scene.event.flags)]
+        made: list[Statement] = [*statements_of(ahead, self.session), *self._use(parts.db, scene.event.flags)]
         made += self._context(scene, parts)
         if scene.event.code == _T.EXECUTE_LOAD_QUERY:
             sql = self.loads.statement(scene, sql)
         text = self._checked(sql, loads=scene.event.code == _T.EXECUTE_LOAD_QUERY)
         self.transaction.claimed = False
-        if self.wording.flat and _CREATES.search(text[-1]) is not None:
+        if self.wording.flat and self._creates(sql):
             self.transaction.begin()
             self.creates = True
         return [*made, *text]
+
+    def _creates(self, sql: bytes) -> bool:
+        """Is it CREATE TABLE … START TRANSACTION?"""
+        if sql[-64:].upper().split()[-2:] != [b"START", b"TRANSACTION"]:
+            return False
+        return _CREATE.match(client.outside(sql, self.session.charset, self.session.mode)) is not None
 
     def _context(self, scene: Scene, parts: QueryParts) -> list[bytes]:
         """The session of a statement."""
@@ -169,7 +179,7 @@ class Writers:
             raise Unwritable(f"{kind.name} needs its transaction, and --transactions flatten has none")
         return []
 
-    def _checked(self, sql: bytes, *, loads: bool = False) -> list[bytes]:
+    def _checked(self, sql: bytes, *, loads: bool = False) -> list[Statement]:
         """A text of the log, behind what a client must know of sql_mode to read it. loads: see `reason_to_leave_out`.
 
         Raises:
@@ -177,10 +187,26 @@ class Writers:
         """
         charset, mode = self.session.charset, self.session.mode
         text, reason = client.read(sql, charset, mode)
+        if reason is not None and client.is_same_without_escapes(sql, charset, mode):
+            return self._checked_without_escapes(sql, reason, loads=loads)
         reason = reason or reason_to_leave_out(sql, charset, mode, loads=loads)
         if reason is not None:
             raise Unwritable(reason)
         return [*(self.session.assert_mode() if client.depends_on_mode(sql, charset) else ()), text]
+
+    def _checked_without_escapes(self, sql: bytes, reason: str, *, loads: bool) -> list[Statement]:
+        """A text that clients read alike in NO_BACKSLASH_ESCAPES only: it has names with backslashes at ends of lines.
+
+        Raises:
+            Unwritable: they do not, or it defines a stored program, which keeps its sql_mode; reason: why not without.
+        """
+        charset, mode = self.session.charset, self.session.mode | NO_BACKSLASH_ESCAPES
+        text, other = client.read(sql, charset, mode)
+        other = other or reason_to_leave_out(sql, charset, mode, loads=loads)
+        if other is not None or is_program(sql, charset, mode):
+            raise Unwritable(reason)
+        before, after = self.session.without_escapes(mode)
+        return [*before, Done((client.ended(text, charset),)), *after]
 
     def _use(self, database: bytes, flags: int) -> list[bytes]:
         if flags & EventFlag.SUPPRESS_USE:
@@ -192,7 +218,14 @@ class Writers:
         text = database.decode("utf-8", "surrogateescape")
         name = self.wording.databases.get(text, text).encode("utf-8", "surrogateescape")
         made = [] if name.isascii() else self.session.for_names()
-        return [*made, b"USE `" + name.replace(b"`", b"``") + b"`"]
+        own, mode = b" `" + name.replace(b"`", b"``") + b"`", NO_BACKSLASH_ESCAPES
+        if _PLAIN_NAME.fullmatch(name):
+            return [*made, b"USE" + own]
+        hidden, reason = client.read(b"/*!USE*/" + own, self.session.client, mode)
+        if reason is not None:
+            raise Unwritable(f"the name of its database is not written: {reason}")
+        before, after = self.session.without_escapes(mode) if client.loses_backslashes(name) else ([], [])
+        return [*made, *before, hidden, *after]
 
     def _commit(self, scene: Scene) -> list[bytes]:
         self.transaction.end()
@@ -216,7 +249,7 @@ class Writers:
         return []
 
 
-WRITERS: Mapping[int, Callable[[Writers, Scene], list[bytes]]] = {
+WRITERS: Mapping[int, Callable[[Writers, Scene], Sequence[Statement]]] = {
     _T.GTID: Writers._mariadb_gtid,
     **dict.fromkeys((_T.GTID_LOG, _T.GTID_TAGGED_LOG, _T.ANONYMOUS_GTID), Writers._mysql_gtid),
     **dict.fromkeys(TEXTS, Writers._query),

@@ -185,9 +185,6 @@ def held(folder: Path, programs: Programs, charsets: tuple[str, ...], format_: s
     assert any(name == "table w.victim" and "row\t1" in lines for name, lines in expected.items())
 
 
-@pytest.mark.xfail(
-    strict=False, reason="open fault: sound statements with backticks are left out, status 1; cause not established"
-)
 @pytest.mark.server
 @pytest.mark.parametrize("format_", ["STATEMENT", "ROW"])
 def test_any_bytes_come_back_from_the_script_and_run_nothing(format_: str) -> None:

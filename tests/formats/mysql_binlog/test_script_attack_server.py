@@ -4,6 +4,8 @@ log or one that the script makes, none is left out without a word, and no progra
 from __future__ import annotations
 
 import os
+import re
+import struct
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import script_attack
 from tests.formats.mysql_binlog.server import Programs, Server
 from tests.formats.mysql_binlog.server_trees import TREES, programs_of
-from tests.harness.mysql_writer import MARIADB, MYSQL, binlog, query, transaction
+from tests.harness.mysql_writer import MARIADB, MYSQL, Made, binlog, query, transaction
 
 CLIENTS = (
     pytest.param("mariadb", marks=pytest.mark.server),
@@ -88,6 +90,32 @@ def test_no_text_runs_a_program_in_a_client(mode: int, programs: Programs, tmp_p
             assert (sent.foreign, sent.wrong, sent.files) == ([], [], []), (ways, seed)
 
 
+NAMES = (
+    b"a\n\\! touch x\nb", b"a\\\n\\! touch x\nb", b"a\n", b"a\\\0\n\\! touch x\n`\n\\! touch x\n", b"a' \\! touch x\n",
+    b"a' \\! touch x", b"a*/ \nsystem touch x\n", b"x\n*/ system touch x\n`", b"\\", b"$$'", b"/*!*/;\n\\! touch x\n",
+    b"-- \n", b"`", b'"', b"a;b", b"a/*b", b"a\\\n`\n\\! touch x\n",
+)  # fmt: skip
+"""Of databases and variables. With the first one a client of MySQL without --binary-mode ran the program: it takes USE
+for a command of its own, and of that the first line."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_in_statements_of_the_script_run_nothing(name: bytes, programs: Programs, tmp_path: Path) -> None:
+    number = len(name).to_bytes(4, "little") + name + b"\0\0" + struct.pack("<IIQB", 63, 8, 42, 0)
+    made = {1: b"insert into t values (N1N)"}
+    variable = [] if b"\0" in name else [Made(14, number)]
+    status = b"\0\0\0\0\0\1" + bytes(8) + b"\4" + b"\x2d\0\x2d\0\x08\0"
+    own = script_attack.Attack(binlog(transaction(*variable, query(made[1], name, status)), MARIADB), made)
+    script, left_out = script_attack.script_of(own, tmp_path)
+    assert left_out == set()
+    quoted = b"`" + name.replace(b"`", b"``") + b"`"
+    for ways in (("--binary-mode",), ("--binary-mode", "--skip-comments"), *([] if b"\0" in name else [()])):
+        sent = script_attack.send(script, own, left_out, programs, ways, 0, calm=True)
+        assert (sent.wrong, sent.missing, sent.files) == ([], [], [])
+        assert [text[-len(quoted) :] for text in sent.statements if b"USE" in text] == [quoted], ways
+        assert not variable or any(text.startswith(b"SET @" + quoted + b":=") for text in sent.statements), ways
+
+
 @pytest.mark.server
 @pytest.mark.parametrize(
     "text",
@@ -99,6 +127,7 @@ def test_no_text_runs_a_program_in_a_client(mode: int, programs: Programs, tmp_p
         b"EXECUTE IMMEDIATE 'LOAD DATA LOCAL INFILE ''%b'' INTO TABLE d.t'",
         b"BEGIN NOT ATOMIC EXECUTE IMMEDIATE 'LOAD DATA LOCAL INFILE ''%b'' INTO TABLE d.t'; END",
         b"PREPARE x FROM 'LOAD DATA LOCAL INFILE ''%b'' INTO TABLE d.t'; EXECUTE x",
+        b"CREATE PROCEDURE d.p() EXECUTE IMMEDIATE 'LOAD DATA LOCAL INFILE ''%b'' INTO TABLE d.t'; CALL d.p()",
     ],
 )
 def test_a_file_of_the_client_is_not_sent(text: bytes, tmp_path: Path) -> None:
@@ -117,3 +146,25 @@ def test_a_file_of_the_client_is_not_sent(text: bytes, tmp_path: Path) -> None:
         assert server.ask("SELECT COUNT(*) FROM d.t").strip() == "0"
         server.talk(b"DELIMITER ~~\n" + sql + b"\n~~\n", "--local-infile=1")
         assert server.ask("SELECT COUNT(*) FROM d.t").strip() == "1"
+
+
+def test_a_server_logs_what_a_call_executes_and_not_the_call(programs: Programs, tmp_path: Path) -> None:
+    """So nothing of a real log is missing where CALL is left out of scripts."""
+    script = b"""CREATE DATABASE d; USE d; CREATE TABLE t (a INT);
+DELIMITER ~~
+CREATE PROCEDURE p(x INT) INSERT INTO t VALUES (x)~~
+CREATE PROCEDURE q() BEGIN CALL p(1); PREPARE z FROM 'INSERT INTO t VALUES (2)'; EXECUTE z; END~~
+CALL q()~~
+CALL p(3)~~
+"""
+    for form in ("STATEMENT", "ROW"):
+        options = ("--skip-networking", "--log-bin=bin", "--server-id=1", f"--binlog-format={form}")
+        with Server(tmp_path / form, *options, programs=programs) as server:
+            assert server.run(script) == ""
+            assert server.ask("SELECT a FROM d.t ORDER BY a").split() == ["1", "2", "3"]
+            name = server.logs()[-1][0]
+            assert server.run(b"FLUSH BINARY LOGS") == ""
+            made = invoke("dump", "-O", "sql", "--without-gtids", str(server.data / name))
+        assert made.code == 0
+        assert not re.search(rb"^(?:/\*.*\*/)?(?:CALL|EXECUTE|PREPARE)\b", made.out, re.MULTILINE | re.IGNORECASE)
+        assert b"CREATE DEFINER" in made.out and made.out.count(b"BINLOG '" if form == "ROW" else b"INSERT INTO") >= 3

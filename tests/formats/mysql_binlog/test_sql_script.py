@@ -93,7 +93,7 @@ def test_the_client_is_told_of_each_change_of_the_character_set(
 def test_a_text_in_gb18030_that_clients_of_mariadb_would_end_elsewhere_is_left_out(tmp_path: Path) -> None:
     """MariaDB's clients do not know gb18030 (\\C gb18030: "Charset is not found"), and read on in the one before."""
     status = STATUS[:14] + struct.pack("<BHHH", 4, 248, 45, 8)
-    texts = (b"insert into t values ('\x81\x5c')", b"insert into t values ('\x81\x61')")
+    texts = (b"insert into t values ('\x81\x5c\\n')", b"insert into t values ('\x81\x61')")
     events = [make.event(_T.QUERY, make.query(text, status)) for text in texts]
     done = dumped(tmp_path, [*transaction(1, events[0]), *transaction(2, events[1])])
     assert done.code == 1 and done.err.count("clients do not agree") == 1
@@ -102,7 +102,36 @@ def test_a_text_in_gb18030_that_clients_of_mariadb_would_end_elsewhere_is_left_o
 
 def test_names_with_newlines_reach_the_server_and_not_the_client(tmp_path: Path) -> None:
     done = dumped(tmp_path, transaction(1, statement(b"insert into t values (1)", b"a\n`b")))
-    assert done.code == 0 and "\n/*! */USE `a\n``b`\n/*!*/;\n" in done.text
+    assert done.code == 0 and "\n/*! *//*!USE*/ `a\n``b`\n/*!*/;\n" in done.text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"insert into `a\\\nb` values (1)", b"insert into `a\\\nb` values ('it''s') /* \\ */", b"drop table `a\\\n`, `c`"],
+)
+def test_a_name_with_a_backslash_at_the_end_of_a_line_is_written_where_clients_keep_it(
+    text: bytes, tmp_path: Path
+) -> None:
+    """MySQL's client sends it without the backslash, unless sql_mode has NO_BACKSLASH_ESCAPES."""
+    done = dumped(tmp_path, transaction(1, statement(text), statement(b"insert into t values (2)")))
+    assert done.code == 0
+    around = [one.strip() for one in done.out.split(b"\n/*!*/;\n")]
+    at = around.index(text)
+    assert around[at - 1] == b"SET @@session.sql_mode=1048576"
+    assert around[at + 1] == b"SET @@session.sql_mode=0"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"insert into `a\\\nb` values ('it\\'s')",
+        b"create procedure `a\\\nb`() select 1",
+        b'insert into `a\\\nb` values ("\\n")',
+    ],
+)
+def test_a_text_that_no_sql_mode_makes_clients_read_alike_is_left_out(text: bytes, tmp_path: Path) -> None:
+    done = dumped(tmp_path, transaction(1, statement(text)))
+    assert done.code == 1 and "` at byte " in done.err and text not in done.out
 
 
 def mysql_transaction(number: int, *events: bytes) -> list[bytes]:

@@ -408,6 +408,14 @@ def test_ansi_quotes_are_read_differently_by_mariadb_and_mysql() -> None:
         (b"SET STATEMENT a=1 FOR LOAD DATA LOCAL INFILE 'x' INTO TABLE t", "LOCAL INFILE"),
         (b"BEGIN NOT ATOMIC EXECUTE IMMEDIATE 'x'; END", "more than one statement"),
         (b"create procedure p() begin select 1; end; execute immediate 'x'", "after the end"),
+        (b"create procedure p() begin case 1 when 1 then select 1; end             case; end; execute immediate 'x'",
+         "after the end"),
+        (b"create procedure p(begin int) set @a = 1; execute immediate 'x'", "after the end"),
+        (b"create procedure p() update begin set a = 1; execute immediate 'x'", "after the end"),
+        (b"create procedure p() begin update do begin set a = 1; end; execute immediate 'x'", "after the end"),
+        (b"create procedure p() begin set @a = case 1 when 1 then begin end; end; execute immediate 'x'", "the end"),
+        (b"create procedure p() begin declare exit handler for sqlexception update begin set a = 1; end; "
+         b"execute immediate 'x'", "after the end"),
     ],
 )  # fmt: skip
 def test_what_no_server_logs_as_a_statement_is_left_out(sql: bytes, reason: str) -> None:
@@ -424,6 +432,13 @@ def test_what_no_server_logs_as_a_statement_is_left_out(sql: bytes, reason: str)
         b"CREATE DEFINER=`root`@`localhost` PROCEDURE `p`() begin prepare a from 'b'; execute a; end",
         b"/*!50003 CREATE*/ /*!50017 DEFINER=`root`@`localhost`*/ /*!50003 TRIGGER t before insert on x for each row "
         b"begin set new.a=1; call p(); end */", b"select `local infile; call`", b"insert into t values (1);",
+        b"create function f(a varchar(9) character set utf8mb4) returns int no sql begin call p(); return 1; end",
+        b"create trigger t after update on a for each row follows b begin if 1 then begin call p(); end; end if; end",
+        b"create event e on schedule every 1 day do begin declare a int; declare continue handler for not found begin "
+        b"end; declare exit handler for sqlstate '42000', 1051, sqlwarning begin call q(); end; a: while 1 do begin "
+        b"call q(); leave a; end; end while; end",
+        b"create procedure p() l: begin repeat call q(); until 1 end repeat; for i in 1..2 do call q(); end for; end l",
+        b"create procedure p() begin case 1 when 1 then begin call q(); end; else call r(); end case; end",
     ],
 )  # fmt: skip
 def test_what_servers_log_is_no_hidden_statement(sql: bytes) -> None:

@@ -1,0 +1,197 @@
+"""What a text of a statement costs is linear in its length, whatever text it is."""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from binlogtool.formats.binlog_events.changes.cascades import ForeignKeys
+from binlogtool.formats.binlog_events.changes.untold import writes_rows
+from binlogtool.formats.binlog_events.ddl import tables
+from binlogtool.formats.binlog_events.ddl.executable_comments import executed_text
+from binlogtool.formats.binlog_events.ddl.modes import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, in_usual_mode
+from binlogtool.formats.binlog_events.ddl.triggers import Triggers
+from binlogtool.formats.binlog_events.ddl.words import after_gap, is_undecided
+from binlogtool.formats.binlog_events.sql import client
+from binlogtool.formats.binlog_events.sql.hidden_statements import is_program, reason_to_leave_out
+from binlogtool.formats.binlog_events.sql.renames import named_database
+from binlogtool.formats.binlog_events.sql.undo_ddl import defined_tables, first_words
+from binlogtool.formats.binlog_events.sql.until import Pattern
+from tests.cli.invoke import invoke
+from tests.formats.mysql_binlog.script_attack import BEGINNINGS, PIECES, attack
+from tests.harness.mysql_writer import MARIADB, binlog, query, transaction
+
+TEXTS = {
+    "lines of a comment": (b"/* ", b" \n", b""),
+    "lines of comments": (b"", b"/* x */\n", b""),
+    "lines of spaces": (b"", b" \n", b"x"),
+    "comments that a client ends elsewhere": (b"", b"/*/*\n", b""),
+    "lines that begin with DELIMITER": (b"", b"\ndelimiter x", b""),
+    "lines that begin with DELIMITER, in strings": (b"select ", b"'\ndelimiter x\n' ", b""),
+    "LOCAL without INFILE": (b"select 1; ", b"local ", b""),
+    "INFILE without LOCAL": (b"select 1; ", b"infile ", b""),
+    "characters of two bytes behind a dollar sign": (b"select $", b"\xa1\xa1", b""),
+    "dollar signs": (b"select ", b"$", b""),
+    "words behind dollar signs": (b"select ", b" $a", b""),
+    "dollar signs behind characters of two bytes": (b"select ", b"\xa1\xa1$", b""),
+    "escapes in a string that is not closed": (b"create '", b"\\'", b""),
+    "escapes in strings that are not closed": (b"create ", b"'\\", b""),
+    "doubled marks in a string that is not closed": (b"create '", b"''", b""),
+    "doubled marks in a name that is not closed": (b"create table `", b"``", b""),
+    "names that are not closed": (b"drop table ", b"`a` , ", b"`"),
+    "quotation marks of all kinds": (b"select ", b"'\"`", b""),
+    "comments that are not closed": (b"create table ", b"/*", b""),
+    "executed comments that are not closed": (b"create table ", b"/*!", b""),
+    "comments that are closed twice": (b"create table ", b"/*!*/*/", b""),
+    "SET STATEMENT without FOR": (b"set statement '", b"\\'", b""),
+    "SET STATEMENT again and again": (b"", b"set statement a=1 for ", b""),
+    "CREATE behind comments": (b"", b"/* x */ ", b"CREATE TABLE t (a int) START TRANSACTION"),
+    "START TRANSACTION again and again": (b"create table t ", b") start transaction ", b"x"),
+    "blocks": (b"create procedure p() ", b"begin case ", b"; call p(); end"),
+    "ends of blocks": (b"create procedure p() begin call p(); ", b"end ", b""),
+    "ends of blocks, with spaces": (b"create procedure p() begin call p(); end", b" ", b"x"),
+    "loops": (b"create procedure p() begin call p(); ", b"do ", b""),
+    "handlers": (b"create procedure p() begin call p(); declare a handler for ", b"a, ", b"begin"),
+    "definers": (b"create definer=", b"a@", b" procedure p() call p(); call q()"),
+    "spaces": (b"create ", b" ", b"x"),
+    "indexes": (b"create index i ", b" on ``", b"x"),
+    "columns": (b"create table t (", b"a int, ", b"b int)"),
+    "keys": (b"create table t (a int, ", b"key (a), ", b"primary key (a))"),
+    "tables": (b"drop table ", b"a.b, ", b"c"),
+    "renames": (b"rename table ", b"a to b, ", b"c to d"),
+    "brackets": (b"create table t ", b"(", b""),
+    "engines": (b"alter table t ", b"engine  ", b""),
+    "triggers": (b"create ", b"or replace ", b"trigger t"),
+    "tables of a trigger": (b"create trigger t before insert ", b"or insert ", b"x"),
+    "words": (b"", b"a ", b""),
+    "backslashes": (b"select ", b"\\", b""),
+    "dashes": (b"select ", b"--", b"\n"),
+}  # fmt: skip
+"""What a text begins with, what is repeated until it is long, and what it ends with. What is quadratic takes minutes
+for 64 KiB and hours for 1 MiB."""
+
+MODES = (("utf8mb4", ANSI_QUOTES), ("gbk", NO_BACKSLASH_ESCAPES), ("gb18030", 0))
+
+
+def for_clients(sql: bytes) -> None:
+    """Whatever a script asks about a text before it is written."""
+    for charset, mode in MODES:
+        _, reason = client.read(sql, charset, mode)
+        client.outside(sql, charset, mode)
+        client.is_same_without_escapes(sql, charset, mode)
+        client.depends_on_mode(sql, charset)
+        is_program(sql, charset, mode)
+        if reason is None:
+            reason_to_leave_out(sql, charset, mode)
+    client.ended(sql, "gb18030")
+    named_database(sql, {"a": "b"})
+    Pattern("DROP TABLE x").fits(sql, b"d")
+
+
+def for_tables(sql: bytes) -> None:
+    """Whatever is asked about what a text says of tables."""
+    text = sql.decode("latin-1")
+    executed_text("/*!50000 */" + text, "8.0.30")
+    for _, mode in MODES:
+        in_usual_mode(text, mode)
+    after_gap(text)
+    is_undecided(text)
+    writes_rows(text)
+    defined_tables(text, "d", ["d.t"])
+    first_words(text)
+    Triggers().learn(text, "d")
+    ForeignKeys().learn(text, "d")
+    tables.may_define(sql)
+    tables.names_any(text, "d", ["d.t"])
+    tables.engine_of(text, "d")
+    tables.key_of(text)
+    list(tables.emptied(text, "d"))
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """Fail when the processor was used for longer than that."""
+
+    def stop(*_: object) -> None:
+        raise AssertionError(f"took more than {seconds} s")
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def read_long(what: str, size: int, seconds: float) -> None:
+    begins, piece, ends = TEXTS[what]
+    for read in (for_clients, for_tables):
+        with at_most(seconds):
+            read(begins + piece * (size // len(piece)) + ends)
+
+
+@pytest.mark.parametrize("what", TEXTS)
+def test_a_long_text_is_gone_through_once(what: str) -> None:
+    read_long(what, 1 << 16, 4)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("what", TEXTS)
+def test_a_text_of_one_mib_is_gone_through_once(what: str) -> None:
+    read_long(what, 1 << 20, 60)
+
+
+def test_texts_that_no_client_reads_are_gone_through_once() -> None:
+    """`outside` of what `read` does not let through, and of what another character set or sql_mode makes of it."""
+    chance = random.Random(1)
+    for _ in range(200):
+        text = chance.choice(BEGINNINGS) + b"".join(chance.choice(PIECES) for _ in range(chance.randint(0, 9)))
+        with at_most(2):
+            for_clients(text)
+            for_tables(text)
+
+
+def test_a_hostile_log_becomes_a_script_in_bounded_time(tmp_path: Path) -> None:
+    (tmp_path / "bin.000001").write_bytes(attack(1003, 400, MARIADB).log)
+    with at_most(60):
+        made = invoke("dump", "-O", "sql", "--without-gtids", str(tmp_path / "bin.000001"))
+    assert made.code == 1
+    assert b" GTID 0-1-400\n" in made.out
+
+
+def test_many_comments_in_front_of_a_statement_do_not_hold_up_a_flat_script(tmp_path: Path) -> None:
+    text = b"/* x */ " * 200 + b"INSERT INTO t VALUES (1)"
+    (tmp_path / "bin.000001").write_bytes(binlog(transaction(query(text, b"d"), number=1), MARIADB))
+    with at_most(20):
+        made = invoke(
+            "dump", "-O", "sql", "--transactions", "flatten", "--on-damage", "stop", str(tmp_path / "bin.000001")
+        )
+    assert made.code == 0
+
+
+def test_the_lines_of_leading_comments_are_those_that_a_client_looks_at() -> None:
+    """Held against the client's own way, which looks at all of the text before a line again and again."""
+    chance = random.Random(2)
+    pieces = (b"/*", b"*/", b"/", b"*", b" ", b"\n", b"\n", b"a", b"help", b"use d", b"\t", b"!", b"# ", b"\0")
+    for _ in range(20_000):
+        text = b"".join(chance.choice(pieces) for _ in range(chance.randint(1, 12)))
+        assert client._command_at_start(text) == command_by_lines(text), text
+
+
+def command_by_lines(text: bytes) -> bytes | None:
+    text, at = b"/*! */" + text, 0
+    while True:
+        end = text.find(b"\n", at)
+        word = client._first_word(text[at:] if end < 0 else text[at:end])
+        if word is not None or end < 0:
+            break
+        at = end + 1
+        if client._skip_comments(text[:at]) < at:
+            break
+    return word or client._first_word(text)
