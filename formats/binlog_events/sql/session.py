@@ -106,11 +106,14 @@ class Session(msgspec.Struct):
         needed = client_charset(charset)
         if needed == self.client:
             return []
+        made = [switch(needed)]
+        if needed == "gb18030" and self.client != PLAIN:  # clients that do not know it stay in the one before
+            made.insert(0, switch(PLAIN))
         self.client = needed
         for name in _CHARSET:
             self.known.pop(name, None)
         self.forget_query()
-        return [switch(needed)]
+        return made
 
     def for_rows(self, flags: int, time: int, described: FormatDescription) -> list[bytes]:
         """What the statements for a row event need."""

@@ -148,7 +148,7 @@ def send(
     def refuses(text: bytes) -> bool:
         if text == b"select $$":
             return True
-        plain = re.fullmatch(rb"SET @@session\.sql_mode=(?:'[A-Z_,]*'|\d+)", text) is not None
+        plain = re.fullmatch(rb"SET @@session\.sql_mode=(?:'[A-Z_,]*'|\d+)|SET NAMES \w+", text) is not None
         return not calm and not plain and text[:4] == b"SET " and chance.random() < 0.2
 
     def disturbed(flags: int) -> int:

@@ -93,11 +93,23 @@ def test_the_client_is_told_of_each_change_of_the_character_set(
 def test_a_text_in_gb18030_that_clients_of_mariadb_would_end_elsewhere_is_left_out(tmp_path: Path) -> None:
     """MariaDB's clients do not know gb18030 (\\C gb18030: "Charset is not found"), and read on in the one before."""
     status = STATUS[:14] + struct.pack("<BHHH", 4, 248, 45, 8)
-    texts = (b"insert into t values ('\x81\x5c\\n')", b"insert into t values ('\x81\x61')")
+    texts = (b"insert into t values ('\x81\x5c', 'a\\'b')", b"insert into t values ('\x81\x61')")
     events = [make.event(_T.QUERY, make.query(text, status)) for text in texts]
     done = dumped(tmp_path, [*transaction(1, events[0]), *transaction(2, events[1])])
     assert done.code == 1 and done.err.count("clients do not agree") == 1
     assert texts[0] not in done.out and texts[1] in done.out
+
+
+def test_a_client_that_does_not_know_gb18030_is_not_left_in_another_character_set(tmp_path: Path) -> None:
+    """A client of MariaDB that stays in sjis sees no backslash in `\xa1\x81\x5c`; in gb18030 and utf8mb4 it is one."""
+    texts = {13: b"insert into t values ('\x95\x5c')", 248: b"insert into t values ('\xa1\x81\\'')"}
+    made = [
+        make.event(_T.QUERY, make.query(text, STATUS[:14] + struct.pack("<BHHH", 4, number, 45, 8)))
+        for number, text in texts.items()
+    ]
+    done = dumped(tmp_path, transaction(1, *made))
+    told = re.findall(r"\\C (\w+) ", done.out.decode("latin-1"))
+    assert done.code == 0 and told == ["utf8mb4", "sjis", "utf8mb4", "gb18030", "utf8mb4"]
 
 
 def test_names_with_newlines_reach_the_server_and_not_the_client(tmp_path: Path) -> None:
