@@ -200,3 +200,21 @@ def test_a_column_that_is_not_named_and_cannot_be_read_has_its_record_chosen(tmp
     log[end : end + 4] = struct.pack("<I", zlib.crc32(log[start:end]))
     path.write_bytes(log)
     assert chosen(path, condition, "native") == chosen(path, condition, "python") == [start]
+
+
+SPACES = sorted((Path(__file__).parents[1] / "corpus" / "tarantool" / "chain").glob("*.xlog"))
+
+
+@pytest.mark.parametrize("backend", ["native", "python"])
+def test_a_condition_that_leaves_out_the_definition_of_a_space_leaves_its_name(backend: str) -> None:
+    """A condition on sizes alone passed over the rows of `_space`, and the space was called by its number."""
+    named = 0
+    for path in SPACES:
+        with binlogtool.open([str(path)], backend=backend) as log:
+            objects = {record.record: record.object for record in log.records()}
+        for number, name in list(objects.items())[-30:]:
+            with binlogtool.open([str(path)], backend=backend) as log:
+                (block,) = log.blocks(Selection(where=f"record = {number}"), decode="frame")
+            assert isinstance(block, Block) and list(block.envelope.object) == [name]
+            named += name is not None and not name.isdigit()
+    assert named > 20
