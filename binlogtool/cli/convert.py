@@ -75,6 +75,8 @@ def _done(run: Run, paths: tuple[str, ...], chosen: dict[str, Any], o: dict[str,
     import binlogtool
 
     s, master = run.settings, master_of(o)
+    if master == _LOCAL and _source("master") is ParameterSource.DEFAULT:
+        master = None
     if o["append"] or o["to"] not in _TABLES:
         what = "--append works" if o["append"] else f"--to {o['to']} is written"
         for name in _SPARK:
@@ -91,7 +93,7 @@ def _done(run: Run, paths: tuple[str, ...], chosen: dict[str, Any], o: dict[str,
         backend=s.backend,
         hints=hints(o),
         selection=selection(chosen, on_damage="stop"),
-        master=_LOCAL if master is None else master,
+        master=master,
         manifest=o["manifest"],
         overwrite=s.overwrite,
         max_binlog_size=o["max_binlog_size"],
@@ -119,11 +121,18 @@ def _refuse_given(name: str, text: str) -> None:
     Raises:
         UsageError: it is there.
     """
+    if _source(name) is ParameterSource.COMMANDLINE:
+        raise click.UsageError(f"{text}.")
+
+
+def _source(name: str) -> ParameterSource | None:
+    """Where the value of an option comes from; the command line, also of the group, goes before all else."""
     context: click.Context | None = click.get_current_context()
+    sources = list[ParameterSource | None]()
     while context is not None:
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"{text}.")
+        sources.append(context.get_parameter_source(name))
         context = context.parent
+    return ParameterSource.COMMANDLINE if ParameterSource.COMMANDLINE in sources else sources[0]
 
 
 def _lines(done: Manifest) -> Iterator[str]:

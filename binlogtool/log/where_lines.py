@@ -88,7 +88,7 @@ class _Question:
         self._names: dict[Any, str] = {path: f"c{i}" for i, path in enumerate(paths)}
         rows_only = all(path[0] != "body" for path in paths)
         body = line.body if line.narrow is None or early else line.narrow(condition.columns, rows_only)
-        names = self._members | {"object"} | ({"body"} if paths else set())  # objects: records that name them are refused
+        names = self._members | {"object"} | ({"body"} if paths else set())  # it refuses records that define objects
         self._picker = Picker(line, maker.layout, quoted, names, body)
         self._decoder: Any = msgspec.json.Decoder(_line(self._picker.order, self._names))
         self._places: Places | None = None

@@ -204,7 +204,7 @@ def _typed(
     to: str,
     selection: Selection,
     hints: Hints | None,
-    master: str | Master,
+    master: str | Master | None,
     options: dict[str, Any],
     messages: Options | None,
 ) -> Wishes | None:
@@ -224,18 +224,20 @@ def _typed(
     if to == "csv" and image == "both":
         raise UsageError("--image both: cells of CSV hold one value; choose after, before or changes")
     found = wishes(selection, image, per_table=per_table)
-    if not Master.of(master).is_local:
-        text = "rows of tables are made in this process: --master is not for them"
+    if master is not None:
+        text = "rows of tables are made in this process: --master and --conf are not for them"
         raise UsageError(f"{text}; on a cluster the option `object` of Spark's reader makes those of a table")
     return found
 
 
-def _of_messages(selection: Selection, image: str | None, master: str | Master, *, per_table: bool) -> Wishes | None:
+def _of_messages(
+    selection: Selection, image: str | None, master: str | Master | None, *, per_table: bool
+) -> Wishes | None:
     """What is wanted of tables of messages; None = one table for all."""
     if image is not None:
         raise UsageError("--image: an envelope says itself which images a message has")
-    if not Master.of(master).is_local:
-        raise UsageError("messages are made in this process: --master is not for them")
+    if master is not None:
+        raise UsageError("messages are made in this process: --master and --conf are not for them")
     found = wishes(replace(selection, where=None), None, per_table=per_table)
     return found if per_table or not found.per_table else None
 

@@ -41,9 +41,9 @@ class Master(msgspec.Struct, frozen=True):
         return made if wait_executors is None else cls(url, made.conf, wait_executors)
 
     @classmethod
-    def of(cls, given: str | Master) -> Master:
-        """The same, also of a bare URL."""
-        return cls(given) if isinstance(given, str) else given
+    def of(cls, given: str | Master | None) -> Master:
+        """The same, also of a bare URL, and of nothing."""
+        return cls() if given is None else cls(given) if isinstance(given, str) else given
 
     def doing(self, work: str) -> Master:
         """The same for an application that is named after its work."""

@@ -243,7 +243,7 @@ def _executors(context: Any, master: Master) -> Executors | None:
 
 def _worker_environment(master: str) -> dict[str, str]:
     """Workers run this Python and find this package, also in a source tree that is not installed; they import nothing
-    from the working directory."""
+    from the working directory, which is a private one (`_launched`)."""
     package_root = str(Path(binlogtool.__file__).parent.parent)
     paths = [package_root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     own = sys.executable if is_local(master) else os.environ.get("PYSPARK_PYTHON", sys.executable)
@@ -318,19 +318,19 @@ def _launched(master: Master, user: Mapping[str, str], folder: Path, *, small: b
     conf = SparkConf(loadDefaults=False).setMaster(master.url).setAll(list(chosen.items()))
     home = {} if direct is None else {"SPARK_HOME": str(direct)}
     with (folder / "spark.log").open("wb") as log, _environment(**home):
-        place = {"cwd": folder} if _stands_in(folder, os.environ["PYSPARK_PYTHON"]) else {}
-        return conf, launch_gateway(conf, {"stdout": log, "stderr": log, "start_new_session": True, **place})
+        _stand_in(folder, os.environ["PYSPARK_PYTHON"])
+        own = {"stdout": log, "stderr": log, "start_new_session": True, "cwd": folder}
+        return conf, launch_gateway(conf, own)
 
 
-def _stands_in(folder: Path, python: str) -> bool:
+def _stand_in(folder: Path, python: str) -> None:
     """A Python of an archive that executors unpack: in `folder` it is this one, for the driver asks it there, too."""
     if "/" not in python or os.path.isabs(python):
-        return False
+        return
     script = folder / python
     script.parent.mkdir(parents=True, exist_ok=True)
     script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
     script.chmod(0o700)
-    return True
 
 
 def _unheard(*_: object) -> None:

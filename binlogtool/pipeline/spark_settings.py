@@ -24,6 +24,9 @@ NEEDED = {
 may hold logs, and other files, of somebody else."""
 
 _OWN = ("spark.master", "spark.submit.pyFiles", *NEEDED)
+_PATHS = ("spark.jars", "spark.files", "spark.archives")
+"""Settings of the user that name files: Spark's Java works in a directory of its own."""
+
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LINE = re.compile(r"\s*([^\s#!=:][^\s=:]*)(?:\s*[=:]\s*|\s+)(.*)")
 _MAX_BYTES = 1 << 20
@@ -62,8 +65,13 @@ def settings(
         defaults |= SMALL
     if loopback:
         defaults |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    given = {key: value for key, value in user.items() if key not in _OWN}
+    given = {key: _absolute(value) if key in _PATHS else value for key, value in user.items() if key not in _OWN}
     return {**defaults, **given, **NEEDED, JAVA_OPTIONS: " ".join(filter(None, [java, user.get(JAVA_OPTIONS)]))}
+
+
+def _absolute(paths: str) -> str:
+    """Paths on this machine as seen from any working directory."""
+    return ",".join(one if "://" in one or not one else os.path.abspath(one) for one in paths.split(","))
 
 
 def user_settings(conf: Iterable[tuple[str, str]]) -> dict[str, str]:

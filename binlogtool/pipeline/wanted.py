@@ -20,14 +20,15 @@ STOP_AT_DAMAGE = Selection(on_damage="stop")
 
 
 class Wanted(How, frozen=True, kw_only=True):
-    """What is wanted, and how the logs are read. master, session: of Spark. manifest: where to write it as JSON.
+    """What is wanted, and how the logs are read. master, session: of Spark; None = it is embedded
+    where it is needed. manifest: where to write it as JSON.
 
     lines: turns a block into its lines, of jsonl. max_binlog_size: bytes of a file of a log; allow_rule_breaks: see
     `BinlogJob`. partition_by, compression, csv_safe, target_file_size: see `Shape`. envelope: see `options_of`.
     """
 
     selection: Selection = STOP_AT_DAMAGE
-    master: str | Master = "local[*]"
+    master: str | Master | None = None
     session: Session | None = None
     manifest: str | PathLike[str] | None = None
     overwrite: bool = False

@@ -48,7 +48,10 @@ CALLS = (
     "convert --to jsonl -o out/rows.jsonl --on-damage skip",
     *(
         f"convert --to {form} --per-table --image {image} -o out/tables --on-damage skip"
-        for form, image in (("csv", "both"), ("json", "after"), ("parquet", "both"), ("orc", "changes"), ("avro", "both"))
+        for form, image in (
+            *(("csv", "before"), ("csv", "after"), ("json", "both")),
+            *(("parquet", "both"), ("orc", "changes"), ("avro", "both")),
+        )
     ),
     *("convert --to sql -o out/s.sql --on-damage skip", "convert --to sql-undo -o out/u.sql --on-damage skip"),
     "convert --to sql-undo --rows statements -o out/u.sql --on-damage skip",

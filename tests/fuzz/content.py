@@ -20,7 +20,7 @@ from tests.fuzz import bodies
 from tests.fuzz.mutate import _record, _transaction
 from tests.fuzz.search import frames
 from tests.fuzz.seeds import Seed, seeds
-from tests.harness import mutate_ibb, mutate_mysql, oracle, oracle_mysql
+from tests.harness import mutate_ibb, mutate_mysql, oracle_mysql
 from tests.harness.mutate import MOST, damage, drizzle_entry, tarantool_block
 from tests.harness.oracle_ibb import page_size
 from tests.harness.samples import Sample, samples
@@ -114,7 +114,9 @@ def tarantool(rng: random.Random, pieces: Pieces, donors: Sequence[Sample]) -> b
             payload = bytearray(zstandard.ZstdDecompressor().decompressobj().decompress(bytes(payload)))
         harm(rng, donors, lambda part: bodies.change_msgpack(rng, part), payload)
         if packed:
-            payload = bytearray(zstandard.ZstdCompressor(write_content_size=rng.random() < 0.5).compress(bytes(payload)))
+            payload = bytearray(
+                zstandard.ZstdCompressor(write_content_size=rng.random() < 0.5).compress(bytes(payload))
+            )
         made[at] = tarantool_block(bytes(payload), packed)
     return pieces.head + b"".join(made) + pieces.tail
 

@@ -43,7 +43,9 @@ def runtime() -> str:
     if shutil.which(COMPILER) is None:
         raise UnavailableError(f"there is no {COMPILER}")
     found = [
-        subprocess.run([COMPILER, f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
+        subprocess.run(
+            [COMPILER, f"-print-file-name={name}"], capture_output=True, text=True, check=True
+        ).stdout.strip()
         for name in ("libasan.so", "libubsan.so")
     ]
     if not all(os.path.isabs(one) for one in found):

@@ -11,15 +11,16 @@ import pytest
 
 import binlogtool
 from binlogtool.pipeline.master import Master
-from binlogtool.pipeline.session import _stands_in, open_session
+from binlogtool.pipeline.session import _stand_in, open_session
 from tests.pipeline.cluster import bare_python, cluster
 from tests.pipeline.store import put, serving
 
 
 def test_a_python_of_an_archive_is_this_one_for_the_driver(tmp_path: Path) -> None:
-    assert not _stands_in(tmp_path, "python3") and not _stands_in(tmp_path, "/usr/bin/python3")
+    _stand_in(tmp_path, "python3")
+    _stand_in(tmp_path, "/usr/bin/python3")
     assert list(tmp_path.iterdir()) == []
-    assert _stands_in(tmp_path, "./environment/bin/python")
+    _stand_in(tmp_path, "./environment/bin/python")
     words = [tmp_path / "environment" / "bin" / "python", "-c", "import msgspec; print(7)"]
     assert subprocess.run(words, capture_output=True, text=True, timeout=60).stdout == "7\n"
 

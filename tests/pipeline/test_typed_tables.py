@@ -22,6 +22,8 @@ from binlogtool.pipeline.writers.table_form import COMPRESSIONS
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log
 from tests.formats.tarantool import make as make_tarantool
+from tests.harness.mysql_writer import MARIADB, binlog, query, table_map, transaction
+from tests.harness.mysql_writer import rows as write
 from tests.pipeline.typed_logs import rows, tables, without_checksums
 
 _CHANGE = re.compile(rb"^### (INSERT INTO|UPDATE|DELETE FROM) `(\w+)`\.`([^`]+)`$", re.MULTILINE)
@@ -490,3 +492,31 @@ def test_the_end_of_another_transaction_is_not_that_of_one_of_tarantool_that_has
     }  # fmt: skip
     with binlogtool.open(log) as opened:
         assert [row["commit"] for row in opened.rows("512")] == [False, True]
+
+
+@pytest.mark.parametrize("backend", ["native", "python"])
+def test_a_row_has_the_finding_about_the_names_of_its_columns(tmp_path: Path, backend: str) -> None:
+    """Compiled code counted the finding, and left it out of the row."""
+    log = tmp_path / "bin.000001"
+    created, altered = b"create table t (a int, b int)", b"alter table t change c d int"
+    insert = table_map(b"\3\3"), write(b"\0\1\0\0\0\2\0\0\0", 2)
+    inserts = transaction(*insert, number=1) + transaction(*insert, number=2)
+    log.write_bytes(binlog([query(created), query(altered), *inserts], MARIADB))
+    convert([log], "json", tmp_path / "out", per_table=True, image="both", backend=backend)
+    (file,) = (tmp_path / "out" / "d.t").glob("*.json")
+    first, second = map(json.loads, file.read_text().splitlines())
+    assert first["after"] == second["after"] == {"@1": 1, "@2": 2}
+    (found,) = json.loads(first["findings"])
+    assert found["id"] == "meta-mismatch" and "there is no column c" in found["message"]
+    assert second["findings"] is None
+
+
+@pytest.mark.parametrize("words", [("--master", "local[2]"), ("--conf", "spark.ui.enabled=false")])
+@pytest.mark.parametrize("kind", [("--per-table",), ("--object", "*"), ("--envelope", "debezium")])
+def test_rows_that_are_made_in_this_process_take_no_master(
+    samples: Path, tmp_path: Path, kind: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    log = str(samples / "guides" / "mariadb" / "mariadb-bin.000001")
+    done = invoke("convert", "--to", "parquet", *kind, *words, "-o", str(tmp_path / "out"), log)
+    assert done.code == 2 and "are made in this process: --master and --conf are not for them" in done.err
+    assert not (tmp_path / "out").exists()

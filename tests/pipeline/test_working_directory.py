@@ -50,6 +50,32 @@ def test_workers_import_nothing_from_the_working_directory(hostile: Path, words:
     assert list(hostile.glob("RAN-*")) == []
 
 
+@pytest.mark.spark(alone=True)
+def test_spark_and_its_workers_work_in_a_private_directory(hostile: Path) -> None:
+    """Both Java and the Python that runs tasks; it is gone when they are."""
+    program = """
+import os
+from binlogtool.pipeline.session import open_session
+with open_session("local[1]") as session:
+    context = session.spark.sparkContext
+    java = os.readlink(f"/proc/{context._gateway.proc.pid}/cwd")
+    print(session.folder, java, *context.parallelize([0], 1).map(lambda _: os.getcwd()).collect())
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    line = [sys.executable, "-P", "-c", program]
+    done = subprocess.run(line, cwd=hostile, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    folder, java, worker = done.stdout.split()
+    assert java == worker == folder != str(hostile)
+    assert not Path(folder).exists()
+    assert list(hostile.glob("RAN-*")) == []
+
+
+def test_files_that_settings_name_are_found_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = settings(tmp_path, {"spark.jars": "a.jar,/b.jar,hdfs://c/d.jar"}, loopback=True)["spark.jars"]
+    assert found.split(",") == [str(tmp_path / "a.jar"), "/b.jar", "hdfs://c/d.jar"]
+
+
 def test_the_environment_of_workers_names_no_working_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", "relative", "", "/absolute", ""]))
     monkeypatch.chdir(tmp_path)

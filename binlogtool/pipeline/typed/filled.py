@@ -33,18 +33,18 @@ class Run(NamedTuple):
 
 class Runs(NamedTuple):
     """The same for many events: arrays of numpy and Arrow with an entry for each. meta: those of META, but for row and
-    commit. absent: of REST, where it is told of any."""
+    commit. rest: those of REST that any of them has."""
 
     sizes: Any
     sides: Any
     commits: Any
     meta: dict[str, pa.Array]
-    absent: pa.Array | None = None
+    rest: dict[str, pa.Array]
 
 
 _OWN = ("row", "commit")
 _KINDS = {field.name: field.type for field in META_FIELDS if field.name not in _OWN}
-_ABSENT = next(field.type for field in REST_FIELDS if field.name == "absent")
+_REST = {field.name: field.type for field in REST_FIELDS if field.name != "unfit"}
 OPS = {1: "DELETE", 2: "INSERT", 3: "UPDATE"}
 """What rows with these images are."""
 _OPS = pa.array([None, *OPS.values()], pa.string())
@@ -70,12 +70,12 @@ def runs_of(told: Events, run: CellRun, fields: Sequence[Field], crowd: Crowd) -
         "record": pa.array(of(told.which) + crowd.record),
         "offset": pa.array(of(told.places) + crowd.base),
     }
-    absent = None
+    rest = {}
     own = set(np.unique(layouts).tolist())  # the others are those of other tables
     if any(kinds[i][1] for i in own):
         lists = [absent_of(columns, fields) if i in own else None for i, (_, columns) in enumerate(kinds)]
-        absent = pa.array(lists, _ABSENT).take(pa.array(layouts))
-    return Runs(of(told.sizes), sides, of(told.commits), meta, absent)
+        rest["absent"] = pa.array(lists, _REST["absent"]).take(pa.array(layouts))
+    return Runs(of(told.sizes), sides, of(told.commits), meta, rest)
 
 
 def _transactions(told: Events, owners: Any, serials: Any) -> tuple[pa.Array, pa.Array]:
@@ -144,9 +144,12 @@ def _of_single(runs: Sequence[Run]) -> Runs:
     sizes, sides = np.array([run.size for run in runs]), np.array([run.sides for run in runs], dtype=np.uint8)
     commits = np.array([bool(run.meta["commit"]) for run in runs], dtype=np.int64)
     meta = {name: _array([run.meta[name] for run in runs], kind) for name, kind in _KINDS.items()}
-    told = any("absent" in run.meta for run in runs)
-    absent = pa.array([run.meta.get("absent") for run in runs], _ABSENT) if told else None
-    return Runs(sizes, sides, commits, meta, absent)
+    rest = {
+        name: pa.array([run.meta.get(name) for run in runs], kind)
+        for name, kind in _REST.items()
+        if any(run.meta.get(name) for run in runs)
+    }
+    return Runs(sizes, sides, commits, meta, rest)
 
 
 def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
@@ -160,9 +163,12 @@ def _joined(runs: Sequence[Runs]) -> Runs:
         return runs[0]
     sizes, sides, commits = (np.concatenate(one) for one in list(zip(*runs, strict=True))[:3])
     meta = {name: pa.concat_arrays([run.meta[name] for run in runs]) for name in _KINDS}
-    absent = [run.absent if run.absent is not None else pa.nulls(len(run.sizes), _ABSENT) for run in runs]
-    told = any(run.absent is not None for run in runs)
-    return Runs(sizes, sides, commits, meta, pa.concat_arrays(absent) if told else None)
+    rest = {
+        name: pa.concat_arrays([run.rest[name] if name in run.rest else pa.nulls(len(run.sizes), kind) for run in runs])
+        for name, kind in _REST.items()
+        if any(name in run.rest for run in runs)
+    }
+    return Runs(sizes, sides, commits, meta, rest)
 
 
 def _of_rows(column: pa.Array, places: pa.Array | None) -> pa.Array:
@@ -171,12 +177,12 @@ def _of_rows(column: pa.Array, places: pa.Array | None) -> pa.Array:
 
 
 def _rest(one: Runs, places: pa.Array | None, unfit: dict[int, dict[str, Any]], count: int) -> Iterator[pa.Array]:
-    """What does not fit and what is absent; nothing else is told of these rows."""
+    """What does not fit, what is absent, and what is wrong with their events."""
     for field in REST_FIELDS:
         if field.name == "unfit" and unfit:
             yield pa.array([json_text(unfit[i]) if i in unfit else None for i in range(count)], field.type)
-        elif field.name == "absent" and one.absent is not None:
-            yield _of_rows(one.absent, places)
+        elif field.name in one.rest:
+            yield _of_rows(one.rest[field.name], places)
         else:
             yield pa.nulls(count, field.type)
 
