@@ -117,6 +117,11 @@ def _one_object(statements: Any) -> str | None:
     return None if name is None else name.decode("utf-8", "backslashreplace")
 
 
+def name_text(name: str | bytes) -> str:
+    """A name of a body as text: bodies have bytes where it is no UTF-8."""
+    return name if isinstance(name, str) else name.decode("utf-8", "backslashreplace")
+
+
 def _messages(batch: Batch, start: int, stop: int) -> Iterator[tuple[int, bool, memoryview]]:
     """(index, is it a transaction, message bytes) of these entries."""
     columns = [batch.frames[name][start:stop] for name in ("type", "message_start", "message_end")]

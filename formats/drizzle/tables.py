@@ -9,7 +9,7 @@ import msgspec
 
 from binlogtool.findings import Finding
 from binlogtool.formats.described import Noted
-from binlogtool.formats.drizzle.meaning import bodies
+from binlogtool.formats.drizzle.meaning import bodies, name_text
 from binlogtool.formats.layouts import Batch
 from binlogtool.formats.table_names import full_name
 from binlogtool.formats.tables import Column, Row, Table, Tables, Told, in_database
@@ -53,7 +53,8 @@ class StatementTables(msgspec.Struct):
             return
         given = header["table_metadata"]
         keys, values = header.get("key_field_metadata", ()), header.get(_VALUES[kind], ())
-        table = self._table(str(given["schema_name"]), str(given["table_name"]), (*keys, *values), keys)
+        names = name_text(given["schema_name"]), name_text(given["table_name"])
+        table = self._table(*names, (*keys, *values), keys)
         for record in data.get("record", ()):
             before, after = _IMAGES[kind](record, keys, values)
             yield Row(table, kind, before, after)
@@ -62,8 +63,9 @@ class StatementTables(msgspec.Struct):
         known = self.known.get(full_name(schema, table))
         columns = {} if known is None else {column.name: column for column in known.columns}
         for field in fields:
-            columns.setdefault(field["name"], Column(field["name"], _TYPES.get(str(field["type"]), "string")))
-        key = tuple(field["name"] for field in keys) or (() if known is None else known.key)
+            name = name_text(field["name"])
+            columns.setdefault(name, Column(name, _TYPES.get(str(field["type"]), "string")))
+        key = tuple(name_text(field["name"]) for field in keys) or (() if known is None else known.key)
         made = in_database(schema, table, tuple(columns.values()), key)
         if made != known:
             self.known[made.name] = known = made
@@ -81,7 +83,7 @@ def _ends(body: Mapping[str, Any]) -> bool:
 def _image(fields: _Fields, values: Sequence[Any], nulls: Sequence[Any] = ()) -> dict[str, Any]:
     nulls = [*nulls, *[False] * len(fields)]
     return {
-        field["name"]: None if null else _value(str(field["type"]), value)
+        name_text(field["name"]): None if null else _value(str(field["type"]), value)
         for field, value, null in zip(fields, values, nulls, strict=False)
     }
 

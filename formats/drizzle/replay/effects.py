@@ -11,6 +11,7 @@ import msgspec
 
 from binlogtool.errors import LimitError
 from binlogtool.formats.drizzle.codes import StatementType
+from binlogtool.formats.drizzle.meaning import name_text
 from binlogtool.formats.replay_rules import (
     ADD,
     DELETE,
@@ -129,7 +130,7 @@ class RowEffects(Effects):
     def create_table(self, statement: Mapping[str, Any]) -> Iterator[Change]:
         """An empty table, and its key."""
         table = statement.get("create_table_statement", {}).get("table", {})
-        name = f"{_text(table.get('schema', ''))}.{_text(table.get('name', ''))}"
+        name = f"{name_text(table.get('schema', ''))}.{name_text(table.get('name', ''))}"
         self.keys.pop(name, None)
         self.learn(name, _defined_key(table))
         yield Change(name, DROP, b"", b"")
@@ -138,7 +139,7 @@ class RowEffects(Effects):
         """Another definition: what that does to the rows is not in the log."""
         altered = statement.get("alter_table_statement", {})
         before, after = altered.get("before", {}), altered.get("after", {})
-        name = f"{_text(after.get('schema', ''))}.{_text(after.get('name', ''))}"
+        name = f"{name_text(after.get('schema', ''))}.{name_text(after.get('name', ''))}"
         self.keys.pop(name, None)
         self.learn(name, _defined_key(after))
         yield Change(name, ADD, b"", canonical(["altered from", before.get("schema"), before.get("name"), after]))
@@ -157,11 +158,11 @@ class RowEffects(Effects):
         """A schema that is made or changed."""
         made = statement.get("create_schema_statement", {}).get("schema")
         after = made or statement.get("alter_schema_statement", {}).get("after", {})
-        yield Change(_text(after.get("name", "")), PUT, b"", canonical(after))
+        yield Change(name_text(after.get("name", "")), PUT, b"", canonical(after))
 
     def drop_schema(self, statement: Mapping[str, Any]) -> Iterator[Change]:
         """With all its tables that are known."""
-        name = _text(statement.get("drop_schema_statement", {}).get("schema_name", ""))
+        name = name_text(statement.get("drop_schema_statement", {}).get("schema_name", ""))
         for table in [one for one in self.keys if one.startswith(f"{name}.")]:
             del self.keys[table]
             yield Change(table, DROP, b"", b"")
@@ -188,17 +189,13 @@ def patch(image: bytes, operation: bytes) -> bytes | None:
     return canonical(row | changed) if both else None
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else bytes(value).decode("utf-8", "backslashreplace")
-
-
 def _table(header: Mapping[str, Any]) -> str:
     metadata = header.get("table_metadata", {})
-    return f"{_text(metadata.get('schema_name', ''))}.{_text(metadata.get('table_name', ''))}"
+    return f"{name_text(metadata.get('schema_name', ''))}.{name_text(metadata.get('table_name', ''))}"
 
 
 def _names(fields: Any) -> list[str]:
-    return [_text(one.get("name", "")) for one in fields or ()]
+    return [name_text(one.get("name", "")) for one in fields or ()]
 
 
 def _row(names: Sequence[str], values: Sequence[Any], nulls: Sequence[bool]) -> Row:
