@@ -367,8 +367,11 @@ def _first_word(text: bytes) -> bytes | None:
     """The command that a text begins with, if it does."""
     text = text.split(b"\0", 1)[0]
     word = text[_skip_comments(text) :].lstrip(_SPACE).replace(b"\t", b" ").split(b" ", 1)[0]
+    # clients compare without accents
     plain = unicodedata.normalize("NFKD", word.decode("latin-1")).encode("ascii", "ignore").lower()
-    return word if plain in _COMMANDS else None  # clients compare without accents
+    if plain in _COMMANDS or plain.startswith(b"delimiter"):  # in binary mode a word that only begins so is enough
+        return word
+    return None
 
 
 def _skip_comments(text: bytes) -> int:

@@ -118,7 +118,7 @@ _NOT_ASCII = bytes(range(128, 256))
 
 def essence(text: bytes) -> bytes:
     """What is left of a statement without spaces and without all signs that comments are made of."""
-    same = re.sub(rb"\\(?:0|(?=[\n\0]))", b"", text)  # in front of these a script has no backslash, or `0` for the zero
+    same = re.sub(rb"\\(?:0|(?=\r?[\n\0]))", b"", text)  # a script has none there, or `0` for the zero
     return re.sub(rb"[\s\0/*!M+#-]|(?<=[!*])\d+", b"", same).rstrip(_NOT_ASCII)
 
 
@@ -172,11 +172,11 @@ def send(
 def judged(statements: list[bytes], own: Attack, left_out: set[int], files: list[str]) -> Sent:
     """Hold what was sent against the log."""
     foreign, wrong, seen = list[bytes](), list[tuple[bytes, bytes]](), set[int]()
-    rest = [essence(text) for number, text in own.texts.items() if number not in left_out]
+    rest = [essence(text).replace(b"\\", b"") for number, text in own.texts.items() if number not in left_out]
     for text in statements:
         found = NUMBER.search(text)
         if found is None:
-            plain = essence(text)
+            plain = essence(text).replace(b"\\", b"")
             if plain and OWN.match(text) is None and not any(is_part(plain, one) for one in rest):
                 foreign.append(text)
             continue

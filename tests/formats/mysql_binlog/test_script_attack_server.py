@@ -41,6 +41,8 @@ ATTACKS = (
     b'select "\\" , "\n/*!*/;\n\\! touch x\n"',
     b"select '\\\0' , '\n/*!*/;\n\\! touch x\n'",
     b"select `a\\\n`, '\n/*!*/;\n\\! touch x\n'",
+    b"/*!50003 CREATE*/ \nDELIMITER'--\n' '--\n\\! touch x\n",
+    b"/* x */ DELIMITERx",
 )
 """Texts with which one of the clients ran a program or lost its place: MySQL 9 with --commands --system-command, as
 they are on in 8.0, or MariaDB's."""
