@@ -324,7 +324,8 @@ def depends_on_mode(sql: bytes, charset: str | None) -> bool:
     if b"\\" not in sql:
         return False
     own = client_charset(charset)
-    return len({_lexer(own, escapes).reading(sql) for escapes in (_ALWAYS, _SINGLE, _NEVER)}) > 1
+    known = (own, PLAIN) if own == "gb18030" else (own,)  # MariaDB's clients do not know it
+    return any(len({_lexer(one, escapes).reading(sql) for escapes in (_ALWAYS, _SINGLE, _NEVER)}) > 1 for one in known)
 
 
 def _command_at_start(text: bytes) -> bytes | None:

@@ -366,7 +366,8 @@ def test_forged_statements_are_refused(sql: bytes, mode: int) -> None:
         b"select 1 $$#$$'\n,'", b"select 1 $$ -- $$'\n,'", b"select $a$ \\N $a$", b"system touch x",
         b"/*! */system touch x", b"/* c */\nsystem touch x\n", b"/* ?\n\\! touch x\n*/ select 1", b"/* go\n*/ select 1",
         b"select /*+ \\! touch x\n*/ 1", b"select /*+ # */ 1", b"select /*+ ' \n */ 1", b"select `a\\\nb`",
-        b"select `a\\\0b`", b"/*! */ DELIMITER x", b"/* x */\n DELIMITER'--\n'", b"/*! */delimiterx", b"use d", b"/**/help contents", b"s\xf3urce x",
+        b"select `a\\\0b`", b"/*! */ DELIMITER x", b"use d",
+        b"/* x */\n DELIMITER'--\n'", b"/*! */delimiterx", b"/**/help contents", b"s\xf3urce x",
     ],
 )  # fmt: skip
 def test_a_text_that_clients_read_in_different_ways_is_left_out(sql: bytes) -> None:
@@ -385,6 +386,12 @@ def test_a_text_that_clients_read_in_different_ways_is_left_out(sql: bytes) -> N
 def test_a_text_that_depends_on_backslashes_is_known(sql: bytes, mode: int, depends: bool) -> None:
     assert client.read(sql, "utf8mb4", mode)[1] is None
     assert client.depends_on_mode(sql, "utf8mb4") == depends
+
+
+def test_a_text_in_gb18030_depends_on_backslashes_also_for_clients_that_do_not_know_it() -> None:
+    text = b"select '\xa6\\''\nsource y\n'"
+    assert client.read(text, "gb18030", 1 << 20)[1] is None
+    assert client.depends_on_mode(text, "gb18030")
 
 
 def test_ansi_quotes_are_read_differently_by_mariadb_and_mysql() -> None:
