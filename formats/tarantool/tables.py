@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from binlogtool.findings import Finding
+from binlogtool.findings import Finding, finding
 from binlogtool.formats.columns import integers
 from binlogtool.formats.described import Noted
 from binlogtool.formats.layouts import U64, Batch
 from binlogtool.formats.tables import TUPLE, Column, Row, Table, Tables, Told
-from binlogtool.formats.tarantool.codes import FileKind
+from binlogtool.formats.tarantool.codes import FileKind, RowType
 from binlogtool.formats.tarantool.layout.layout import FileContext
 from binlogtool.formats.tarantool.meaning import HAS_TSN, bodies
 from binlogtool.formats.tarantool.rows.names import TYPE_NAMES
@@ -53,7 +53,7 @@ class SpaceTables(msgspec.Struct):
         ]
         is_log = context.kind is FileKind.XLOG
         made = bodies(context, batch, start, stop, limits)
-        for body, type_, keys, flags, lsn, difference in zip(made, *columns, strict=True):
+        for index, (body, type_, keys, flags, lsn, difference) in enumerate(zip(made, *columns, strict=True), start):
             number = (lsn - difference if keys & HAS_TSN else lsn) & U64
             begins = is_log and number != self.open
             ends = is_log and (not keys & HAS_TSN or bool(flags & _IS_COMMIT))
@@ -65,6 +65,9 @@ class SpaceTables(msgspec.Struct):
             if isinstance(body, Noted):
                 body, found = body
             told = self._told(TYPE_NAMES[type_], body, context)
+            if type_ == RowType.DELETE_RANGE and isinstance(body, Mapping):
+                table = self._table(body.get("space_id"), context)
+                told, found = Told(changes=table), (*found, _range_finding(batch, index, table, body))
             yield replace(told, findings=found, begins=begins, ends=ends)
 
     def know(self, tables: Iterable[Table]) -> None:
@@ -86,9 +89,7 @@ class SpaceTables(msgspec.Struct):
             return Told()
         self.remark = ""
         described = tuple(self._learned(number, kind, body)) if number in (SPACE, INDEX) else ()
-        table = self.spaces.get(number)
-        if table is None:
-            table = Table(str(context.spaces[number]), _AS_IT_IS, ids=(str(number),))
+        table = self._table(number, context)
         row, operations = body.get("tuple"), body.get("ops")
         if operations is None and "key" in body:  # UPDATE has its operations as the tuple
             row, operations = None, row
@@ -101,6 +102,11 @@ class SpaceTables(msgspec.Struct):
         return Told(
             (Row(table, kind, None, after, body.get("key"), operations),), described=described, remark=self.remark
         )
+
+    def _table(self, number: Any, context: FileContext) -> Table:
+        known = self.spaces.get(number) if type(number) is int else None
+        name = str(context.spaces[number]) if type(number) is int else "?"
+        return Table(name, _AS_IT_IS, ids=(str(number),)) if known is None else known
 
     # -- what system spaces say ----------------------------------------------------------------------------------------
 
@@ -129,6 +135,15 @@ class SpaceTables(msgspec.Struct):
             self.remark = f"{kept.name} is called {table.name} from here on"
         self.spaces[number] = table
         return table
+
+
+def _range_finding(batch: Batch, index: int, table: Table, body: Mapping[str, Any]) -> Finding:
+    """Report a row that deletes a range of keys: the log does not name the rows that it deletes."""
+    frame, record = batch.frame_of(index), batch.first_record + index
+    start, end = (int(batch.frames[name][frame]) for name in ("offset", "end"))
+    keys = " to ".join(str(body.get(name))[:60] for name in ("begin_key", "end_key"))
+    text = f"DELETE_RANGE deletes rows of {table.name} from {keys}: the log does not name them, the table has no rows "
+    return finding("payload-undecodable", batch.base + start, end - start, text + "for them", record=record)
 
 
 def _as_it_is(columns: tuple[Column, ...]) -> tuple[Column, ...]:

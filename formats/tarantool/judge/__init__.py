@@ -1,1 +1,1 @@
-"""Is the log whole?"""
+"""Verification of logs, snapshots, metadata logs, runs and indexes."""

@@ -52,14 +52,17 @@ class File(msgspec.Struct, frozen=True):
 def judge_set(members: Sequence[Member]) -> list[SetFinding]:
     """All findings about the files together, directory by directory."""
     folders: dict[str, list[File]] = {}
+    unfinished: set[str] = set()
     for member in members:
         if member.layout is not None and _takes_part(member.layout.context):
             folders.setdefault(_folder(member), []).append(_file(member))
-    return [found for files in folders.values() for found in _judge_folder(files)]
+        elif member.name.endswith(".inprogress"):
+            unfinished.add(member.name)
+    return [found for files in folders.values() for found in _judge_folder(files, unfinished)]
 
 
 def _takes_part(context: FileContext) -> bool:
-    """Does the server look at a file of this name?"""
+    """Check that the server looks at a file of this name."""
     return context.number is not None and not context.suffix
 
 
@@ -88,10 +91,12 @@ def _of(files: list[File], kind: FileKind) -> list[File]:
     return sorted((f for f in files if f.context.kind is kind and f.sound), key=lambda f: f.context.signature)
 
 
-def _judge_folder(files: list[File]) -> Iterator[SetFinding]:
+def _judge_folder(files: list[File], unfinished: set[str]) -> Iterator[SetFinding]:
     logs, snaps, vylogs = (_of(files, kind) for kind in (FileKind.XLOG, FileKind.SNAP, FileKind.VYLOG))
     present = {posixpath.basename(name) for f in files for name in (f.name, *_own_names(f))}
     yield from _instances(files)
+    yield from _short_names(files)
+    yield from _in_the_way(snaps, vylogs, unfinished)
     chain = [found for pair in pairwise(logs) for found in _pair(*pair, present)]
     chain += _start(logs, snaps, present)
     yield from chain
@@ -106,6 +111,34 @@ def _own_names(file: File) -> tuple[str, ...]:
     """The name that a file's VClock asks for: it is there, even if the file was renamed."""
     kind = file.context.kind
     return (file.sibling(file.context.signature, kind.lower()),) if kind and file.context.vclock else ()
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+
+def _short_names(files: list[File]) -> Iterator[SetFinding]:
+    """Names without 20 digits: the server lists them, and opens the file that has this number (`xdir_scan`)."""
+    names = {f.name for f in files}
+    for f in files:
+        kind, number = f.context.kind, f.context.number
+        if kind not in (FileKind.XLOG, FileKind.SNAP, FileKind.VYLOG) or number is None:
+            continue
+        name = f.sibling(number, kind.lower())
+        if name != f.name:
+            text = "the name has not 20 digits: the server does not start, it opens "
+            text += posixpath.basename(name) + (" for this one, too" if name in names else ", which is not there")
+            yield SetFinding(f.name, finding("meta-mismatch", 0, 0, text, diagnosis="name_not_20_digits"))
+
+
+def _in_the_way(snaps: list[File], vylogs: list[File], unfinished: set[str]) -> Iterator[SetFinding]:
+    """A file that the server makes at the start, and fails to make where it exists (`vy_log_begin_recovery`)."""
+    if not snaps or not vylogs or _same(snaps[-1].context.vclock, vylogs[-1].context.vclock):
+        return
+    facts, name = vylogs[-1].facts, snaps[-1].sibling(snaps[-1].context.signature, "vylog.inprogress")
+    if name in unfinished and isinstance(facts, VylogFacts) and facts.state.trees:
+        text = "the server makes this file when it starts, and does not start where it exists: take it away"
+        found = finding("extra-member", 0, 0, text, severity=Severity.ERROR, diagnosis="inprogress_in_the_way")
+        yield SetFinding(name, found)
 
 
 # -- headers -----------------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ SIZE = 256 + 4096
 
 @kernel()
 def body_in_order(row_type: int, keys: int, space: int, state: Any) -> bool:
-    """Has a DML row the body keys that it needs, and a space that was seen before (and is not `_space`)?"""
+    """Check that a DML row has the body keys that it needs, and a space that was seen before (and is not `_space`)."""
     if row_type == 12:
         return keys == 0
     if row_type == 2 or row_type == 3:

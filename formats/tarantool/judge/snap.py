@@ -160,7 +160,7 @@ class SnapJudge(FileJudge):
     # -- the order of keys inside a space --------------------------------------------------------------------------
 
     def _order(self, batch: Batch, begin: int, end: int) -> list[Finding]:
-        """Do keys fall among rows `[begin, end)`, all of one space?"""
+        """Check that keys fall among rows `[begin, end)`, all of one space."""
         table = batch.records
         if begin < end and int(table["space_id"][begin]) != self.state[folds.LAST_SPACE]:
             begin += 1

@@ -1,1 +1,1 @@
-"""Which file is this, and how is it laid out?"""
+"""Detection, text headers and blocks of files."""

@@ -43,7 +43,7 @@ class Line(NamedTuple):
 
     @property
     def is_odd(self) -> bool:
-        """Has it no key that is known?"""
+        """It has no known key."""
         return self.key not in KNOWN_KEYS
 
 
@@ -107,7 +107,7 @@ def parse_vclock(words: str) -> dict[int, int]:
 
 
 def is_uuid(words: str) -> bool:
-    """Exactly 36 characters of a uuid?"""
+    """Check for exactly 36 characters of a uuid."""
     return _UUID.fullmatch(words) is not None
 
 

@@ -162,7 +162,7 @@ def _context(name: str, text: HeaderText) -> FileContext:
 
 def _unread_member(context: FileContext) -> Iterator[Finding]:
     if context.suffix == ".inprogress":
-        text = "a file that the server had not finished making; it ignores it at the start"
+        text = "a file that the server had not finished making; it does not read it"
         yield finding("extra-member", 0, 0, text, diagnosis="inprogress_left")
     elif context.suffix == ".corrupted":
         text = "a file that the server put aside because it could not go on with it"

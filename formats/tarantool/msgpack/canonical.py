@@ -60,7 +60,7 @@ def number_end(buf: Any, p: int, n: int, code: int) -> int:
 
 @kernel()
 def is_before(buf: Any, p: int, n: int, q: int, z: int) -> bool:
-    """Does the text `buf[p:n]` stand before `buf[q:z]`?"""
+    """Check that the text `buf[p:n]` sorts before `buf[q:z]`."""
     while p < n and q < z:
         if buf[p] != buf[q]:
             return bool(buf[p] < buf[q])

@@ -193,9 +193,9 @@ class DataModel:
         space = self.spaces.get(number)
         if space is None:
             raise RefusedError(f"Space '{number}' does not exist")
-        self._check_engine(space, kind, snapshot=snapshot)
-        if kind not in _FIELDS or kind == "SELECT":
+        if kind not in _FIELDS or kind == "SELECT":  # `space_execute_dml` does nothing for them
             return
+        self._check_engine(space, kind, snapshot=snapshot)
         if space.engine == "memtx":
             self._execute(space, kind, body, snapshot)
         elif kind in ("INSERT", "REPLACE", "UPSERT"):
@@ -386,8 +386,8 @@ class DataModel:
                 check_altered(old, made)
             made.checks, made.required = tuple_format(made, is_3=self._is_3)
             if old is not None:
-                if made.checks != old.checks and not self._has_all_rows_fitting(made):
-                    return
+                if (made.checks, made.required, made.exact) != (old.checks, old.required, old.exact):
+                    self._check_rows(made)
             elif made.engine == "memtx":
                 self.store.clear(number)
                 if self._all_indexes(number):
@@ -409,13 +409,11 @@ class DataModel:
             raise RefusedError(failed + "foreign key constraints")
         self._define(number, None)
 
-    def _has_all_rows_fitting(self, space: SpaceDefinition) -> bool:
-        """`CheckSpaceFormat`: do the rows that are there fit a new format?"""
-        if space.engine != "memtx" or self.store.lacks(space.number):
-            return True
-        for row in self.store.images(space.number):
-            self._check_row(space, row)
-        return True
+    def _check_rows(self, space: SpaceDefinition) -> None:
+        """Check the rows of a space against a new format (`CheckSpaceFormat`)."""
+        if space.engine == "memtx" and not self.store.lacks(space.number):
+            for row in self.store.images(space.number):
+                self._check_row(space, row)
 
     def _all_indexes(self, space: int) -> bool:
         return self._force or space <= LAST_SYSTEM_SPACE

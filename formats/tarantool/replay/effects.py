@@ -151,14 +151,14 @@ class TarantoolEffects(Effects):
         yield Change(before, DROP, b"", b"")
 
     def _renamed(self, space: int) -> Iterator[Change]:
-        """Does a space that is there have another name now?"""
+        """Rename the object of a space that has another name now."""
         before = self._names[space]
         name = self._names[space] = self._called(space)
         if name != before:
             yield Change(before, RENAME, b"", name.encode(errors="surrogatepass"))
 
     def _empties(self, space: int, kind: str, body: Mapping[str, Any], target: int, snapshot: bool) -> bool:
-        """Is a space made, dropped or truncated, or does it lose its primary index?"""
+        """Check that a row creates, drops or truncates a space, or drops its primary index."""
         if space == TRUNCATE:
             return kind != "DELETE" and not snapshot
         if space == SPACE:

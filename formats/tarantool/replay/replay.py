@@ -61,6 +61,8 @@ _MOST_LSN = 1 << 62
 MOST_CHECKED = 200_000
 """Rows of a log of which each is checked against the state of its space."""
 
+_MOST_LISTED = 3
+
 Decided = tuple[str, str]
 _NEW, _OLD, _LOADED = (APPLIED, "new"), (SKIPPED, "already-applied"), (APPLIED, "snapshot")
 _CONTROLS = (APPLIED, "control")
@@ -267,7 +269,7 @@ class TarantoolReplayer:
     # -- runs of rows that are all alike ---------------------------------------------------------------------------
 
     def _is_plain_snapshot(self, name: str, records: Records) -> bool:
-        """Only rows of spaces that are known, and nothing about spaces?"""
+        """Check that a run has only rows of known spaces, and none that defines a space."""
         insert = records.envelope.type.count("INSERT") == len(records)
         return insert and self._within(name, records) and self._are_simple(_spaces(records))
 
@@ -295,7 +297,7 @@ class TarantoolReplayer:
         return limit is None or records.offset[-1] < limit
 
     def _are_simple(self, spaces: set[int | None]) -> bool:
-        """Does nothing depend on the rows of these spaces, and can they be applied?"""
+        """Check that nothing depends on the rows of these spaces, and that they can be applied."""
         return all(space in self._simple or self._is_simple(space) for space in spaces)
 
     def _is_simple(self, space: int | None) -> bool:
@@ -414,7 +416,7 @@ class TarantoolReplayer:
                 yield self._refused(name, records.offset[i], text, "not-an-insert")
 
     def _is_system_row(self, kind: str, space: int | None) -> bool:
-        """Is it one of the rows at the beginning of a snapshot, of which force_recovery leaves none out (3.x)?"""
+        """Check for the rows at the beginning of a snapshot, of which force_recovery leaves none out (3.x)."""
         return kind == "INSERT" and space is not None and space <= LAST_SYSTEM_SPACE
 
     def _log_rows(self, name: str, first: int, records: Records) -> Iterator[Decided | None]:
@@ -647,14 +649,14 @@ class TarantoolReplayer:
         details: dict[str, Any] = {"snapshot": None if plan_.snapshot is None else plan_.snapshot.name}
         if steps := remedies(stop, self._situation):
             details["startup"] = {"remedy": steps}
-        elif doubts:
-            details["startup"] = {"not_checked": doubts}
         if self._losses.said:
             details["server_says"] = self._losses.said
         if self._losses.partly:
             details["rows_not_counted"] = self._losses.partly
         if not_checked := self._not_checked() | self._files_not_checked():
             details["not_checked"] = not_checked
+        if stop is None and (doubts or not_checked):
+            details["startup"] = {"not_checked": doubts or [f"not checked: {_listed(not_checked)}"]}
         if self._catalog.vinyl:
             details["vinyl"] = sorted(map(self._catalog.name, self._catalog.vinyl))
         verdict = None if plan_.vylog is None else plan_.vylog.file.verdict
@@ -697,7 +699,7 @@ class TarantoolReplayer:
         return found
 
     def _decides(self) -> bool:
-        """Do these files make a server start, or not?"""
+        """Check that these files decide whether a server starts."""
         plan_ = self._plan
         return bool(plan_.snapshot or plan_.bootstraps or plan_.itinerary.refusal or self._situation.against)
 
@@ -720,6 +722,13 @@ def _reason_of(fault: str, body: Any) -> str:
         return "refused-request"
     space = body.get("space_id", 0) if isinstance(body, Mapping) else 0
     return "refused-definition" if space in DEFINITIONS else "refused-row"
+
+
+def _listed(not_checked: Mapping[str, str]) -> str:
+    """What was not checked, in one line."""
+    texts = [f"{place} ({why})" for place, why in not_checked.items()]
+    more = [f"{len(texts) - _MOST_LISTED} more"] if len(texts) > _MOST_LISTED else []
+    return ", ".join(texts[:_MOST_LISTED] + more)
 
 
 def _position(vclock: Mapping[int, int]) -> str:

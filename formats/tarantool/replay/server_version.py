@@ -20,12 +20,12 @@ class ServerVersion(NamedTuple):
 
     @property
     def is_transactional(self) -> bool:
-        """Are whole transactions applied, not row by row (2.8.1, gh-874)?"""
+        """Whole transactions are applied, not row by row (2.8.1, gh-874)."""
         return self >= (2, 8)
 
     @property
     def is_3(self) -> bool:
-        """Do the rules of 3.x hold?"""
+        """The rules of 3.x hold."""
         return self.major >= 3
 
 

@@ -95,17 +95,17 @@ def path_of(name: str) -> str:
 
 
 def below(a: Vclock, b: Vclock) -> bool:
-    """Is no component of `a` over that of `b` (`vclock_compare` <= 0)?"""
+    """Check that no component of `a` is over that of `b` (`vclock_compare` <= 0)."""
     return all(lsn <= b.get(replica, 0) for replica, lsn in a.items())
 
 
 def is_ordered(a: Vclock, b: Vclock) -> bool:
-    """Is one of the two states really behind the other (`vclock_compare`)?"""
+    """Check that one of two states is before the other, and not equal (`vclock_compare`)."""
     return below(a, b) != below(b, a)
 
 
 def same(a: Vclock, b: Vclock) -> bool:
-    """Are all components equal?"""
+    """Check that all components are equal."""
     return below(a, b) and below(b, a)
 
 
@@ -316,7 +316,7 @@ def _must_be_sound(found: Candidate) -> None:
 
 
 def _is_damaged(file: Examined) -> bool:
-    """Does verification say anything about its bytes?"""
+    """Check whether verification reports an error, or no end mark."""
     return any(one.severity is Severity.ERROR for one in file.findings) or file.tail is None or not file.tail.closed
 
 

@@ -87,7 +87,7 @@ class TransactionStream:
 
     @property
     def is_open(self) -> bool:
-        """Has a transaction begun and not ended?"""
+        """A transaction has begun and not ended."""
         return bool(self._tsn or self._sending or any(self._collected.values()))
 
     def rulings(self, name: str, first: int, records: Records, stop: int) -> Iterator[Ruling]:

@@ -203,10 +203,17 @@ class VinylStart(msgspec.Struct):
         runs = list(self.state.living_runs(opened.tree))
         if any(run.incomplete for run in runs):
             return MAX_LSN  # which rows it has is not recorded
-        return max([opened.tree.create_lsn, *(run.dump_lsn for run in runs)])
+        written = (self._facts_of(opened.tree, run) for run in runs)
+        newest = (facts.max_lsn or 0 for facts in written if isinstance(facts, RunFacts))
+        return max([opened.tree.create_lsn, *(run.dump_lsn for run in runs), *newest])
+
+    def _facts_of(self, tree: LsmTree, run: Run) -> object:
+        """What verification says about the file of a run; None = it is not there."""
+        found = self.files.get(self.name(tree, run, "run"))
+        return None if found is None else _facts(found)
 
     def _was_not_built(self, opened: Opened) -> bool:
-        """Does the metadata log have nothing of what the index held when it was created?"""
+        """Check that the metadata log has nothing of what the index held when it was created."""
         if opened.tree is None or self.state is None:
             return True
         return opened.tree.dump_lsn <= 0 and not any(True for _ in self.state.living_runs(opened.tree))

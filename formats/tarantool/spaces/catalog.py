@@ -66,7 +66,7 @@ class Catalog(msgspec.Struct):
     replicaset: str | None = None
 
     def knows(self, space: int) -> bool:
-        """Has this space been made?"""
+        """Check that a space was created."""
         return space in self.spaces or space <= LAST_SYSTEM_SPACE
 
     def fault(self, space: int, body: Mapping[str, Any]) -> str | None:

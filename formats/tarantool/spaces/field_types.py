@@ -46,7 +46,7 @@ def field_type(name: Any, *, is_3: bool) -> str | None:
 
 
 def contains(outer: str, inner: str) -> bool:
-    """Can a field of type `outer` hold each value of type `inner` (`field_type1_contains_type2`)?"""
+    """Check that a field of type `outer` can hold each value of type `inner` (`field_type1_contains_type2`)."""
     if outer in ("any", inner):
         return True
     if outer == "scalar":

@@ -7,6 +7,10 @@ from pathlib import Path
 import pytest
 
 import binlogtool
+from binlogtool.findings import Severity
+from binlogtool.formats.tarantool.replay import replay
+from binlogtool.log.records import Block
+from binlogtool.log.select import Selection
 from tests.formats.tarantool.predictions import Case, answer, cases
 
 pytestmark = pytest.mark.full_corpus
@@ -113,3 +117,46 @@ def test_a_transaction_that_ends_with_a_row_without_its_number_is_whole(corpus: 
     """Tarantool 3.9 started on both and had all rows (D02)."""
     found = binlogtool.verify(corpus / "tarantool-3.9" / "generated" / name)
     assert [one.id for file in found.files for one in file.findings] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "diagnosis"),
+    [
+        ("damaged/renamed_short", "name_not_20_digits"),
+        ("damaged/dup_name_unpadded", "name_not_20_digits"),
+        ("damaged/snap_renamed_short", "name_not_20_digits"),
+        ("damaged/snap_dup_name_unpadded", "name_not_20_digits"),
+        ("damaged_vinyl/vylog_renamed_inprogress", "inprogress_in_the_way"),
+        ("damaged/good_crc_empty_payload", "empty_block"),
+    ],
+)
+def test_verify_reports_what_stops_the_server(corpus: Path, tmp_path: Path, name: str, diagnosis: str) -> None:
+    found = case_of(corpus, f"3.9/{name}")
+    assert not found.verdicts["server"]["started"]
+    report = binlogtool.verify([found.build(tmp_path / "data")])
+    assert diagnosis in [one.facts.get("diagnosis") for one in report.findings if one.severity is Severity.ERROR]
+
+
+def test_tables_report_the_rows_that_a_range_deletes(corpus: Path) -> None:
+    """Tarantool 3.9 deleted 11 rows of s and 5 of t by 3 requests, whose keys the log does not have (D03)."""
+    folder = corpus / "tarantool-3.9" / "repro" / "D03_delete_range"
+    with binlogtool.open(folder) as log:
+        told = [one for block in log.tables(Selection()) if isinstance(block, Block) for one in block.bodies]
+    found = [(one.changes.name, finding.message) for one in told if one.changes for finding in one.findings]
+    assert sorted(name for name, _ in found) == ["s", "s", "t"]
+    assert all("the log does not name them" in text for _, text in found)
+
+
+def test_diagnose_reports_what_a_start_depends_on_and_was_not_checked(corpus: Path) -> None:
+    """3.9 refuses a damaged `.sortdata` with memtx_use_sort_data = true, and does not read it without (D27)."""
+    (found,) = binlogtool.diagnose([corpus / "tarantool-3.9" / "repro" / "D27_sortdata"]).logs
+    assert found.start == "yes"
+    (text,) = found.replays[0].details["startup"]["not_checked"]
+    assert text.startswith("not checked: 00000000000000000125.sortdata (read only with memtx_use_sort_data = true;")
+
+
+def test_more_rows_than_are_checked_are_reported(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "MOST_CHECKED", 100)
+    (found,) = binlogtool.diagnose([corpus / "tarantool-3.9" / "generated" / "chain3"]).logs
+    (text,) = found.replays[0].details["startup"]["not_checked"]
+    assert text == "not checked: rows against formats and keys (too many rows)"
