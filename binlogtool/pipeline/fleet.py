@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from binlogtool.errors import BinlogtoolError, UsageError
 from binlogtool.limits import MIB
 from binlogtool.log import detect, watch
-from binlogtool.log.named import Group, named
+from binlogtool.log.named import Group
 from binlogtool.pipeline.account import OnStep, Step
 from binlogtool.pipeline.balance import GROUPS_PER_CORE, balanced
 from binlogtool.pipeline.inputs import stamp
@@ -30,8 +30,9 @@ from binlogtool.pipeline.master import Master
 from binlogtool.pipeline.package import anchor
 from binlogtool.pipeline.record import Record, told
 from binlogtool.pipeline.session import Session, running
-from binlogtool.recovery.report import Report, failed, joined, left_of
+from binlogtool.recovery.report import Report, joined
 from binlogtool.recovery.verify import Options, verify_group
+from binlogtool.recovery.verify_paths import logs_at
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -173,22 +174,22 @@ def verify_fleet(
     timeout = options.limits.timeout
     end = None if timeout is None else time.time() + max(timeout - _RESERVE_S, 0.1)
     units: list[Unit] = []
-    parts: dict[int, list[Report | None]] = {}
+    parts: list[list[Report | None]] = []
+    of_units: list[tuple[int, int]] = []
     for number, path in enumerate(paths):
-        parts[number] = []
-        try:
-            found = named(path, format)
-            units += units_of(number, path, found.groups)
-            parts[number].append(left_of(path, found.left))
-        except UsageError:
-            raise
-        except BinlogtoolError as error:
-            parts[number].append(failed(path, error))
+        parts.append([])
+        for found in logs_at(path, format):
+            if isinstance(found, Report):
+                parts[number].append(found)
+                continue
+            units += units_of(number, found.path, [found.group])
+            of_units.append((number, len(parts[number])))
+            parts[number].append(None)
     job = partial(_verified, options=options, end=end, home=os.getcwd())
-    for unit, report in zip(units, fleet.results("verify", units, job), strict=True):
-        parts[unit.path].append(report)
+    for (number, place), report in zip(of_units, fleet.results("verify", units, job), strict=True):
+        parts[number][place] = report
     fleet.tell_record()
-    return [None if None in part else joined(one for one in part if one) for part in parts.values()]
+    return [None if None in part else joined(report for report in part if report) for part in parts]
 
 
 def _verified(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from binlogtool.errors import BinlogtoolError, UsageError
 from binlogtool.log.left import READ_PACKED, is_packed_log
@@ -22,7 +23,19 @@ def verify_paths(
     return joined(part for path in paths for part in _of_path(os.fspath(path), format, options))
 
 
-def _of_path(path: str, format: str, options: Options) -> Iterator[Report]:
+class NamedGroup(NamedTuple):
+    """A log to verify. path: the PATH argument, or the compressed file of a directory, that named it."""
+
+    path: str
+    group: Group
+
+
+def logs_at(path: str, format: str) -> Iterator[NamedGroup | Report]:
+    """List the logs at a path, compressed files of a directory included, and report what is not read.
+
+    Raises:
+        UsageError.
+    """
     try:
         found = named(path, format)
     except UsageError:
@@ -30,12 +43,21 @@ def _of_path(path: str, format: str, options: Options) -> Iterator[Report]:
     except BinlogtoolError as error:
         yield failed(path, error)
         return
-    for group in found.groups:
-        yield verify_live(group, path, format, options) if options.live else verify_group(group, options)
-    packed = [one for one in found.left if is_packed_log(one) and one.name.endswith(READ_PACKED)]
-    for one in packed:
-        yield from _of_path(os.path.join(path, one.name), format, options)
-    yield left_of(path, [one for one in found.left if one not in packed])
+    yield from (NamedGroup(path, group) for group in found.groups)
+    packed = [file for file in found.left if is_packed_log(file) and file.name.endswith(READ_PACKED)]
+    for file in packed:
+        yield from logs_at(os.path.join(path, file.name), format)
+    yield left_of(path, [file for file in found.left if file not in packed])
+
+
+def _of_path(path: str, format: str, options: Options) -> Iterator[Report]:
+    for found in logs_at(path, format):
+        if isinstance(found, Report):
+            yield found
+        elif options.live:
+            yield verify_live(found.group, found.path, format, options)
+        else:
+            yield verify_group(found.group, options)
 
 
 def verify_live(group: Group, path: str, format: str, options: Options) -> Report:

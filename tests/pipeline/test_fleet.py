@@ -49,9 +49,6 @@ def assert_same_reports(paths: list[str], session: Session) -> list[Report]:
     return here
 
 
-@pytest.mark.xfail(
-    strict=False, reason="open fault: verify --master reports compressed members unread where a local run reads them"
-)
 @pytest.mark.spark
 def test_a_fleet_gets_the_reports_that_each_log_gets_alone(
     samples: Path, tmp_path: Path, spark_session: Session

@@ -16,7 +16,7 @@ from binlogtool.formats.heads import is_corrected
 from binlogtool.formats.judging import Tail, Verdict
 from binlogtool.formats.layouts import Batch
 from binlogtool.formats.mysql_binlog.judge import folds
-from binlogtool.formats.mysql_binlog.judge.facts import Interval, LogFacts, Rotation
+from binlogtool.formats.mysql_binlog.judge.facts import Checkpoint, Interval, LogFacts, Rotation
 from binlogtool.formats.mysql_binlog.judge.gtid_rules import gtids_text
 from binlogtool.formats.repair_rules import SERVER_CUTS
 
@@ -48,7 +48,7 @@ class Endings:
         self.last: Event | None = None
         self.rotation: Rotation | None = None
         self.sources: list[str] = []
-        self.checkpoints: list[str] = []
+        self.checkpoints: list[Checkpoint] = []
         self._damaged = False
         self._open_at_damage: int | None = None
         self._head_end = judge.layout.frames_at
@@ -112,7 +112,7 @@ class Endings:
             return
         name, relay = _name(body.get("name")), bool(self._state[folds.RELAY])
         if event.code == _T.BINLOG_CHECKPOINT and len(self.checkpoints) < _MOST and not relay:
-            self.checkpoints.append(name)
+            self.checkpoints.append(Checkpoint(name, event.start))
         elif event.code == _T.ROTATE and not relay:
             self.rotation = Rotation(name, int(body.get("position", 0)), event.start)
         elif event.code == _T.ROTATE and name not in self.sources[-1:] and len(self.sources) < _MOST:

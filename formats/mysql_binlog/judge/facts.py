@@ -25,6 +25,13 @@ class Rotation(msgspec.Struct, frozen=True):
     offset: int
 
 
+class Checkpoint(NamedTuple):
+    """A BINLOG_CHECKPOINT event: the oldest file that crash recovery needs. offset: of the event."""
+
+    name: str
+    offset: int
+
+
 class LogFacts(msgspec.Struct, frozen=True):
     """One log as its judge saw it.
 
@@ -32,7 +39,7 @@ class LogFacts(msgspec.Struct, frozen=True):
     gtids: the GTIDs of this file by source ("uuid", "uuid:tag", "domain-server"). last_of_domain: (server, number) of
     the last GTID of each domain, those of GTID_LIST included. lost: GTIDs that must have stood in damaged ranges, as
     (source, first, stop). rotation: the ROTATE that closes the file; sources: what the ROTATE events of a relay log
-    named, in order. checkpoints: the files that BINLOG_CHECKPOINT events named. open_group: where a group begins that
+    named, in order. checkpoints: the BINLOG_CHECKPOINT events, in order. open_group: where a group begins that
     does not end (0 = in the file before). carried: (relay log of MariaDB) the file begins inside a group. stopped: the
     last event is STOP. damaged: a part was skipped, or an event breaks a rule (`faults` of them). first_time,
     last_time: seconds since 1970 of the first and the last event that has a time, 0 = none. sealed: encrypted without
@@ -52,7 +59,7 @@ class LogFacts(msgspec.Struct, frozen=True):
     lost: tuple[tuple[str, int, int], ...]
     rotation: Rotation | None
     sources: tuple[str, ...]
-    checkpoints: tuple[str, ...]
+    checkpoints: tuple[Checkpoint, ...]
     open_group: int | None
     stopped: bool
     damaged: bool

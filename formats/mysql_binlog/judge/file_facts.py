@@ -84,7 +84,7 @@ def file_facts(facts: object, layout: Layout | None, base: str) -> FileFacts | N
         head_size=head.size,
         previous_at=layout.frames_at + head.size,
         rotation=rotation,
-        checkpoints=tuple(map(Named, facts.checkpoints)),
+        checkpoints=tuple(Named(mark.name, mark.offset) for mark in facts.checkpoints),
         sources=tuple(one for one in named if one not in own),
         open_at=facts.open_group,
         carried=facts.carried,

@@ -341,7 +341,7 @@ class _IndexReader(msgspec.Struct):
             yield finding("bad-header", *place, text, severity=Severity.WARNING, diagnosis="line-unfinished")
         if self.blank is not None and self.behind:
             text = f"an empty line: servers read the list up to here and miss the {self.behind:,} lines behind it"
-            yield finding("bad-header", self.blank.offset, self.blank.size, text, severity=Severity.WARNING)
+            yield finding("bad-header", self.blank.offset, self.blank.size, text)
         if self.returned is not None:
             text = f"{self.returns:,} lines end in CR LF: a server on Unix takes the CR for a part of the name"
             yield finding("bad-header", self.returned.offset, self.returned.size, text, severity=Severity.WARNING)

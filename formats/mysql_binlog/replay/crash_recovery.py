@@ -18,6 +18,7 @@ from binlogtool.formats.layouts import Read
 from binlogtool.formats.mysql_binlog.judge.facts import LogFacts
 from binlogtool.formats.mysql_binlog.members.names import LogName, log_name
 from binlogtool.formats.mysql_binlog.replay.marks import Mark, Marks, unchecked
+from binlogtool.formats.mysql_binlog.replay.recovery_reader import RecoveryRead
 from binlogtool.formats.mysql_binlog.replay.replayed_logs import base_name
 from binlogtool.formats.replay_rules import Examined, Records
 
@@ -35,12 +36,18 @@ _XA_ENDS = ("XA COMMIT", "XA ROLLBACK")
 
 class CrashRecovery:
     """Follows the files that recovery reads. files: all of one log, in order; the newest is the last one. beside: opens
-    one of them by its name; None = they cannot be read again."""
+    one of them by its name; None = they cannot be read again. reading: how far recovery reads the newest one."""
 
-    def __init__(self, files: Sequence[Examined], beside: Callable[[str], Read | None] | None = None) -> None:
+    def __init__(
+        self,
+        files: Sequence[Examined],
+        beside: Callable[[str], Read | None] | None = None,
+        reading: RecoveryRead | None = None,
+    ) -> None:
         self.newest = files[-1] if files else None
         self.facts = _facts(self.newest)
         self.needed = self.facts is not None and self.facts.in_use and not self.facts.relay
+        self._reading = reading
         self.executed = Executed()
         self._read = _scanned(files, self.facts) if self.needed else {}
         self._xids = 0
@@ -157,14 +164,22 @@ class CrashRecovery:
         """What the server loses, and does not say."""
         if not self.needed or self.newest is None or self.facts is None or self._malformed() is not None:
             return
-        behind = [one for one in self.newest.findings if one.id == "valid-after-damage"]
-        if behind:
-            end = self._end()
-            what = "leaves it, and rolls back what is prepared for" if self.facts.is_mariadb else "cuts off"
-            size = self.newest.size - end
-            text = f"at its next start the server {what} all from {end:#x} on, also the whole events behind the damage"
-            found = finding("silent-loss", end, size, text, situation="crash-recovery", lost_bytes=size)
-            yield self.newest.name, found
+        end = self._end() if self._reading is None else self._reading.end
+        doubt = None if self._reading is None else self._reading.doubt
+        ends = [one.offset + one.length for one in self.newest.findings if one.id == "valid-after-damage" and one.offset]
+        whole = max(ends, default=0)  # end of the last provable event after damage
+        at = end if whole > end else doubt
+        if at is None or whole <= at:
+            return
+        rolls_back = self.facts.is_mariadb
+        what = "leaves it, and rolls back what is prepared for" if rolls_back else "cuts off"
+        does = f"at its next start the server {what} all from {at:#x} on, also the whole events after the damage"
+        if whole <= end:
+            does = f"if the server cannot decode the damaged event at {at:#x}, {does}"
+        severity = Severity.ERROR if whole > end else Severity.WARNING
+        size = self.newest.size - at
+        found = finding("silent-loss", at, size, does, severity=severity, situation="crash-recovery", lost_bytes=size)
+        yield self.newest.name, found
 
 
 def _facts(file: Examined | None) -> LogFacts | None:
@@ -181,7 +196,7 @@ def _scanned(files: Sequence[Examined], facts: LogFacts | None) -> dict[str, int
     """The files that recovery reads -> the end of what it takes. MariaDB begins with the last BINLOG_CHECKPOINT."""
     newest = files[-1]
     read = {newest.name: _end(newest)}
-    named = log_name(facts.checkpoints[-1]) if facts is not None and facts.checkpoints else None
+    named = log_name(facts.checkpoints[-1].name) if facts is not None and facts.checkpoints else None
     for file in files[:-1] if named is not None else ():
         name = log_name(file.name)
         if isinstance(name, LogName) and named is not None and name.number >= named.number:

@@ -18,6 +18,7 @@ from binlogtool.formats.binlog_events.apply.verdicts import Lost
 from binlogtool.formats.binlog_events.apply.words import xa_text
 from binlogtool.formats.mysql_binlog.members.names import INFO
 from binlogtool.formats.mysql_binlog.replay.crash_recovery import CrashRecovery
+from binlogtool.formats.mysql_binlog.replay.recovery_reader import RecoveryRead, recovery_read
 from binlogtool.formats.mysql_binlog.replay.replayed_logs import Chosen, base_name, choose
 from binlogtool.formats.mysql_binlog.replay.startup import startup
 from binlogtool.formats.replay_rules import (
@@ -47,7 +48,7 @@ class BinlogReplay:
         self._chosen: Chosen = choose(situation, executed if self._against.get("gtid") and not self._force else None)
         self._logs = self._chosen.logs
         self._places = {one.file.name: place for place, one in enumerate(self._logs)}
-        self._recovery = CrashRecovery([one.file for one in self._logs], situation.beside)
+        self._recovery = CrashRecovery([one.file for one in self._logs], situation.beside, self._recovery_read())
         self._startup = startup(situation, self._logs)
         self._begin = _beginning(self._against, self._places)
         self._applier = Applier(
@@ -64,6 +65,14 @@ class BinlogReplay:
         self._behind: dict[str, tuple[int, int]] = {}
         self._lost: list[tuple[str, Lost]] = []
         self._next = 0
+
+    def _recovery_read(self) -> RecoveryRead | None:
+        """How far crash recovery reads the newest log; None = it is not needed."""
+        newest = self._logs[-1] if self._logs else None
+        beside = self._situation.beside
+        if newest is None or beside is None or not newest.in_use or newest.is_relay:
+            return None
+        return recovery_read(newest, beside(newest.file.name), self._logs)
 
     def itinerary(self) -> Itinerary:
         """All files of the log in order; what stands beside it is not read."""

@@ -16,10 +16,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.binlog_events.codes import ENCRYPTED_MAGIC, MAGIC, EventType
+from binlogtool.formats.binlog_events.codes import CHECKSUM_SIZE, ENCRYPTED_MAGIC, MAGIC, EventType
+from binlogtool.formats.binlog_events.gtid.bodies import previous_gtids
+from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog.members.index import MAX_TEXT, TextContext, TextKind
 from binlogtool.formats.mysql_binlog.members.names import log_name, printable
 from binlogtool.formats.mysql_binlog.members.server_list import ServerList, server_list
+from binlogtool.formats.mysql_binlog.replay.recovery_reader import RecoveryRead, recovery_read
 from binlogtool.formats.mysql_binlog.replay.replayed_logs import Binlog, base_name
 from binlogtool.formats.replay_rules import Examined, Situation, Stop
 
@@ -66,7 +69,8 @@ class Startup(msgspec.Struct, frozen=True):
 
 class _Server(msgspec.Struct, frozen=True):
     """The log of a server in its directory. index: its name, None = there is none. listed: what the server reads of
-    it. mysql: None = no log says which server wrote it."""
+    it. mysql: None = no log says which server wrote it. is_own: at least one line names this directory, so that the
+    others are looked at as they are written; without one it may be a copy."""
 
     situation: Situation
     logs: Sequence[Binlog]
@@ -75,19 +79,25 @@ class _Server(msgspec.Struct, frozen=True):
     index: str | None
     listed: ServerList
     mysql: bool | None
+    is_own: bool = False
 
     def place(self, name: bytes) -> str:
         """The path that a relative name of the index means."""
         return os.path.join(self.folder, os.fsdecode(name))
 
     def has(self, name: bytes) -> bool:
-        """Is there a file of this name? The server follows links. Absolute names count by their last part."""
-        return os.path.exists(self.place(_base(name) if name.startswith(b"/") else name))
+        """Is there a file of this name? The server follows links. In a copy, absolute names count by their last part."""
+        return os.path.exists(self.place(name if self.is_own or not name.startswith(b"/") else _base(name)))
 
     def find(self, name: bytes) -> Binlog | None:
         """The log file of this name, where it was looked at."""
         own = os.fsdecode(_base(name))
         return next((one for one in self.logs if base_name(one.file.name) == own), None)
+
+    def reading(self, newest: Binlog) -> RecoveryRead:
+        """How far crash recovery reads the newest log."""
+        beside = self.situation.beside
+        return recovery_read(newest, None if beside is None else beside(base_name(newest.file.name)), self.logs)
 
     def read(self, name: bytes, offset: int, size: int) -> bytes | None:
         """Bytes of a listed file; None where there is no such file."""
@@ -116,7 +126,7 @@ def startup(situation: Situation, logs: Sequence[Binlog]) -> Startup | None:
     found = _first_refusal(server, server.listed.names[-1])
     if found is None:
         found = _passed_over(server, newest)
-    away = _away(server, server.listed.names[-1])
+    away = None if server.is_own else _away(server, server.listed.names[-1])
     return found if away is None or found.unchecked else msgspec.structs.replace(found, unchecked=(away,))
 
 
@@ -136,7 +146,9 @@ def _server(situation: Situation, logs: Sequence[Binlog]) -> _Server | None:
     facts = [one.facts for one in logs if one.facts is not None and one.facts.server_version]
     mysql = 2 * sum(not one.is_mariadb for one in facts) > len(facts) if facts else None  # one head may be damaged
     data = b"" if index is None else _read(situation, index, 0, MAX_TEXT) or b""
-    return _Server(situation, logs, folder, base, index, server_list(data, mysql=bool(mysql)), mysql)
+    listed = server_list(data, mysql=bool(mysql))
+    is_own = any(_is_in(folder, name) for name in listed.names)
+    return _Server(situation, logs, folder, base, index, listed, mysql, is_own)
 
 
 def _has_engine(folder: str) -> bool:
@@ -171,12 +183,14 @@ def _first_refusal(server: _Server, last: bytes) -> Startup | None:
     if server.mysql and not last:
         return None
     away = _away(server, last)
-    here = server.has(last) and (away is None or last.startswith(b"/"))
-    if not here:
+    absolute = last.startswith(b"/")
+    if not (server.has(last) and (away is None or absolute)):
         text = f"the last line names {_shown(last)}, which is not there: the server opens it first, and stops"
-        if away is not None and last.startswith(b"/"):
+        if away is not None and absolute and not server.is_own:
             return Startup(None, None, (), (f"{away}; {_shown(last)} is not in this directory",))
         return _refused(server.index, None, text, _unlist(server, last))
+    if away is not None and server.is_own:
+        return Startup(None, None, (), (f"not checked: {_shown(last)} is outside of this directory",))
     if os.path.islink(server.place(_base(last))):
         return Startup(None, None, (), (f"not checked: {_shown(last)} is a link, which is not followed",))
     fault = _unopenable(server, last)
@@ -190,7 +204,7 @@ def _first_refusal(server: _Server, last: bytes) -> Startup | None:
     if server.mysql is None:
         return Startup(None, None, (), ("not checked: no log here says which server wrote it",))
     if server.mysql:
-        return _undecided_gtids(server)
+        return _gtid_refusal(server)
     fault = _head_fault(server, last)
     if fault is not None:
         return _refused(_own_name(server, last), len(MAGIC), fault, *aside)
@@ -200,7 +214,7 @@ def _first_refusal(server: _Server, last: bytes) -> Startup | None:
         return Startup(None, None, (), (text,), aside)
     newest = server.find(last)
     if newest is not None and newest.facts is not None and newest.in_use:
-        return _chain_refusal(server, newest, newest.facts.checkpoints)
+        return _chain_refusal(server, newest)
     return _state_refusal(server)
 
 
@@ -232,10 +246,19 @@ def _shown(name: bytes) -> str:
 
 def _away(server: _Server, name: bytes) -> str | None:
     """Why the files of the index may be elsewhere: it names another directory."""
-    folder = name[: name.rfind(b"/")] or b"/" if b"/" in name else b"."
-    if os.path.realpath(server.place(folder)) == os.path.realpath(server.folder or "."):
+    if _is_in(server.folder, name):
         return None
-    return f"not checked: the index names files in {printable(folder)}, and this directory is {server.folder or '.'}"
+    folder = printable(_folder(name))
+    return f"not checked: the index names files in {folder}, and this directory is {server.folder or '.'}"
+
+
+def _folder(name: bytes) -> bytes:
+    return name[: name.rfind(b"/")] or b"/" if b"/" in name else b"."
+
+
+def _is_in(folder: str, name: bytes) -> bool:
+    """Is the file that the index names one of this directory?"""
+    return os.path.realpath(os.path.join(folder, os.fsdecode(_folder(name)))) == os.path.realpath(folder or ".")
 
 
 def _highest(server: _Server) -> int:
@@ -257,9 +280,9 @@ def _unopenable(server: _Server, name: bytes) -> str | None:
     return None
 
 
-def _undecided_gtids(server: _Server) -> Startup | None:
+def _gtid_refusal(server: _Server) -> Startup | None:
     """MySQL reads PREVIOUS_GTIDS of its first and its last log, without a look at checksums, and stops at a set that it
-    cannot decode (seen): a damaged one may be either."""
+    cannot decode (`Gtid_set::add_gtid_encoding`)."""
     for name in (server.listed.names[-1], server.listed.names[0]):
         log = server.find(name)
         start = server.read(name, 0, len(MAGIC) + _HEADER) or b""
@@ -267,11 +290,33 @@ def _undecided_gtids(server: _Server) -> Startup | None:
             continue
         at = len(MAGIC) + int.from_bytes(start[-10:-6], "little")
         errors = [one for one in log.file.findings if one.severity is Severity.ERROR and one.offset is not None]
-        is_list = server.read(name, at + 4, 1) == bytes([EventType.PREVIOUS_GTIDS])
-        if is_list and any(one.offset == at and one.id in _UNDECODED for one in errors):
-            text = f"PREVIOUS_GTIDS of {_shown(_base(name))} is damaged: MySQL stops if it cannot decode the set"
-            return Startup(None, None, (), (text,))
+        head = server.read(name, at, _HEADER) or b""
+        if head[4:5] != bytes([EventType.PREVIOUS_GTIDS]):
+            continue
+        if not any(one.offset == at and one.id in _UNDECODED for one in errors):
+            continue
+        size = int.from_bytes(head[9:13], "little")
+        body = server.read(name, at + _HEADER, max(0, size - _HEADER - CHECKSUM_SIZE)) or b""
+        if not _is_gtid_set(body):
+            text = f"the set in PREVIOUS_GTIDS cannot be decoded: MySQL reads it in {_shown(_base(name))}, and stops"
+            aside = _move(server, _own_name(server, name), "MySQL cannot read its set of GTIDs"), _unlist(server, name)
+            return _refused(_own_name(server, name), at, text, *aside)
     return None
+
+
+def _is_gtid_set(body: bytes) -> bool:
+    """Would MySQL decode this set? Intervals rise; bytes after the last one are not looked at."""
+    try:
+        sources = previous_gtids(body)
+    except MalformedError:
+        return False
+    for source in sources:
+        last = 0
+        for start, end in source.intervals:
+            if start <= last or end <= start:
+                return False
+            last = end
+    return True
 
 
 def _head_fault(server: _Server, name: bytes) -> str | None:
@@ -294,19 +339,33 @@ def _head_fault(server: _Server, name: bytes) -> str | None:
 # -- MariaDB -----------------------------------------------------------------------------------------------------------
 
 
-def _chain_refusal(server: _Server, newest: Binlog, marks: Sequence[str]) -> Startup | None:
-    """After a crash: the files from the last BINLOG_CHECKPOINT on, which has the folder of the newest file's name."""
+def _chain_refusal(server: _Server, newest: Binlog) -> Startup | None:
+    """After a crash: the files from the last BINLOG_CHECKPOINT that recovery reads."""
+    reading = server.reading(newest)
+    found = [_refusal_from(server, newest, mark) for mark in reading.last_checkpoints]
+    stops = [one for one in found if one is not None]
+    if not stops or len(stops) == len(found):
+        return stops[0] if stops else None
+    assert stops[0].blocker is not None
+    text = f"not checked: MariaDB may or may not decode the damaged event at {reading.doubt:#x} of "
+    text += f"{base_name(newest.file.name)}, and if it does not go on there: {stops[0].blocker.why}"
+    return Startup(None, None, (), (text,), stops[0].remedy)
+
+
+def _refusal_from(server: _Server, newest: Binlog, mark: str | None) -> Startup | None:
+    """What keeps recovery from reading the files from a BINLOG_CHECKPOINT on: its name is taken into the folder of the
+    newest file's name, and searched in the index."""
     assert server.index is not None
-    if not marks or base_name(marks[-1]) == base_name(newest.file.name):
+    if mark is None:
         return None
     names = [_normal(name) for name in server.listed.names]
-    wanted = names[-1][: names[-1].rfind(b"/") + 1] + os.fsencode(base_name(marks[-1]))
-    told = f"BINLOG_CHECKPOINT in {base_name(newest.file.name)} names {_shown(_base(wanted))}: "
+    wanted = names[-1][: names[-1].rfind(b"/") + 1] + os.fsencode(mark)
+    told = f"BINLOG_CHECKPOINT in {base_name(newest.file.name)} names {_shown(os.fsencode(mark))}: "
     told += "crash recovery reads from there"
     steps = _decide_by_hand(server)
     if wanted not in names:
         return _refused(server.index, None, f"{told}, and the index does not list it as {_shown(wanted)}", *steps)
-    for name in names[names.index(wanted) :]:
+    for name in names[names.index(wanted) : names.index(names[-1])]:
         if not server.has(name):
             text = f"{told}; the index lists {_shown(name)}, which is not there"
             return _refused(server.index, None, text, *steps)
@@ -421,6 +480,8 @@ def _passed_over(server: _Server, newest: Binlog | None) -> Startup:
 def _next_start(server: _Server) -> Iterator[tuple[str, Finding]]:
     """A last line without its line feed: at its start the server appends the name of a new log to it."""
     rest = server.listed.unfinished.partition(b"\0")[0]
+    if rest.endswith(b"/") and _is_in(server.folder, rest):
+        return  # with the name that is appended still a path to this directory
     if server.index is None or not server.listed.unfinished or not (rest or not (server.mysql or server.listed.names)):
         return
     text = f"the last line ({_shown(server.listed.unfinished)}) has no line feed: the server does not read it, "

@@ -130,7 +130,8 @@ def test_behind_damage_in_a_file_that_was_not_closed_events_are_lost_without_a_w
     one = replayed(log)
     assert one.stop is None and one.starts
     assert one.reasons["behind-damage"] == 38, "expected.json: events_good_after"
-    assert {found.facts["situation"] for found in losses(one)} == {"apply", "crash-recovery"}
+    # at its start MySQL 9.7 reads over an event with a wrong checksum, and cuts nothing off
+    assert {found.facts["situation"] for found in losses(one)} == {"apply"}
 
 
 @pytest.mark.corpus
