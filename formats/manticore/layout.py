@@ -231,8 +231,8 @@ def read_meta(data: bytes, whole: bool) -> tuple[MetaContext, list[Finding]]:
             context.whole = True  # up to version 14 the server reads what is not there as 0: an empty list
         return context, [_torn_meta(len(data), "the meta file ends inside its head")]
     context.version, context.setting = int.from_bytes(data[4:8], "little"), data[8]
-    found = list(_meta_head(context))
     context.count, at = _zint(data, 9)
+    found = list(_meta_head(context))
     if context.count is None:
         return context, [*found, _torn_meta(len(data), "the number of files is cut off")]
     numbers: list[int] = []
@@ -258,7 +258,10 @@ def _torn_meta(size: int, text: str) -> Finding:
 
 def _meta_head(context: MetaContext) -> Iterator[Finding]:
     version, setting = context.version or 0, context.setting or 0
-    if not schema.FIRST_VERSION <= version <= schema.LAST_VERSION:
+    if version == 0 and context.count == 0:
+        text = "version 0 is not known; servers up to version 14 accept it, as the list is empty"
+        yield finding("unsupported-version", 4, 4, text, severity=Severity.WARNING, diagnosis="meta version unknown")
+    elif not schema.FIRST_VERSION <= version <= schema.LAST_VERSION:
         newer = version > schema.LAST_VERSION
         diagnosis = "meta version newer than known" if newer else "meta version unknown"
         text = f"version {version} is not known (known: {schema.FIRST_VERSION} to {schema.LAST_VERSION})"

@@ -14,10 +14,12 @@ from typing import Any
 import msgspec
 
 from binlogtool.formats.manticore.payloads.zint import build_zint
+from binlogtool.formats.manticore.replay.replay import TableReplay
 from binlogtool.formats.manticore.schema import OldOp, Op, PayloadOp
 from binlogtool.formats.replay_rules import (
     ADD,
     DELETE,
+    DROP,
     PATCH,
     PUT,
     Change,
@@ -35,9 +37,26 @@ _COMMIT, _UPDATE = PayloadOp.COMMIT.name, PayloadOp.UPDATE_ATTRS.name
 class TableEffects(Effects):
     """`replays.Effects` of all versions."""
 
+    def __init__(self) -> None:
+        self._replayer: TableReplay | None = None
+        self._seen: set[str] = set()
+
+    def follow(self, replayer: Any) -> None:
+        """Learn what tables had saved before the start."""
+        self._replayer = replayer if isinstance(replayer, TableReplay) else None
+
     def of(self, records: Records, i: int) -> Iterable[Change]:
-        """The changes of one transaction."""
-        table, body = records.envelope.object[i] or "", records.bodies[i]
+        """The changes of one transaction. A table without a saved TID is empty before its first one."""
+        table = records.envelope.object[i] or ""
+        changes = self._changes(table, records, i)
+        if table in self._seen or self._replayer is None:
+            return changes
+        self._seen.add(table)
+        known = self._replayer.tables.get(table)
+        return changes if known is None or known.saved else (Change(table, DROP, b"", b""), *changes)
+
+    def _changes(self, table: str, records: Records, i: int) -> Iterable[Change]:
+        body = records.bodies[i]
         if body is not None and "payload" not in body:
             return ()
         content = _content(records, i)

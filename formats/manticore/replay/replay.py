@@ -9,10 +9,12 @@ from typing import Any
 from binlogtool.errors import LimitError
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.manticore import schema
+from binlogtool.formats.manticore.damage.damage import FATAL_MISMATCH
 from binlogtool.formats.manticore.judge.judge import MAX_TABLES
 from binlogtool.formats.manticore.payloads.zint import read_zint
 from binlogtool.formats.manticore.replay.progress import MAX_GAPS, Lost, Reading, Table
 from binlogtool.formats.manticore.replay.saved import saved_tids
+from binlogtool.formats.manticore.replay.unchecked_parse import ParseDoubt, parse_doubt
 from binlogtool.formats.manticore.replay.startup import (
     FORCES_TRANSACTIONS,
     FORCES_VERSIONS,
@@ -61,6 +63,7 @@ class TableReplay:
         self.reading: Reading | None = None
         self._open_error: Stop | None = None
         self.replayed = 0
+        self.unchecked = self.plan.unchecked
         self._waiting = list(self.plan.files)
 
     def itinerary(self) -> Itinerary:
@@ -163,10 +166,23 @@ class TableReplay:
         if action == "refuse" and diagnosis in _BY_CHECKSUM and self._only_checked(reading):
             action = "drop"
         why = "damage" if found is None else found.message
+        doubt = None if action == "refuse" else self._doubt(reading)
+        if doubt is not None and doubt.crashes:
+            self.stop = Stop(reading.file.name, reading.bad, doubt.why)
+        elif doubt is not None:
+            self.unchecked = (*self.unchecked, doubt.why)
         if action == "refuse":
             self._fail(reading, reading.bad, why)
         else:
             reading.ended = self._ending(reading) if action == "delete" else "dropped"
+
+    def _doubt(self, reading: Reading) -> ParseDoubt | None:
+        """Why a server of the old frame may not survive the garbage that it reads before it looks at a checksum."""
+        context, beside = log_context(reading.file), self.situation.beside
+        read = None if beside is None else beside(reading.file.name)
+        if context is None or context.version >= FATAL_MISMATCH or read is None or reading.bad is None:
+            return None
+        return parse_doubt(read, reading.bad, reading.file.size, context.version, context.ids)
 
     def _only_checked(self, reading: Reading) -> bool:
         """Is the damaged transaction one whose payload the server passes over? Before version 15 it parses them all."""
@@ -320,8 +336,11 @@ class TableReplay:
             self.stop = self._open_error
         tids = {**self._saved, **{name: table.tid for name, table in self.tables.items()}}
         position = {"tables": dict(sorted(tids.items()))}
-        details = {"files": self.reports, "server_version": self.plan.version}
-        return (), Outcome(self.stop is None, self.stop, position, tuple(self.findings), details)
+        details: dict[str, Any] = {"files": self.reports, "server_version": self.plan.version}
+        starts: bool | None = self.stop is None
+        if self.unchecked and self.stop is None:
+            starts, details["startup"] = None, {"starts": None, "not_checked": list(self.unchecked)}
+        return (), Outcome(starts, self.stop, position, tuple(self.findings), details)
 
 
 def _read_all(reading: Reading) -> bool:

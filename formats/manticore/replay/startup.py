@@ -29,7 +29,8 @@ unexpected one (seen with the percolate tables of Manticore 2.8.2; those of Sphi
 
 class Plan(msgspec.Struct, frozen=True):
     """files: the members that are replayed, in order. missing: name of a listed file that is not there -> how many
-    files are replayed before it. unlisted: members that the server passes over. version: that of the server.
+    files are replayed before it. unlisted: members that the server passes over. version: that of the server. unchecked:
+    what keeps a start from being certain, in words.
     """
 
     files: tuple[Examined, ...] = ()
@@ -38,6 +39,7 @@ class Plan(msgspec.Struct, frozen=True):
     version: int = schema.LAST_VERSION
     refusal: Stop | None = None
     no_list: bool = False
+    unchecked: tuple[str, ...] = ()
 
 
 def log_context(file: Examined) -> LogContext | None:
@@ -72,6 +74,9 @@ def _listed(file: Examined, logs: tuple[Examined, ...], own: int | None, whole: 
     meta = _meta(file)
     assert meta is not None
     version = own or meta.version or _version_of(logs)
+    if meta.version is None and file.size == len(b"SPLI") and not file.findings[1:] and not logs:
+        text = "not checked: binlog.meta ends after its magic number, and no log says which server wrote it: "
+        return Plan(no_list=True, unchecked=(f"{text}servers up to version 14 start, newer ones do not",))
     why = _bad_meta(file, meta, version, logs)
     if why is not None:
         return Plan(unlisted=logs, version=version, refusal=why)

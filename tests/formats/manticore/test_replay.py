@@ -283,7 +283,10 @@ def test_one_log_and_the_same_log_split_in_files_give_the_same_state(tmp_path: P
     second = [add_index(0, b"b"), *(add_txn(0, tid, payload) for tid, payload in enumerate(b, 1))]
     two = replay(directory(tmp_path / "two", log(*second), log(*first)))
     assert one.digest == two.digest
-    assert [(o.name, o.keys) for o in one.objects] == [("a", 2), ("b", 1)]  # document 9 may be in the table itself
+    assert [(o.name, o.keys) for o in one.objects] == [
+        ("a", 1),
+        ("b", 1),
+    ]  # a server with nothing saved has no document 9
 
 
 @pytest.mark.parametrize(
