@@ -125,6 +125,8 @@ class _Lexer:
         while (found := (self._stops if opened < 0 else self._executed).search(sql, at)) is not None:
             mark, start, at = self._mark(sql, found)
             if mark == b"*/":
+                if sql.startswith(b"/*M", opened) and _NESTED.search(sql, opened + 3, start):
+                    return sql, (opened, "/*M!")  # a client of MySQL takes it for a comment, and finds no end of it
                 opened = -1
             elif mark in (b"/*!", b"/*M!"):
                 if opened >= 0:

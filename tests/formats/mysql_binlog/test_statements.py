@@ -367,7 +367,8 @@ def test_forged_statements_are_refused(sql: bytes, mode: int) -> None:
         b"/*! */system touch x", b"/* c */\nsystem touch x\n", b"/* ?\n\\! touch x\n*/ select 1", b"/* go\n*/ select 1",
         b"select /*+ \\! touch x\n*/ 1", b"select /*+ # */ 1", b"select /*+ ' \n */ 1", b"select `a\\\nb`",
         b"select `a\\\0b`", b"/*! */ DELIMITER x", b"use d",
-        b"/* x */\n DELIMITER'--\n'", b"/*! */delimiterx", b"/**/help contents", b"s\xf3urce x",
+        b"/* x */\n DELIMITER'--\n'", b"/*! */delimiterx", b"select /*M!100100 '/*!'*/ 1",
+         b"/**/help contents", b"s\xf3urce x",
     ],
 )  # fmt: skip
 def test_a_text_that_clients_read_in_different_ways_is_left_out(sql: bytes) -> None:
