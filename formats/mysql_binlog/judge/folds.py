@@ -56,6 +56,8 @@ from binlogtool.formats.binlog_events.gtid.places import (
     SEQUENCE_NUMBER,
     SID,
 )
+from binlogtool.formats.binlog_events.sql.kernels.walk import fits
+from binlogtool.formats.binlog_events.values.kernels import word_at
 from binlogtool.formats.binlog_events.wire.fields import lenenc
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.loads import word32, word48, word64
@@ -107,10 +109,13 @@ MAP_COLUMNS = MAP_IDS + MOST_MAPS
 MAP_FROM = MAP_COLUMNS + MOST_MAPS
 """Where in the window the body of a map is that the fold let pass, and where it ends; 0 = the judge has read it."""
 MAP_TO = MAP_FROM + MOST_MAPS
+MAP_RECORDS = MAP_TO + MOST_MAPS
+"""Where the record of the map is among those of the judge (`sql.plans.as_events`); 0 = it has none."""
 KNOWN_IDS = 512
 """Of maps that were read before, by the low bits of their ids: id + 1, and number of columns."""
 KNOWN_COLUMNS = KNOWN_IDS + KNOWN_MAPS
-RING = KNOWN_COLUMNS + KNOWN_MAPS
+KNOWN_RECORDS = KNOWN_COLUMNS + KNOWN_MAPS
+RING = KNOWN_RECORDS + KNOWN_MAPS
 SIZE = RING + RING_SIZE
 
 DAY = 86400
@@ -245,9 +250,22 @@ def query(p: int, n: int, end: int, state: Any, buf: Any) -> bool:
     return ends_group(BEHIND_STATEMENT, end, state)
 
 
-@kernel(word48)
-def table_map(p: int, n: int, state: Any, buf: Any) -> bool:
-    """TABLE_MAP of a table whose map was read before, with the same number of columns."""
+@kernel(word_at)
+def is_known_map(p: int, n: int, buf: Any, texts: Any, r: int) -> bool:
+    """Is the TABLE_MAP body `buf[p:n]`, but for its id and flags, the one that the record at `texts[r]` is of?"""
+    size = word_at(texts, r + 20)
+    at = r + word_at(texts, r + 16)
+    same = 0
+    if n - p == size:
+        for i in range(ROW_HEAD, size):
+            if buf[p + i] == texts[at + i]:
+                same += 1
+    return same > 0 and same == size - ROW_HEAD
+
+
+@kernel(is_known_map, word48)
+def table_map(p: int, n: int, state: Any, buf: Any, texts: Any) -> bool:
+    """TABLE_MAP of a table whose map was read before and is the same."""
     count = state[MAPS]
     if state[DEEP] != 0 or state[GROUP] < BEGUN or count >= MOST_MAPS or n - p < 14:
         return False
@@ -266,12 +284,17 @@ def table_map(p: int, n: int, state: Any, buf: Any) -> bool:
     slot = table & SLOT
     if state[KNOWN_IDS + slot] != table + 1 or state[KNOWN_COLUMNS + slot] != columns:
         return False
+    r = state[KNOWN_RECORDS + slot] + 0
+    if r == 0 or not is_known_map(p, n, buf, texts, r):
+        return False
     for k in range(count):
         if state[MAP_IDS + k] == table:
+            state[MAP_RECORDS + k] = r
             state[MAP_COLUMNS + k] = columns
             state[MAP_FROM + k] = p
             state[MAP_TO + k] = n
             return True
+    state[MAP_RECORDS + count] = r
     state[MAP_IDS + count] = table
     state[MAP_COLUMNS + count] = columns
     state[MAP_FROM + count] = p
@@ -280,9 +303,9 @@ def table_map(p: int, n: int, state: Any, buf: Any) -> bool:
     return True
 
 
-@kernel(word48)
-def rows(code: int, p: int, n: int, state: Any, buf: Any) -> bool:
-    """A row event of the statement that is open, with the columns of its table map."""
+@kernel(fits, word48)
+def rows(code: int, p: int, n: int, state: Any, buf: Any, texts: Any) -> bool:
+    """A row event of the statement that is open, whose rows fit its table map."""
     if state[GROUP] != BEGUN or state[DEEP] != 0 or state[FRESH] != 0 or n - p < 13:
         return False
     flags = buf[p + ROW_FLAGS] | buf[p + ROW_FLAGS + 1] << 8
@@ -309,11 +332,11 @@ def rows(code: int, p: int, n: int, state: Any, buf: Any) -> bool:
     if at + bitmaps > n:
         return False
     table = word48(buf, p)
-    found = 0
+    r = 0
     for k in range(state[MAPS]):
         if state[MAP_IDS + k] == table and state[MAP_COLUMNS + k] == columns:
-            found = 1
-    if found == 0:
+            r = state[MAP_RECORDS + k] + 0
+    if r == 0 or not fits(buf, p, n, code, texts, r, 6):
         return False
     state[ROWS_SEEN] = 1
     if flags & STMT_END != 0:
@@ -337,12 +360,14 @@ def commit(p: int, n: int, end: int, state: Any, buf: Any) -> bool:
 
 
 @kernel(maria_gtid, mysql_gtid, query, table_map, rows, commit)
-def in_order(code: int, p: int, n: int, start: int, end: int, server: int, state: Any, buf: Any) -> bool:
+def in_order(
+    code: int, p: int, n: int, start: int, end: int, server: int, state: Any, buf: Any, texts: Any
+) -> bool:  # fmt: skip
     """Takes one event into the state, unless something about it is odd."""
     if code == TABLE_MAP:
-        return table_map(p, n, state, buf)
+        return table_map(p, n, state, buf, texts)
     if (code >= WRITE_ROWS_V2 and code <= DELETE_ROWS_V2) or (code >= WRITE_ROWS_V1 and code <= DELETE_ROWS_V1):
-        return rows(code, p, n, state, buf)
+        return rows(code, p, n, state, buf, texts)
     if code == GTID:
         return maria_gtid(p, n, start, server, state, buf)
     if code == XID_EVENT:
@@ -363,7 +388,7 @@ def in_order(code: int, p: int, n: int, start: int, end: int, server: int, state
 @kernel(in_order)
 def fold(
     first: int, stop: int, base: int, types: Any, times: Any, servers: Any, offsets: Any, ends: Any, positions: Any,
-    flags: Any, body_starts: Any, body_ends: Any, state: Any, buf: Any,
+    flags: Any, body_starts: Any, body_ends: Any, state: Any, buf: Any, texts: Any,
 ) -> int:  # fmt: skip
     """Events of a batch that are in order. Returns the first one that is not, or `stop`."""
     odd = state[ODD_FLAGS]
@@ -386,7 +411,8 @@ def fold(
             return i
         if times[i] + DAY < state[TIME] or (state[GROUP] != NO_GROUP and servers[i] != state[SERVER]):
             return i
-        if not in_order(types[i], body_starts[i], body_ends[i], base + offsets[i], end, servers[i], state, buf):
+        start = base + offsets[i]
+        if not in_order(types[i], body_starts[i], body_ends[i], start, end, servers[i], state, buf, texts):
             return i
         state[TIME] = times[i]
         state[TYPES + types[i]] += 1

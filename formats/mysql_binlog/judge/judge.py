@@ -127,7 +127,7 @@ class EventJudge:
         columns = [table[name] for name in _COLUMNS]
         index = 0
         while True:
-            index = fold(index, table.count, batch.base, *columns, state, batch.window)
+            index = fold(index, table.count, batch.base, *columns, state, batch.window, self.rows.records)
             if index >= table.count:
                 break
             self._event(batch, index)

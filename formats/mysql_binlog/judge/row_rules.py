@@ -13,20 +13,25 @@ from binlogtool.formats.binlog_events.groups.tracking import TableMaps
 from binlogtool.formats.binlog_events.rows.image_kernels import rows_between
 from binlogtool.formats.binlog_events.rows.rows import DUMMY_TABLE_ID, count_rows, parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import UNTOLD, TableMap, parse_table_map
+from binlogtool.formats.binlog_events.rows.table_map_bytes import PAD
+from binlogtool.formats.binlog_events.sql.plans import as_events
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.layouts import Kernel
 from binlogtool.formats.mysql_binlog.judge import folds
 from binlogtool.limits import Limits
 
 _W = Severity.WARNING
+_MOST_RECORDS = 1 << 25
+"""Bytes of records that are kept."""
 
 
 class RowRules:
     """The maps that are in force, in the fold's state and as values. Readers raise `MalformedError` or `CodecError`.
 
-    Row images are walked where that can show something: always without checksums and in compressed events, else for
-    the first statement with a table map that was not seen before. Elsewhere the CRC-32 of the event vouches for them.
-    adrift: the maps may stand in a damaged range. silent: or in the file before this one.
+    The images of all row events are walked, without a look at their values: by the fold where it knows the map.
+
+    records: what the fold needs for that (`sql.plans`). adrift: the maps may stand in a damaged range. silent: or in
+    the file before this one.
     """
 
     def __init__(self, state: Any, maps: TableMaps, limits: Limits, compile_: Callable[[Kernel], Kernel]) -> None:
@@ -36,6 +41,8 @@ class RowRules:
         compiled = compile_(rows_between)
         self._rows = None if compiled is rows_between else compiled
         self._extra: dict[int, int] = {}
+        self.records = bytearray(PAD)
+        self._places: dict[bytes, int] = {}
         self.adrift = self.silent = False
         self.without_map = 0
 
@@ -50,21 +57,40 @@ class RowRules:
         if state[folds.KNOWN_IDS + slot] != known.table_id + 1 or state[folds.KNOWN_COLUMNS + slot] != columns:
             state[folds.KNOWN_IDS + slot], state[folds.KNOWN_COLUMNS + slot] = known.table_id + 1, columns
             state[folds.FRESH] = 1
-        self._enter(known.table_id, columns)
+        state[folds.KNOWN_RECORDS + slot] = self._place_of(known)
+        self._enter(known, columns)
         return known
+
+    def _place_of(self, known: TableMap) -> int:
+        """Where the record of a map is; 0 = it has none, and its rows are walked here."""
+        shape = known.body[folds.ROW_HEAD :]
+        place = self._places.get(shape)
+        if place is None:
+            if len(self.records) > _MOST_RECORDS:
+                self._forget_records()
+            record = as_events(known)
+            place = self._places[shape] = len(self.records) if record else 0
+            self.records += record
+        return place
+
+    def _forget_records(self) -> None:
+        self.records, self._places = bytearray(PAD), {}
+        for first, count in ((folds.KNOWN_RECORDS, folds.KNOWN_MAPS), (folds.MAP_RECORDS, folds.MOST_MAPS)):
+            for slot in range(first, first + count):
+                self._state[slot] = 0
 
     def inherit(self, known: TableMap) -> None:
         """A map that the relay log before this one left in force."""
         self.maps.by_id[known.table_id] = known
-        self._enter(known.table_id, len(known.columns))
+        self._enter(known, len(known.columns))
 
     def in_force(self) -> dict[int, TableMap]:
         """The maps that are in force at the end of the file, by table id."""
         ids = [self._state[folds.MAP_IDS + k] for k in range(self._state[folds.MAPS])] + [*self._extra]
         return {one: self.maps.by_id[one] for one in ids if one in self.maps.by_id}
 
-    def _enter(self, table_id: int, columns: int) -> None:
-        state = self._state
+    def _enter(self, known: TableMap, columns: int) -> None:
+        state, table_id = self._state, known.table_id
         count = state[folds.MAPS]
         at = next((k for k in range(count) if state[folds.MAP_IDS + k] == table_id), count)
         if at == folds.MOST_MAPS:
@@ -72,7 +98,7 @@ class RowRules:
             state[folds.FRESH] = 1
             return
         state[folds.MAP_IDS + at], state[folds.MAP_COLUMNS + at] = table_id, columns
-        state[folds.MAP_FROM + at] = 0
+        state[folds.MAP_FROM + at], state[folds.MAP_RECORDS + at] = 0, self._place_of(known)
         state[folds.MAPS] = max(count, at + 1)
 
     def _columns(self, table_id: int) -> int | None:
@@ -84,7 +110,7 @@ class RowRules:
         return self._extra.get(table_id)
 
     def take_rows(self, event: Event, window: memoryview, walk: bool) -> Iterator[Fault]:
-        """A row event. walk: look at its images whatever the event is."""
+        """A row event. walk: also say of it what was said of the first statement with its map."""
         head = parse_rows_head(event.code, event.body, self.maps.id_size)
         last = bool(head.flags & STMT_END)
         columns = self._columns(head.table_id)
@@ -100,18 +126,19 @@ class RowRules:
         elif columns != head.n_cols:
             text = f"the row event has {head.n_cols} columns, the TABLE_MAP of table id {head.table_id} has {columns}"
             yield Fault("dangling-reference", text, "column-count", None, {"table_id": head.table_id})
-        elif walk or fresh or event.code in ROWS_COMPRESSED:
+        else:
             known = self.maps.by_id.get(head.table_id)
             if known is not None and len(known.columns) == columns:
-                yield from self._walk(event, known)
+                yield from self._walk(event, known, walk or fresh or event.code in ROWS_COMPRESSED)
 
-    def _walk(self, event: Event, known: TableMap) -> Iterator[Fault]:
+    def _walk(self, event: Event, known: TableMap, tells: bool) -> Iterator[Fault]:
         try:
             count_rows(event.code, event.body, known, self._limits, self._rows)
         except MalformedError as error:
             if not known.untold:
                 raise
-            yield Fault("payload-undecodable", f"{UNTOLD}: {error.args[0]}", "old-fractions", _W)
+            if tells:
+                yield Fault("payload-undecodable", f"{UNTOLD}: {error.args[0]}", "old-fractions", _W)
 
     def _without_map(self, table_id: int) -> Iterator[Fault]:
         if not self.adrift:
