@@ -58,7 +58,8 @@ def account_holds(report: FileReport, size: int) -> None:
     assert set(report.bytes) == set(BYTE_CLASSES), report.bytes
     assert all(count >= 0 for count in report.bytes.values()), report.bytes
     assert sum(report.bytes.values()) == size, (report.bytes, size)
-    assert report.durable_end is None or 0 <= report.durable_end <= size, report
+    assert 0 <= (report.durable_end or 0) <= size, report
     for found in report.findings:
         assert found.id in EXPLANATIONS, found
-        assert found.offset is None or 0 <= found.offset <= found.offset + found.length <= size, (found, size)
+        start = found.offset or 0
+        assert 0 <= start <= start + found.length <= size, (found, size)

@@ -184,7 +184,7 @@ def test_splits_of_64_kib_give_the_rows_of_one_pass(corpus: Path, name: str) -> 
 def test_damaged_files_in_parts_tell_the_same(corpus: Path, name: str) -> None:
     files = sorted(p for p in (corpus / name / "generated").rglob("*") if p.is_file() and "damaged" in str(p))[::6]
     count = sum(all_borders_at_once_hold(path) for path in files if is_log(path))
-    assert name == "mariadb-innodb-binlog" or count > 0
+    assert (count > 0) == (name != "mariadb-innodb-binlog")  # its damaged files are too small for more than one part
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ from tests.recovery.damaged_logs import LEAST, cases, content, written
 
 def diagnosed(*paths: Path | str, code: int | None = None) -> dict[str, Any]:
     result = invoke("diagnose", "-O", "json", *map(str, paths))
-    assert code is None or result.code == code, result.err
+    assert result.code in ((0, 1, 5, 6) if code is None else (code,)), result.err
     found: dict[str, Any] = json.loads(result.out)
     return found
 
@@ -278,8 +278,8 @@ def test_the_text_fits_a_screen_and_a_ticket_holds_the_commands(samples: Path) -
         "read",
     }
     markdown = invoke("diagnose", "-O", "markdown", log).text
-    for step in diagnosed(log)["logs"][0]["steps"]:
-        assert step["command"] is None or f"\n{step['command']}\n" in markdown
+    commands = [step["command"] for step in diagnosed(log)["logs"][0]["steps"] if step["command"] is not None]
+    assert commands and all(f"\n{command}\n" in markdown for command in commands)
 
 
 def test_the_names_of_files_are_quoted(samples: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import binlogtool
 from binlogtool.errors import RefusedError, UnknownFormatError
 from binlogtool.findings import Severity
 from binlogtool.recovery.plan import Asked
+from tests.formats.drizzle.test_damage import BYTES_VALID, INTACT, MISLABELLED
 from tests.harness.oracle import MARK
 from tests.recovery.copies import own_copy
 
@@ -109,7 +110,8 @@ def test_drizzle_logs_are_cut_where_the_manifest_says(corpus: Path, tmp_path: Pa
         data = path.read_bytes()
         plan = binlogtool.plan_truncate(path)
         if end is None:
-            assert plan.refused or not plan.changes, name
+            sound = Path(name).stem in INTACT | MISLABELLED | BYTES_VALID
+            assert (plan.refused, bool(plan.changes)) == (not sound, not sound), name
             continue
         binlogtool.apply_plan(plan)
         assert path.read_bytes() == data[:end], name
@@ -196,7 +198,10 @@ def _repaired_and_undone(path: Path, data: bytes, asked: Asked) -> str:
     (report,) = binlogtool.verify([path]).files
     if not asked.allow_discard_valid:  # only records of a transaction that never ended may be among what was cut
         assert report.transactions == before.transactions, path
-        assert report.records == before.records or "mysql-binlog" in report.format, path
+        if "mysql-binlog" in report.format:
+            assert report.records is not None and before.records is not None and report.records <= before.records, path
+        else:
+            assert report.records == before.records, path
     assert max((f.severity for f in report.findings), default=Severity.NOTE) < Severity.ERROR, path
     assert report.records == file.proof.get("records_kept", file.proof["records"])
     again = binlogtool.plan_truncate(path, asked=asked)

@@ -83,7 +83,7 @@ def test_changed_messages_are_written_alike(seed: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_no_byte_outside_of_message_and_room_is_touched(seed: int) -> None:
     """Plain Python refuses what lies outside; whatever is not said to be plain may be anything."""
-    rng, rules, texts = random.Random(seed), tables.rules(), tables.texts()
+    rng, rules, texts, fitted = random.Random(seed), tables.rules(), tables.texts(), 0
     for one in messages():
         data = bytearray(one[: rng.randrange(len(one) + 1)] if rng.random() < 0.5 else one)
         for _ in range(rng.randrange(3)):
@@ -97,7 +97,10 @@ def test_no_byte_outside_of_message_and_room_is_touched(seed: int) -> None:
         small = bytearray(room)
         again = put_message(bytes(data), 0, len(data), texts, word32(texts, 0), small, 0, room)
         assert again in (end, -1)
-        assert again == -1 or small[:again] == whole[:end]
+        if again == end:
+            assert small[:again] == whole[:end]
+            fitted += 1
+    assert fitted > 5
 
 
 def varint(value: int) -> bytes:

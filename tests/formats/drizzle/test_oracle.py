@@ -118,7 +118,7 @@ def test_the_counts_are_those_of_the_manifest(corpus: Path, root: str, name: str
 def test_the_index_is_what_the_real_class_kept_in_memory(corpus: Path, root: str, name: str) -> None:
     line = facts(corpus, root, name).get("transaction_log_index")
     if line is None:
-        return
+        pytest.skip("the manifest has no index of this log")
     expected = {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", line)}
     del expected["written"]
     assert judge(data_of(corpus, root, name))[1].details["transaction_log_index"] == expected

@@ -39,17 +39,19 @@ def mutated(rng: random.Random) -> bytes:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_any_damage_gives_a_report_and_dump_shows_what_verify_counts(seed: int, tmp_path: Path) -> None:
-    rng = random.Random(seed)
+    rng, located = random.Random(seed), 0
     path = tmp_path / "data-0.0.binlog"
     for _ in range(100):
         data = mutated(rng)
         report = verified(data)
         assert sum(report.bytes.values()) == report.size == len(data)
-        for found in report.findings:
-            assert found.offset is None or 0 <= found.offset <= found.offset + found.length <= len(data)
+        for found in (one for one in report.findings if one.offset is not None):
+            assert 0 <= found.offset <= found.offset + found.length <= len(data)
+            located += 1
         path.write_bytes(data)
         with binlogtool.open(path, format="eblob", backend="python") as log:
             assert sum(1 for _ in log.records()) == report.records
+    assert located > 50
 
 
 @pytest.mark.parametrize(

@@ -52,19 +52,19 @@ def _file(data: bytes, opened: int, *, last: bool) -> tuple[int, int]:
     assert known is not None
     size, pages = 1 << known[0], known[1]
     assert len(data) % size == 0
-    assert len(data) == size * pages or not last
+    assert len(data) == size * pages if last else len(data) <= size * pages
     written = [data[at : at + size] for at in range(0, len(data), size)]
     assert all(right(page) for page in written)
     used = [bool(page[0]) for page in written]
     assert used == sorted(used, reverse=True), "a page that is not empty behind one that is"
     assert all(flag or not any(page) for flag, page in zip(used, written, strict=True))
-    assert last or all(used)
-    count, place = sum(used), size
+    assert all(used[:1] if last else used)
+    count, ends = sum(used), [size]
     for number in range(1, count):
         at, opened = _page(written[number], opened)
-        assert number == count - 1 or at > size - 8, "an end of data, and pages behind it"
-        place = number * size + at
-    return opened, place
+        ends.append(number * size + at)
+    assert all(place % size > size - 8 for place in ends[1:-1]), "an end of data, and pages after it"
+    return opened, ends[-1]
 
 
 def _page(page: bytes, opened: int) -> tuple[int, int]:
@@ -81,6 +81,8 @@ def _page(page: bytes, opened: int) -> tuple[int, int]:
             assert goes_on == bool(opened) and (not opened or opened == kind)
             opened = 0 if ends else kind
         at += 3 + length
-    assert not nested or at > len(page) - 8
+    if at <= len(page) - 8:
+        assert not nested
+    # a chunk of filler, whose content is not defined, or zeros
     assert page[at] == 0xFF or not any(page[at:-4]), "bytes behind the end of data"
     return at, opened

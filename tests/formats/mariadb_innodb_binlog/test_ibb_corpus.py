@@ -95,7 +95,9 @@ def test_records_and_states_are_those_of_the_manifest(corpus: Path, name: str) -
         said = (_number(record), record.offset // page_size, body["count"], xa_ref, body["nested"], body["chunks"])
         named = [known[key] for key in ("file", "page", "count", "xa_ref_plus_1", "nested", "chunks")]
         assert said == tuple(named)
-        assert body["gtids"][: len(known["gtids"])] == known["gtids"] or known["gtids"][-1].startswith("...")
+        listed = [gtid for gtid in known["gtids"] if not gtid.startswith("... ")]
+        elided = len(listed) < len(known["gtids"])  # the manifest lists the first ones of a long list
+        assert body["gtids"][: len(listed) if elided else None] == listed
     prepared = [one for one in found if one.type.startswith("XA_")]
     known_xa = facts["xa_records"]
     assert {(one["file"], one["offset"], one["type"]) for one in known_xa} == {

@@ -86,12 +86,15 @@ def test_random_bit_flips_never_raise_and_never_move_the_end_forward() -> None:
     whole = redo_summary(opened(data))
     assert whole.end_lsn is not None
     started = time.monotonic()
+    ends: list[int | None] = []
     for _ in range(1500):
         bad = bytearray(data)
         for _ in range(rng.choice((1, 1, 1, 3, 8))):
             bad[rng.randrange(len(bad))] ^= 1 << rng.randrange(8)
         found = read_all(bytes(bad))
-        assert found.end_lsn is None or found.end_lsn <= whole.end_lsn
+        ends.append(found.end_lsn)
+    known = [end for end in ends if end is not None]
+    assert len(known) > 1000 and max(known) <= whole.end_lsn
     assert time.monotonic() - started < 60
 
 

@@ -99,12 +99,19 @@ def test_without_the_redo_log_the_cut_is_behind_the_last_whole_record(corpus: Pa
         return
     done = repaired(folder)
     end = restart(folder)
-    full = max(number for number in (cut["cut_file"], end.file))
-    assert (end.file, end.offset) == (cut["cut_file"], cut["cut_offset"]) or (done.undo is None and full == end.file)
+    if case["dir"] == "crash/c11-flush":  # its first file is full: the server goes on in the empty one that follows
+        assert (end.file, end.offset, done.undo) == (cut["cut_file"] + 1, 16384, None)
+    else:
+        assert (end.file, end.offset) == (cut["cut_file"], cut["cut_offset"])
     assert not end.open
     assert logs.gtids(folder) == cut["groups_kept"]
     if done.undo is not None:
         holds(folder, None, done, before)
+
+
+CUT = {"damaged/d10-torn-tail", "damaged/d16-garbage-after-end", "damaged/d21-incomplete-tail"}
+"""What is repaired or needs no repair. d22, whose last page is whole but for its first byte, could be cut by the
+manifest: servers take that page for empty, here it is one that holds records."""
 
 
 @pytest.mark.parametrize("index", DAMAGED)
@@ -113,9 +120,8 @@ def test_damage_is_refused_or_cut_where_the_manifest_says(corpus: Path, tmp_path
     folder = logs.damaged(corpus, tmp_path / "log", variant)
     before, cut = state(folder), variant["truncate_without_redo"]
     plan = planned(folder)
+    assert plan.refused == (variant["dir"] not in CUT)
     if plan.refused:
-        hidden = variant["dir"] == "damaged/d22-tail-first-byte"  # a page that is whole but for its first byte
-        assert isinstance(cut, str) or hidden
         with pytest.raises(RefusedError):
             repaired(folder)
         assert state(folder) == before

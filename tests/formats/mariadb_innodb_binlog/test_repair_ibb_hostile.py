@@ -80,7 +80,7 @@ def test_no_group_that_could_be_read_is_lost_whatever_happened(tmp_path: Path) -
 
 
 def test_with_consent_what_stays_is_the_beginning_of_the_log(tmp_path: Path) -> None:
-    luck, files, changed = random.Random(7), made(), 0
+    luck, files, changed, sound = random.Random(7), made(), 0, 0
     whole = logs.gtids(logs.written(tmp_path / "whole", files))
     for number in range(RUNS // 2):
         kind, hurt = damaged(files, luck)
@@ -92,12 +92,14 @@ def test_with_consent_what_stays_is_the_beginning_of_the_log(tmp_path: Path) -> 
         changed += 1
         done = binlogtool.apply_plan(plan, format=logs.FORMAT, backend="python")
         left = logs.gtids(folder)
-        assert left == whole[: len(left)] or kind == "forged", (number, kind)
+        if kind != "forged":  # a forged record is in the log, and not among the sound ones
+            assert left == whole[: len(left)], (number, kind)
+            sound += 1
         assert not logs.errors(logs.verified(folder)), (number, kind)
         assert done.undo is not None
         binlogtool.undo(done.undo)
         assert contents(folder) == hurt
-    assert changed > RUNS // 20
+    assert changed > RUNS // 20 and sound > changed // 2
 
 
 def test_logs_of_several_formats_in_a_directory_are_not_repaired_at_once(tmp_path: Path) -> None:

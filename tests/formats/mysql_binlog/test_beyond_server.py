@@ -14,6 +14,9 @@ from tests.formats.mysql_binlog.server import Server
 from tests.formats.mysql_binlog.server_trees import programs_of
 from tests.formats.mysql_binlog.workloads import pair
 
+FLIPPED = "a bit of a value is flipped"
+"""The servers' own tools bring the wrong value and do not report it; ours reports the event and leaves it out."""
+
 
 def _hold(name: str) -> None:
     with tempfile.TemporaryDirectory(prefix="bt-") as folder, ExitStack() as stack:
@@ -23,9 +26,12 @@ def _hold(name: str) -> None:
             found = counted(servers, case)
             assert line(name, case.name, found) in shown()
             theirs, ours = found["theirs"], found["ours"]
-            assert ours.wrong == 0 and ours.brought >= theirs.brought - theirs.wrong - 1
-            assert ours.brought == ours.of or (ours.status, ours.told) == (1, True)
-            assert ours.brought > theirs.brought or theirs.wrong or not theirs.told
+            assert ours.wrong == 0
+            assert (ours.status, ours.told) == ((0, False) if ours.brought == ours.of else (1, True))
+            if case.name == FLIPPED:
+                assert (theirs.wrong, theirs.told, ours.brought) == (1, False, theirs.brought - 1)
+            else:
+                assert ours.brought > theirs.brought
 
 
 @pytest.mark.server

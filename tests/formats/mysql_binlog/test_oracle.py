@@ -206,6 +206,10 @@ def test_gtids_are_those_of_the_manifest(corpus: Path) -> None:
     assert compared > 2000
 
 
+UNPRINTED = {"mysql-9.7/encrypted/enc-bin.000001": 6}
+"""Rows that mysqlbinlog does not print: it gives up inside an event and goes on with the next one."""
+
+
 def test_encrypted_files_hold_the_rows_that_the_running_server_printed(corpus: Path) -> None:
     for entry in manifest(corpus):
         if "encrypted/" not in entry["file"]:
@@ -215,7 +219,8 @@ def test_encrypted_files_hold_the_rows_that_the_running_server_printed(corpus: P
         rows = sum(len(r.body["rows"]) for r in found if r.body and "rows" in r.body)
         printed = sum(len(event.rows) for event in oracle_of(corpus, entry))
         gave_up = any(row.gave_up for event in oracle_of(corpus, entry) for row in event.rows)
-        assert rows == printed or (gave_up and rows > printed), (entry["file"], rows, printed)
+        unprinted = UNPRINTED.get(entry["file"], 0)
+        assert (rows, gave_up) == (printed + unprinted, unprinted > 0), entry["file"]
 
 
 def test_the_oracle_files_are_read_at_all(corpus: Path) -> None:

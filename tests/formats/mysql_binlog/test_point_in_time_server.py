@@ -193,7 +193,8 @@ def _crossed(logs: Logs) -> None:
         found = invoke("dump", "-O", "sql", "--rewrite=a->c", str(files[0]))
         assert found.code == 1 and found.err.count("--rewrite does not change texts") == 4
         return
-    assert mysql or logs.ours("--table=t", files=files) == logs.theirs("--table=t", files=files) != []
+    if not mysql:
+        assert logs.ours("--table=t", files=files) == logs.theirs("--table=t", files=files) != []
     for name in "ac":
         theirs = logs.theirs("--rewrite-db=a->c", f"--database={'c' if mysql else name}", files=files)
         ours = logs.ours("--rewrite=a->c", f"--database={name}", files=files)

@@ -53,7 +53,8 @@ def test_every_workload_was_proven_without_a_difference(server: str, record: dic
             way, target = run["way"].split(" ", 1)
             if way != "control" and target in clean:
                 assert (run["errors"], run["differences"]) == (0, 0), (case, run)
-                assert run["status"] == 0 or way == "statements", (case, run)
+                # 1: of some rows no statement can be written, which is reported; see the hash of the script
+                assert run["status"] in ((0, 1) if way == "statements" else (0,)), (case, run)
             elif way != "control" and (run["errors"], run["differences"]) == (0, 0):
                 beyond.add(case)
     assert {"names/row", "names/full", "session/statement"} <= beyond
