@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.house.figures import by_hand
+from tests.house.figures import by_hand, by_kernel, by_reader
 
 FORMATS = Path(__file__).resolve().parents[2] / "formats"
 
@@ -62,7 +63,30 @@ BY_HAND: dict[str, tuple[str, ...]] = {
     ),
     OTHER: ("manticore/replay/saved", "mysql_binlog/members/gtid_index"),
 }  # fmt: skip
-"""Why, and which modules. What is derived (`formats.derived`) or a kernel does not appear here."""
+"""Why, and which modules of those that use `int.from_bytes` or `struct`; derived code (`formats.derived`) does not."""
+
+COMPILED = (
+    "binlog_events/changes/cell_kernels", "binlog_events/changes/run_kernels", "binlog_events/groups/cut_kernels",
+    "binlog_events/groups/tracking_kernels", "binlog_events/rows/image_kernels", "binlog_events/rows/kernels",
+    "binlog_events/sql/kernels/blocks", "binlog_events/sql/kernels/events", "binlog_events/sql/kernels/frequent",
+    "binlog_events/sql/kernels/row_statements", "binlog_events/sql/kernels/session",
+    "binlog_events/sql/kernels/texts", "binlog_events/sql/kernels/values", "binlog_events/sql/kernels/walk",
+    "binlog_events/values/kernels", "binlog_events/values/numbers", "binlog_events/wire/fields",
+    "binlog_events/wire/status_kernels", "crc32", "drizzle/protobuf/jsonlines", "eblob/groups/lines",
+    "manticore/payloads/jsonlines", "manticore/payloads/walk", "mariadb_innodb_binlog/groups/commits",
+    "mariadb_innodb_binlog/groups/plain_groups", "mysql_binlog/judge/folds", "tarantool/judge/folds",
+    "tarantool/msgpack/canonical", "tarantool/msgpack/kernels", "tarantool/replay/kernels",
+    "tarantool/rows/jsonlines", "tarantool/rows/rows",
+)  # fmt: skip
+"""Modules whose compiled code reads numbers itself: a second reader of what a schema says, for speed; tests hold both
+against each other. The list may only get shorter."""
+
+READERS = (
+    "binlog_events/rows/partial_rows", "binlog_events/rows/rows", "binlog_events/rows/table_map",
+    "binlog_events/rows/table_map_fields", "binlog_events/rows/table_map_view", "binlog_events/rows/table_metadata",
+    "binlog_events/values/binary_json", "binlog_events/wire/compression",
+)  # fmt: skip
+"""Modules that read numbers through `Reader` (`binlog_events/wire/reading.py`). The list may only get shorter."""
 
 DERIVED = {
     "QUERY", "EXECUTE_LOAD_QUERY", "QUERY_COMPRESSED", "XID", "XA_PREPARE", "INTVAR", "RAND", "ROTATE", "ROWS_QUERY",
@@ -72,8 +96,17 @@ DERIVED = {
 """Events whose bodies are read by nothing but what is made of their schemas."""
 
 
-def modules() -> set[str]:
-    return {str(path.relative_to(FORMATS).with_suffix("")) for path in FORMATS.rglob("*.py") if by_hand(path)}
+def modules(reads: Callable[[Path], bool] = by_hand) -> set[str]:
+    return {str(path.relative_to(FORMATS).with_suffix("")) for path in FORMATS.rglob("*.py") if reads(path)}
+
+
+@pytest.mark.parametrize(("reads", "listed"), [(by_kernel, COMPILED), (by_reader, READERS)])
+def test_compiled_code_and_readers_that_take_numbers_out_of_bytes_are_listed(
+    reads: Callable[[Path], bool], listed: tuple[str, ...]
+) -> None:
+    found = modules(reads)
+    assert sorted(found - set(listed)) == [], "read the fields by what is made of the schema (formats/derived.py)"
+    assert sorted(set(listed) - found) == [], "no longer by itself: take it off the list"
 
 
 def test_whoever_takes_numbers_out_of_bytes_by_hand_says_why() -> None:

@@ -17,6 +17,12 @@ LINES = 1000
 FUNCTION_LINES = 80
 ARGUMENTS = 10
 LOADS = {"from_bytes", "unpack", "unpack_from", "iter_unpack"}
+KERNEL_LOADS = {
+    "word32", "word48", "word64", "load_little", "load_big", "load16", "load32", "load64", "load_dword", "read_uint",
+    "read_uint32",
+}  # fmt: skip
+"""Functions of the compiled subset that make a number of bytes."""
+READER = "binlogtool.formats.binlog_events.wire.reading"
 _NO_CODE = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
 }  # fmt: skip
@@ -113,14 +119,16 @@ def circles_of(code: Code) -> Rows:
 
 
 def long_ones(code: Code) -> Rows:
-    """Files, and functions that are no kernels, that are longer than the rules of the house say."""
+    """Files, functions and kernels that are longer, or have more arguments, than the rules of the house say."""
     files = [lines_of(path) for path in code.modules]
-    plain = [one for one in functions(code) if not one.kernel]
-    return [
-        (f"files of more than {LINES} lines", _many(files, LINES)),
-        (f"functions of more than {FUNCTION_LINES} lines", _many((one.lines for one in plain), FUNCTION_LINES)),
-        (f"functions of more than {ARGUMENTS} arguments", _many((one.arguments for one in plain), ARGUMENTS)),
-    ]
+    rows = [(f"files of more than {LINES} lines", _many(files, LINES))]
+    for name, kernel in (("functions", False), ("kernels", True)):
+        found = [one for one in functions(code) if one.kernel == kernel]
+        rows += [
+            (f"{name} of more than {FUNCTION_LINES} lines", _many((one.lines for one in found), FUNCTION_LINES)),
+            (f"{name} of more than {ARGUMENTS} arguments", _many((one.arguments for one in found), ARGUMENTS)),
+        ]
+    return rows
 
 
 def _many(sizes: Iterable[int], limit: int) -> str:
@@ -134,6 +142,17 @@ def by_hand(path: Path) -> bool:
     return any(isinstance(called, ast.Attribute) and called.attr in LOADS for called in calls)
 
 
+def by_kernel(path: Path) -> bool:
+    """Does compiled code of a module take a number out of bytes?"""
+    calls = (node.func for node in ast.walk(tree(path)) if isinstance(node, ast.Call))
+    return any(isinstance(called, ast.Name) and called.id in KERNEL_LOADS for called in calls)
+
+
+def by_reader(path: Path) -> bool:
+    """Does a module take numbers out of bytes through the `Reader` of binary log events?"""
+    return any(isinstance(node, ast.ImportFrom) and node.module == READER for node in ast.walk(tree(path)))
+
+
 def readers(code: Code) -> Rows:
     """Modules of formats that take numbers out of bytes by hand, by the reasons that the contract test lists."""
     house = code.root / "formats"
@@ -141,7 +160,10 @@ def readers(code: Code) -> Rows:
     reasons = _reasons(code.root / _REASONS)
     rows = [(why, str(len(found.intersection(names)))) for why, names in reasons.items()]
     named = {name for names in reasons.values() for name in names}
-    return [*rows, ("no reason is said", str(len(found - named))), ("all", str(len(found)))]
+    rows += [("no reason is said", str(len(found - named))), ("all", str(len(found)))]
+    modules = list(house.rglob("*.py"))
+    rows.append(("and by compiled code", str(sum(map(by_kernel, modules)))))
+    return [*rows, ("and through `Reader`", str(sum(map(by_reader, modules))))]
 
 
 def _reasons(path: Path) -> dict[str, tuple[str, ...]]:
@@ -171,14 +193,18 @@ SECTIONS = {
 }
 
 
+def _kind(function: Function) -> str:
+    return "kernel" if function.kernel else "function"
+
+
 def longest(code: Code, count: int) -> Iterator[str]:
     """By name: the longest files and functions, the functions with too many arguments, the circles."""
     files = sorted(((lines_of(path), code.name_of(path)) for path in code.modules), reverse=True)[:count]
     yield from (f"file {lines:4} lines  {name}" for lines, name in files)
-    plain = sorted((one for one in functions(code) if not one.kernel), key=lambda one: -one.lines)
-    yield from (f"function {one.lines:3} lines  {one.module}.{one.name}" for one in plain[:count])
-    many = sorted((one for one in plain if one.arguments > ARGUMENTS), key=lambda one: -one.arguments)
-    yield from (f"function {one.arguments:2} arguments  {one.module}.{one.name}" for one in many)
+    found = sorted(functions(code), key=lambda one: -one.lines)
+    yield from (f"{_kind(one)} {one.lines:3} lines  {one.module}.{one.name}" for one in found[:count])
+    many = sorted((one for one in found if one.arguments > ARGUMENTS), key=lambda one: -one.arguments)
+    yield from (f"{_kind(one)} {one.arguments:2} arguments  {one.module}.{one.name}" for one in many)
     for circle in circles(code.edges):
         yield f"circle of {len(circle)}: {' '.join(sorted(circle))}"
     yield from (f"closes a circle by a later import: {name}" for name in sorted(code.closing()))
