@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
 
 from binlogtool import __version__
+from binlogtool.cli.progress import Progress
 from binlogtool.findings import EXPLANATIONS
 from tests.cli.invoke import invoke, program
 from tests.cli.samples import raw_sql
@@ -202,12 +204,25 @@ def test_colour_follows_the_customs(plain: Path, environment: dict[str, str], wo
     assert (b"\x1b[" in invoke("verify", *words, str(plain), environment=clean).out) is coloured
 
 
-def test_progress_goes_to_standard_error_as_json(plain: Path) -> None:
+def test_progress_is_never_among_the_records(plain: Path) -> None:
     done = program("dump", "--progress", "json", "-F", "--timeout", "3s", "--poll", "100ms", "-O", "jsonl", str(plain))
     assert len(done.stdout.splitlines()) == 3
-    for line in done.stderr.splitlines():
-        if line.startswith(b"{"):
-            assert json.loads(line)["schema"] == "binlogtool/progress/1"
+
+
+def test_progress_goes_to_standard_error_as_json(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line in two seconds: the second step comes at once and has none."""
+    progress, later = Progress("json", "verify"), time.monotonic() + 3
+    progress.begins(4096)
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    progress.moved("a.log", 1024, 512)
+    progress.moved("a.log", 2048, 512)
+    captured = capfd.readouterr()
+    shown = json.loads(captured.err)
+    assert captured.out == "" and captured.err.count("\n") == 1
+    assert (shown["schema"], shown["what"]) == ("binlogtool/progress/1", "verify a.log")
+    assert (shown["done"], shown["total"]) == (1024, 4096)
 
 
 def test_the_version_is_that_of_the_package() -> None:

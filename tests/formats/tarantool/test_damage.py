@@ -52,14 +52,23 @@ def test_a_damage_is_diagnosed_at_its_place(corpus: Path, tmp_path: Path, kind: 
     assert hits, [f.message for _, f in found]
     if expected["offset"] is not None:
         assert expected["offset"] in {f.offset for f in hits}
-    _check_file(report, expected)
+    assert _check_file(report, expected) == (name in LOST_BEFORE_SOUND_ROWS)
     if expected["diagnosis"] not in HARMLESS or not server["start"]["started"]:
         assert errors
     else:
         assert errors == []
 
 
-def _check_file(report: Report, expected: dict[str, Any]) -> None:
+LOST_BEFORE_SOUND_ROWS = {
+    "flip_plain_block", "flip_zstd_block", "flip_stored_crc", "fixheader_length_past_eof", "fixheader_length_too_big",
+    "fixheader_length_too_small", "fixheader_length_not_uint", "fixheader_padding_broken", "magic_broken",
+    "zeroed_512_bytes", "good_crc_bad_msgpack_header", "good_crc_row_cut_short", "good_crc_zstd_frame_cut",
+}  # fmt: skip
+"""Cases in whose damaged file sound rows follow the lost ones, which the report names then."""
+
+
+def _check_file(report: Report, expected: dict[str, Any]) -> bool:
+    """Holds what is said of the damaged file against the manifest; True if the lost rows were among it."""
     about = [one for one in report.files if one.path.endswith(expected["file"])]
     for one in about:
         assert sum(one.bytes.values()) == one.size
@@ -77,6 +86,8 @@ def _check_file(report: Report, expected: dict[str, Any]) -> None:
     if about and lost and "valid-after-damage" in {f.id for f in about[0].findings}:
         named = {(r, n) for r, low, high in about[0].details.get("lost", ()) for n in range(low, high + 1)}
         assert named == lost
+        return True
+    return False
 
 
 @pytest.mark.parametrize("name", ["fixheader_length_past_eof", "fixheader_length_too_big", "magic_broken",
