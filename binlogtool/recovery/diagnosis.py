@@ -23,7 +23,7 @@ from binlogtool.recovery.plan import Asked
 from binlogtool.recovery.refusals import LIST
 from binlogtool.recovery.replay import replay_group
 from binlogtool.recovery.report import Failure, Report, failed, joined, left_of
-from binlogtool.recovery.steady import LOOKS, PAUSE
+from binlogtool.recovery.steady import LOOKS, PAUSE, finding_key
 from binlogtool.recovery.system import System
 from binlogtool.recovery.verify import Examination, Options, examine
 from binlogtool.recovery.wish import Wish
@@ -106,7 +106,7 @@ def _diagnosed(path: str, format: str, wish: Wish) -> Diagnosis:
     """With the redo log that recovers it, where one is given, or lies where the server has it."""
     holder = _holder(path, format)
     if holder is not None:
-        return replace(_steady(path, format, wish), holder=holder)
+        return replace(_looked_again(path, format, wish), holder=holder)
     found = _looked(path, format, wish)
     found = replace(found, unusable=_unusable(found))
     redo = None if wish.hints.redo is not None else _redo_of(found)
@@ -137,7 +137,7 @@ def _holder(path: str, format: str) -> str | None:
     return None
 
 
-def _steady(path: str, format: str, wish: Wish) -> Diagnosis:
+def _looked_again(path: str, format: str, wish: Wish) -> Diagnosis:
     """Look again while a server writes: what is wrong must be wrong in every look (see `steady`)."""
     found = _looked(path, format, wish, live=True)
     doubts, same = _doubts(found), 0
@@ -157,7 +157,7 @@ def _steady(path: str, format: str, wish: Wish) -> Diagnosis:
 
 def _doubts(found: Diagnosis) -> frozenset[tuple[str, ...]]:
     """What is wrong with a log, in words that do not change while it grows."""
-    errors = [(path, one.id, str(one.offset)) for log in found.replays for path, one in _errors(log.findings)]
+    errors = [tuple(map(str, finding_key(path, one))) for log in found.replays for path, one in _errors(log.findings)]
     stops = [("", log.stop.file, log.stop.why) for log in found.replays if log.stop is not None]
     starts = [("starts", str(log.details.get("startup"))) for log in found.replays if log.starts is False]
     rejected = [("rejected", log.path) for log in found.replays if log.decisions["rejected"]]

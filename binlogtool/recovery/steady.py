@@ -87,10 +87,12 @@ def _unchanged(group: Group, seen: Examination, before: dict[str, Stamp]) -> dic
 def _doubts(report: Report) -> set[Key]:
     """What would be told as wrong."""
     owners = [(one.path, one.findings) for one in report.files] + [(one.path, one.findings) for one in report.sets]
-    return {_key(path, found) for path, findings in owners for found in findings if found.severity > Severity.NOTE}
+    return {
+        finding_key(path, found) for path, findings in owners for found in findings if found.severity > Severity.NOTE
+    }
 
 
-def _key(path: str, found: Finding) -> Key:
+def finding_key(path: str, found: Finding) -> Key:
     """What is said of no place is told apart by its words: they name the file that is missing."""
     return path, found.id, found.message if found.offset is None else found.offset
 
@@ -99,7 +101,7 @@ def _without(report: Report, sure: set[Key]) -> Report:
     """The report with that part of its doubts that is sure."""
 
     def kept(path: str, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-        return tuple(one for one in findings if one.severity is Severity.NOTE or _key(path, one) in sure)
+        return tuple(one for one in findings if one.severity is Severity.NOTE or finding_key(path, one) in sure)
 
     files: tuple[FileReport, ...] = tuple(replace(one, findings=kept(one.path, one.findings)) for one in report.files)
     sets = tuple(replace(one, findings=kept(one.path, one.findings)) for one in report.sets)

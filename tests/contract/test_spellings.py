@@ -57,7 +57,8 @@ BY_HAND: dict[str, tuple[str, ...]] = {
     TWICE: (),
     VALUE: ("manticore/meaning",),
     SERVER: (
-        "manticore/replay/unchecked_parse", "mysql_binlog/repair", "mysql_binlog/replay/recovery_reader", "mysql_binlog/replay/startup",
+        "manticore/replay/unchecked_parse",
+        "mysql_binlog/repair", "mysql_binlog/replay/recovery_reader", "mysql_binlog/replay/startup",
         "drizzle/replay/reader", "eblob/replay", "mariadb_innodb_binlog/replay/readers",
         "tarantool/replay/server_reader",
     ),

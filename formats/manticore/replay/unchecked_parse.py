@@ -22,7 +22,9 @@ MAX_COUNT = 16 * MIB
 """Elements that a server is trusted to read one by one in time."""
 
 _OP_AT, _BODY_AT = 4, 5
-_SETTINGS = "the server loads the settings of a RECONFIGURE before it looks at the checksum, and stops if they are damaged"
+_SETTINGS = (
+    "the server loads the settings of a RECONFIGURE before it looks at the checksum, and stops if they are damaged"
+)
 
 
 _INT_MAX = 0x7FFFFFFF
@@ -114,7 +116,9 @@ def parse_doubt(read: Read, offset: int, size: int, version: int, ids: int) -> P
     try:
         _parse(reader, kind, version, ids)
     except _LengthError as error:
-        text = f"the damaged transaction at {offset:#x} has {error}: the server takes it as it is, before it looks at the "
+        text = (
+            f"the damaged transaction at {offset:#x} has {error}: the server takes it as it is, before it looks at the "
+        )
         if error.negative:
             return ParseDoubt(f"{text}checksum, and crashes", True)
         return ParseDoubt(f"not checked: {text}checksum, and may crash or read for very long", False)

@@ -280,9 +280,9 @@ class _IndexReader(msgspec.Struct):
         else:
             names = [text]
         for name in names:
-            self._one(line, name)
+            self._take_name(line, name)
 
-    def _one(self, line: Line, text: bytes) -> None:
+    def _take_name(self, line: Line, text: bytes) -> None:
         known = self._name(text)
         if known is None:
             self.context.sound = False

@@ -166,7 +166,9 @@ class CrashRecovery:
             return
         end = self._end() if self._reading is None else self._reading.end
         doubt = None if self._reading is None else self._reading.doubt
-        ends = [one.offset + one.length for one in self.newest.findings if one.id == "valid-after-damage" and one.offset]
+        ends = [
+            one.offset + one.length for one in self.newest.findings if one.id == "valid-after-damage" and one.offset
+        ]
         whole = max(ends, default=0)  # end of the last provable event after damage
         at = end if whole > end else doubt
         if at is None or whole <= at:

@@ -76,7 +76,7 @@ def both(*changes: Change) -> Change:
     return lambda folder: [change(folder) for change in changes]
 
 
-def behind(name: str, data: bytes) -> Change:
+def append(name: str, data: bytes) -> Change:
     """More bytes at the end of a file."""
     return lambda folder: put(name, (folder / name).read_bytes() + data)(folder)
 
@@ -136,8 +136,8 @@ VARIANTS: dict[str, Change] = {
     "newest-head-checksum": poke(NEWEST, 60, b"\x99"),
     "newest-head-zeros": poke(NEWEST, 22, bytes(19)),
     "index-blank-before-middle": index(WHOLE.replace(b"./bin.000002", b" ./bin.000002")),
-    "newest-zeros-behind": behind(NEWEST, bytes(500)),
-    "newest-garbage-behind": behind(NEWEST, b"\xa5garbage" * 60),
+    "newest-zeros-behind": append(NEWEST, bytes(500)),
+    "newest-garbage-behind": append(NEWEST, b"\xa5garbage" * 60),
     "newest-missing": gone(NEWEST),
     "newest-directory": as_folder(NEWEST),
     "middle-missing": gone(MIDDLE),
