@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -253,7 +253,7 @@ def _kind(text: str) -> str:
     return " ".join(words[:2])
 
 
-def compare(folder: Path, seeds: range) -> Iterator[tuple[int, str, str, bool]]:
+def compare(folder: Path, seeds: Iterable[int]) -> Iterator[tuple[int, str, str, bool]]:
     """For each seed and policy: seed, policy, what differs ("" = nothing), did the server start."""
     for seed in seeds:
         with tempfile.TemporaryDirectory() as name:

@@ -11,7 +11,8 @@ from tests.formats.tarantool.contents import base, compare
 from tests.formats.tarantool.server import program
 
 pytestmark = pytest.mark.server
-SMALL, LARGE = range(1, 16), range(10_000, 10_400)
+SMALL, LARGE = (*range(1, 16), 710_003, 710_019), range(10_000, 10_400)
+"""The last of the small ones: a request without effect on a space without indexes; another field count."""
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ pytestmark = pytest.mark.server
 SEEDS, NIGHTLY_SEEDS = range(30), range(1000, 1400)
 DELAYED = ("vylog_run_removed",)
 """Losses of a later start: the server removes files that are in use."""
+Blocks = list[list[vinyl_damages.Record]]
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +88,48 @@ def test_starts_and_losses_of_damaged_directories_are_foretold(
     wrong, is_open = check(directory, tmp_path / "data", SEEDS)
     assert wrong == []
     assert is_open <= 4
+
+
+def variant(directory: tuple[Path, vinyl_server.Start], folder: Path, change: Callable[[Blocks], None]) -> Comparison:
+    """Compare a copy whose newest metadata log is changed."""
+    base, intact = directory
+    shutil.copytree(base, folder)
+    path = vinyl_damages.newest(folder, "vylog")
+    head, blocks = vinyl_damages.read_vylog(path.read_bytes())
+    change(blocks)
+    path.write_bytes(vinyl_damages.write_vylog(head, blocks))
+    return compare(folder, intact, force=False)
+
+
+def living_slices(blocks: Blocks) -> list[vinyl_damages.Record]:
+    """The INSERT_SLICE records whose slices are not deleted."""
+    records = [one for rows in blocks for one in rows]
+    deleted = {one.keys[8] for one in records if one.type == 9}
+    return [one for one in records if one.type == 8 and one.keys[8] not in deleted]
+
+
+def test_a_slice_that_is_registered_after_the_checkpoint_is_no_loss(
+    directory: tuple[Path, vinyl_server.Start], tmp_path: Path
+) -> None:
+    def move(blocks: Blocks) -> None:
+        slice_ = next(one for one in living_slices(blocks) if one in blocks[0])
+        blocks[0].remove(slice_)
+        blocks.append([slice_])
+
+    assert variant(directory, tmp_path / "data", move) == Comparison("")
+
+
+def test_a_run_has_the_rows_that_its_file_has_whatever_lsn_is_recorded_of_it(
+    directory: tuple[Path, vinyl_server.Start], tmp_path: Path
+) -> None:
+    def lower(blocks: Blocks) -> None:
+        used = {one.keys[2] for one in living_slices(blocks)}
+        for rows in blocks[1:]:
+            for n, one in enumerate(rows):
+                if one.type == 5 and one.keys[2] in used:
+                    rows[n] = one._replace(keys={**one.keys, 9: one.keys[9] - 1})
+
+    assert variant(directory, tmp_path / "data", lower) == Comparison("")
 
 
 @pytest.mark.nightly
