@@ -14,7 +14,6 @@ from binlogtool.formats.manticore.judge.judge import MAX_TABLES
 from binlogtool.formats.manticore.payloads.zint import read_zint
 from binlogtool.formats.manticore.replay.progress import MAX_GAPS, Lost, Reading, Table
 from binlogtool.formats.manticore.replay.saved import saved_tids
-from binlogtool.formats.manticore.replay.unchecked_parse import ParseDoubt, parse_doubt
 from binlogtool.formats.manticore.replay.startup import (
     FORCES_TRANSACTIONS,
     FORCES_VERSIONS,
@@ -28,6 +27,7 @@ from binlogtool.formats.manticore.replay.startup import (
     plan,
     said_version,
 )
+from binlogtool.formats.manticore.replay.unchecked_parse import ParseDoubt, parse_doubt
 from binlogtool.formats.manticore.schema import OldOp, Op
 from binlogtool.formats.replay_rules import (
     APPLIED,

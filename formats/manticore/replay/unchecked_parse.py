@@ -1,8 +1,8 @@
 """A damaged transaction as servers of the old frame read it: every length first, the checksum last.
 
 Sphinx 2.2 and Manticore 2.8 take a length as it is ("FIXME? sanitize?" in `LoadVector`): a garbage one lets them crash,
-or read zeros for hours. Up to version 13 a wrong checksum alone only ends the replay of the file. Bytes after the end of
-the file are read as 0. Source: Sphinx 2.2.11 and Manticore 2.8.2, `RtBinlog_c::Replay*`; both were seen to crash.
+or read zeros for hours. Up to version 13 a wrong checksum alone only ends the replay of the file. Bytes after the end
+of the file are read as 0. Source: Sphinx 2.2.11 and Manticore 2.8.2, `RtBinlog_c::Replay*`; both were seen to crash.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class _Server(msgspec.Struct, frozen=True):
         return os.path.join(self.folder, os.fsdecode(name))
 
     def has(self, name: bytes) -> bool:
-        """Is there a file of this name? The server follows links. In a copy, absolute names count by their last part."""
+        """Is there a file of this name? The server follows links; in a copy an absolute name is its last part."""
         return os.path.exists(self.place(name if self.is_own or not name.startswith(b"/") else _base(name)))
 
     def find(self, name: bytes) -> Binlog | None:

@@ -115,7 +115,7 @@ def test_names_in_statements_of_the_script_run_nothing(name: bytes, programs: Pr
         sent = script_attack.send(script, own, left_out, programs, ways, 0, calm=True)
         assert (sent.wrong, sent.missing, sent.files) == ([], [], [])
         assert [text[-len(quoted) :] for text in sent.statements if b"USE" in text] == [quoted], ways
-        assert not variable or any(text.startswith(b"SET @" + quoted + b":=") for text in sent.statements), ways
+        assert any(text.startswith(b"SET @" + quoted + b":=") for text in sent.statements) == bool(variable), ways
 
 
 @pytest.mark.server
