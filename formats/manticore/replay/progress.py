@@ -52,12 +52,14 @@ class Lost(msgspec.Struct):
 
 class Reading(msgspec.Struct):
     """The file at hand. bad: where its damage starts. defects: places of an ADD_CACHE with the checksum 0, behind which
-    the server reads no further (section 2.3). ended: why nothing more is applied (`dropped`, `deleted`), or None.
+    the server reads no further (section 2.3). contradictions: commits whose numbers contradict each other. ended: why
+    nothing more is applied (`dropped`, `deleted`), or None.
     """
 
     file: Examined
     bad: int | None
     defects: frozenset[int | None]
+    contradictions: frozenset[int | None] = frozenset()
     names: list[str] = msgspec.field(default_factory=list)
     known: dict[str, Table] = msgspec.field(default_factory=dict)
     kinds: Counter[str] = msgspec.field(default_factory=Counter)

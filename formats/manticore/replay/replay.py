@@ -125,7 +125,9 @@ class TableReplay:
 
     def _open(self, file: Examined) -> None:
         defects = frozenset(found.offset for found in file.findings if found.id == "checksum-absent")
-        self.reading = reading = Reading(file, damage_at(file), defects)
+        broken = (found for found in file.findings if found.facts.get("diagnosis") == "commit contradicts itself")
+        contradictions = frozenset(found.offset for found in broken)
+        self.reading = reading = Reading(file, damage_at(file), defects, contradictions)
         context = log_context(file)
         if context is None:
             self._fail(reading, None, "the log cannot be read: log open error", opens=True)
@@ -227,6 +229,11 @@ class TableReplay:
         table.last = max(table.last, tid)
         if passed is not None:
             return SKIPPED, passed
+        contradicts = records.offset[i] in reading.contradictions and self.plan.version < schema.NEW_FRAME
+        if contradicts and not self.unchecked:
+            place = f"{records.offset[i]:#x} of {reading.file.name}"
+            text = f"not checked: the numbers of the commit at {place} contradict each other, "
+            self.unchecked = (f"{text}and the server applies it unchecked",)
         if kind == OldOp.RECONFIGURE.name and self.plan.version in SETTINGS_LEAVE_TID:
             return APPLIED, "applied"
         return APPLIED, self._apply(reading, table, tid)

@@ -33,11 +33,15 @@ _LENGTHS = (1, 4, 19, 60, 300)
 
 
 class SearchServer(NamedTuple):
-    """A server, the logs to change, and the configuration of their tables. program: None = the installed one."""
+    """A server, the logs to change, and the configuration of their tables.
+
+    version: of the logs that it writes. program: None = the installed one.
+    """
 
     name: str
     logs: Mapping[str, Files]
     configuration: str
+    version: int
     program: str | None = None
 
 
@@ -47,7 +51,7 @@ def search_server(name: str, corpus: Path | None) -> SearchServer | None:
         program = version7.tree()
         logs = {each: version7.files(each) for each in SETS[name]}
         configuration = (version7.SAMPLES / "v7.conf").read_text()
-        return None if program is None else SearchServer(name, logs, configuration, program)
+        return None if program is None else SearchServer(name, logs, configuration, 7, program)
     if sphinx_server.program() is None or corpus is None:
         return None
     home = corpus / "sphinx/generated"
@@ -58,7 +62,7 @@ def search_server(name: str, corpus: Path | None) -> SearchServer | None:
         }
         for each in SETS[name]
     }
-    return SearchServer(name, logs, configuration)
+    return SearchServer(name, logs, configuration, 5)
 
 
 # -- damage ------------------------------------------------------------------------------------------------------------
@@ -180,7 +184,8 @@ def compared(server: SearchServer, folder: Path) -> tuple[str, str]:
     real = sphinx_server.start(folder, server.configuration, server=server.program)
     decisions: list[Decision] = []
     try:
-        (ours,) = binlogtool.replay([folder], format="manticore", on_decision=decisions.append)
+        own = {"version": server.version, "tables": {}}  # the server that is started; its tables have saved nothing
+        (ours,) = binlogtool.replay([folder], format="manticore", against=own, on_decision=decisions.append)
     except UnknownFormatError as error:
         return "open", f"{real.started} {real.reason}; said {error}"
     if real.reason == "no answer":

@@ -101,3 +101,17 @@ def test_starts_with_random_damage_are_not_predicted_wrongly(name: str, content:
         pytest.skip(f"{name} is not there")
     results = score(server, 5, 30, content=content)
     assert results["wrong"] == 0 and results["right"] >= 24
+
+
+def test_a_commit_whose_numbers_contradict_each_other_is_not_called_replayed(tmp_path: Path) -> None:
+    """Manticore 2.8.2 applied a commit of 5 rows that holds one, and had 23 rows where the log says 24."""
+    content = files("v7-rotation")
+    head, txns = content[LOG][:8], transactions(content[LOG])
+    body = bytearray(txns[8][4:-4])
+    assert body[11] == 1
+    body[11] = 5
+    txns[8] = make.txn(bytes(body))
+    folder = written(tmp_path / "log", {**content, LOG: head + b"".join(txns)})
+    (one,) = binlogtool.replay([folder], format="manticore")
+    assert one.starts is None
+    assert any("contradict each other" in text for text in not_checked(one))
