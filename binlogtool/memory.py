@@ -58,12 +58,12 @@ class Ceiling:
 
     limit: bytes that may be in use; 0 = there is no ceiling. base: bytes that do not count (of libraries). resident:
     are the pages in use counted, in place of all that may be written to? Libraries that map much and use little of it
-    (Arrow, Java) need this. wanted: what `keep` was given; 0 = nothing.
+    (Arrow, Java) need this. deferred: see `look_later`. wanted: what `keep` was given; 0 = nothing.
     """
 
     def __init__(self) -> None:
         self.limit = self.base = self.wanted = self._patience = 0
-        self.resident = False
+        self.resident = self.deferred = False
         self._statm: int | None = None
 
     def used(self) -> int:
@@ -78,8 +78,8 @@ class Ceiling:
 
     def look(self, _number: int, _frame: FrameType | None) -> None:
         """Ends the work while there is still memory to end it in (a handler of signals)."""
-        if self._patience:
-            self._patience -= 1
+        if self._patience or self.deferred:
+            self._patience = max(self._patience - 1, 0)
         elif self.limit and (used := self.used()) > self.limit:
             if self.resident and _after_release(self.used) <= self.limit:
                 self._patience = _PAUSE_RELEASED
@@ -159,8 +159,23 @@ def demand(size: int) -> None:
     Raises:
         MemoryError: there are not.
     """
-    if size > available():
+    if size > available() and not (_ceiling.resident and size <= _ceiling.limit - _after_release(_ceiling.used)):
         raise MemoryError(f"{size:,} bytes are needed at once")
+
+
+@contextmanager
+def look_later() -> Iterator[None]:
+    """For calls of libraries that end the process at an exception in what they call: the look comes after them.
+
+    Raises:
+        MemoryError: more is in use than may be.
+    """
+    _ceiling.deferred = True
+    try:
+        yield
+    finally:
+        _ceiling.deferred = False
+    demand(0)
 
 
 def demand_json(text: bytes) -> None:

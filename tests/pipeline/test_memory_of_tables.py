@@ -42,3 +42,15 @@ def test_a_text_that_does_not_fit_ends_the_conversion_with_status_6(tmp_path: Pa
     assert status == 6 and said.count("\n") == 1 and "--max-memory" in said
     assert peak < 64 * MIB + LIBRARIES + 60 * MIB
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("to", "status"), [("parquet", 0), ("orc", 6)])
+def test_long_values_are_written_below_the_ceiling_or_not_at_all(tmp_path: Path, to: str, status: int) -> None:
+    """Parquet's statistics held four copies of a value, and ORC's writer ended the process when a look at the memory
+    came within it (status 134)."""
+    log = log_of_texts(tmp_path, 3, 64 * MIB)
+    words = ("convert", "--per-table", "--to", to, "-o", str(tmp_path / "out"), str(log))
+    found, peak, _, said = run(tmp_path, "--max-memory", "512MiB", *words, backend="auto")
+    assert (found, said.count("\n")) == (status, status // 6)
+    assert peak < 512 * MIB + LIBRARIES
+    assert (tmp_path / "out").exists() is (status == 0)

@@ -15,6 +15,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as compute
 
+from binlogtool import memory
 from binlogtool.errors import InputOutputError
 from binlogtool.pipeline.typed.avro_tables import AvroFile, avro_rows
 from binlogtool.pipeline.typed.patient import Patient
@@ -38,12 +39,13 @@ class File(Protocol):
 
 
 class Parquet:
-    """See `File`."""
+    """See `File`. large: for values of many MiB, without statistics, which hold four copies of the longest one."""
 
-    def __init__(self, path: Path, schema: pa.Schema, codec: str) -> None:
+    def __init__(self, path: Path, schema: pa.Schema, codec: str, *, large: bool = False) -> None:
         import pyarrow.parquet as parquet
 
-        self._file = parquet.ParquetWriter(path, schema, compression=_CODECS.get(codec, codec))
+        codec = _CODECS.get(codec, codec)
+        self._file = parquet.ParquetWriter(path, schema, compression=codec, write_statistics=not large)
 
     def write(self, table: pa.Table) -> None:
         """See `File`."""
@@ -65,12 +67,14 @@ class Orc:
 
     def write(self, table: pa.Table) -> None:
         """See `File`."""
-        self._file.write(table)
+        with memory.look_later():
+            self._file.write(table)
         self._out.demand_all()
 
     def close(self) -> None:
         """See `File`."""
-        self._file.close()
+        with memory.look_later():
+            self._file.close()
         self._out.close()
         self._out.demand_all()
 

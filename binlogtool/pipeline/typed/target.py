@@ -31,8 +31,10 @@ from binlogtool.pipeline.writers.table_form import Shape
 
 _GROUP_ROWS, _GROUP_BYTES, _GROUP_PART = 1 << 16, 32 << 20, 16
 """A group of rows that is written at once has at most so many rows and bytes, and takes this part of the memory."""
-_WRITE_TIMES = 2
-"""What writing a group takes, in times of its size."""
+_WRITE_TIMES, _COPY_TIMES = 2, {"orc": 16}
+_OTHER_TIMES = 4
+"""What writing a group takes, in times of its size: to Parquet, and from there to another format. ORC keeps the longest
+values of each level of its statistics."""
 _AHEAD = 1
 """So many groups of rows wait to be written at most; none where they are large."""
 _ASIDE = ".aside"
@@ -75,7 +77,7 @@ class Target:
         self._pool, self._written = pool, list[Future[None]]()
         self._most_bytes = min(_GROUP_BYTES, memory // _GROUP_PART)
         self._aside: list[Path] = []
-        self._open: tuple[AnyForm, Parquet] | None = None
+        self._open: tuple[AnyForm, bool, Parquet] | None = None
         self._outputs: list[Output] = []
 
     @property
@@ -116,9 +118,12 @@ class Target:
         """Writes what is held, while more is read."""
         if not self._held:
             return
-        self._settle(_AHEAD if self._held_bytes < 2 * self._most_bytes else 0)
+        is_large = self._held_bytes >= 2 * self._most_bytes
+        self._settle(0 if is_large else _AHEAD)
         self._written.append(self._pool.submit(self._write, self._held, self.form))
         self._held, self._held_rows, self._held_bytes = [], 0, 0
+        if is_large:
+            self._settle()
 
     def _settle(self, most: int = 0) -> None:
         """Waits until no more than so many things are still to be written."""
@@ -126,16 +131,17 @@ class Target:
             self._written.pop(0).result()
 
     def _write(self, pieces: list[Piece], form: AnyForm) -> None:
-        memory.demand(_WRITE_TIMES * sum(piece.batch.nbytes for piece in pieces))
-        table = pa.concat_tables([form.table(piece) for piece in pieces])
-        if self._open is None or self._open[0] != form:
+        size = sum(piece.batch.nbytes for piece in pieces)
+        memory.demand(_WRITE_TIMES * size)
+        table, is_large = pa.concat_tables([form.table(piece) for piece in pieces]), size >= 2 * _GROUP_BYTES
+        if self._open is None or self._open[:2] != (form, is_large):
             self._close()
             (self.folder / _ASIDE).mkdir(parents=True, exist_ok=True)
             path = self.folder / _ASIDE / f"{len(self._aside)}.parquet"
             self._aside.append(path)
             codec = self._shape.codec if self._shape.to == "parquet" else "zstd"
-            self._open = form, Parquet(path, form.schema, codec)
-        self._open[1].write(table)
+            self._open = form, is_large, Parquet(path, form.schema, codec, large=is_large)
+        self._open[2].write(table)
 
     def rest(self) -> None:
         """Closes the file that is open: another one follows if more rows come."""
@@ -144,7 +150,7 @@ class Target:
 
     def _close(self) -> None:
         if self._open is not None:
-            self._open[1].close()
+            self._open[2].close()
             self._open = None
 
     # -- the output ----------------------------------------------------------------------------------------------------
@@ -180,6 +186,7 @@ class Target:
                 path.rename(writers.path(""))
                 return
             for batch in table_files.group_batches(file):
+                memory.demand(_COPY_TIMES.get(self._shape.to, _OTHER_TIMES) * batch.nbytes)
                 table = grown(pa.Table.from_batches([batch]), form.schema)
                 self._measure(table, form)
                 writers.write(table)
