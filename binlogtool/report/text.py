@@ -66,6 +66,9 @@ def verify_text(
         yield f"left out: {counted(sum(report.left_out.values()), 'finding')} ({ways})"
     if report.files:
         yield byte_account(report.files)
+    for depth in ("frame", "checksum"):
+        if any(file.details.get("depth") == depth for file in report.files):
+            yield f"not checked: payloads (--depth {depth})"
     yield from left_lines(report.left, names=names)
     if hint := after_verify(report, given):
         yield f"next: {hint}"

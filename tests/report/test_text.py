@@ -33,6 +33,13 @@ def test_an_account_that_does_not_add_up_is_not_called_complete() -> None:
     assert "(99.6686 % accounted for)" in list(verify_text(broken))[1]
 
 
+@pytest.mark.parametrize("depth", ["frame", "checksum"])
+def test_a_report_says_that_payloads_were_not_read(depth: str) -> None:
+    shallow = Report((file_report(details={"depth": depth}),), ())
+    assert list(verify_text(shallow))[-1] == f"not checked: payloads (--depth {depth})"
+    assert not any("not checked" in line for line in verify_text(Report((file_report(details={"depth": "set"}),), ())))
+
+
 def test_members_of_a_set_are_named_from_its_directory() -> None:
     one = (SetReport("/d", "tarantool", ()),)
     assert [shown_name(p, one) for p in ("/d/a", "/d/sub/a", "/e/a", "/d")] == ["a", "sub/a", "/e/a", "/d"]
