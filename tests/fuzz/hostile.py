@@ -141,8 +141,8 @@ def _work(order: Order, seeds: Sequence[Seed], first: int, at: Any, pipe: Any) -
     with scratch_folder() as scratch:
         os.chdir(scratch)
         os.environ["TMPDIR"] = str(scratch)
-        path = _written(min(seeds, key=lambda seed: len(seed.data)))
-        warm(path, seeds[0].format)
+        if not sanitizers.loaded():
+            warm(_written(min(seeds, key=lambda seed: len(seed.data))), seeds[0].format)
         for number in range(first, order.first + order.count):
             at.value = number
             used = int(time.process_time())

@@ -1,0 +1,34 @@
+"""Commands over hostile content in a run of seconds; `python -m tests.fuzz.hostile FORMAT --count N` has no end."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.content import TARGETS, content_seeds, hostile
+from tests.fuzz.hostile import Order, run
+from tests.harness.engine import opinion
+
+pytestmark = pytest.mark.corpus
+CHECKED = ("tarantool", "mariadb-innodb-binlog", "drizzle", "mysql-binlog")
+"""Targets whose checksums cover a stated range, whatever is in it."""
+
+
+@pytest.mark.parametrize("target", CHECKED)
+def test_the_checksums_of_changed_records_are_right(corpus: Path, target: str) -> None:
+    sound = [seed for seed in content_seeds(corpus, target) if not _is_damaged(seed.format, seed.name, seed.data)]
+    made = [hostile(random.Random(number), sound) for number in range(60)]
+    assert sum(_is_damaged(one.format, one.name, one.data) for one in made) == 0
+    assert len({one.data for one in made}) > 50
+
+
+def _is_damaged(format: str, name: str, data: bytes) -> bool:
+    return bool(opinion(format, name, data, depth="checksum").ids & {"checksum-mismatch", "bad-magic"})
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_some_hostile_inputs_break_no_promise(corpus: Path, tmp_path: Path, target: str) -> None:
+    done = run(Order(target, 12, 0, 3, 1, tmp_path), content_seeds(corpus, target))
+    assert (done.inputs, done.calls, dict(done.faults)) == (12, 72, {}), done.examples
