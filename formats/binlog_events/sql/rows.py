@@ -15,15 +15,13 @@ from binlogtool.formats.binlog_events.rows.rows import RowsHead, parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.sql.client import loses_backslashes
 from binlogtool.formats.binlog_events.sql.json_changes import changed_json
+from binlogtool.formats.binlog_events.sql.kernels.rows import LONGEST
 from binlogtool.formats.binlog_events.sql.literals import condition, literal, name
 from binlogtool.formats.binlog_events.sql.reverse import reversed_code
 from binlogtool.formats.binlog_events.values.columns import Column, ColumnType
 from binlogtool.formats.binlog_events.values.decoding import Budget
 from binlogtool.formats.binlog_events.wire.compression import unpack_block
-from binlogtool.limits import KIB, Limits
-
-_LONGEST = 256 * KIB
-"""Bytes of one INSERT; further rows go into another one."""
+from binlogtool.limits import Limits
 
 HAS_TRIGGERS = 0x4000
 """Flag of MariaDB's TABLE_MAP: statements would fire triggers that the row events have already the changes of."""
@@ -56,11 +54,7 @@ def row_statements(code: int, body: memoryview, table: TableMap, limits: Limits)
         Inexact: there are none that change exactly the same.
         MalformedError, CodecError: the event does not fit its map.
     """
-    why = refused(table)
-    if why is not None:
-        raise Inexact(why)
-    event = _Event(code, table, Budget(limits))
-    return event.statements(row_images(code, body, table, limits))
+    return _event(code, table, limits).statements(row_images(code, body, table, limits))
 
 
 def undo_statements(code: int, body: memoryview, table: TableMap, limits: Limits) -> list[bytes]:
@@ -70,11 +64,9 @@ def undo_statements(code: int, body: memoryview, table: TableMap, limits: Limits
         Inexact: there are none that take back exactly that.
         MalformedError, CodecError: the event does not fit its map.
     """
-    why = refused(table)
-    if why is not None:
-        raise Inexact(why)
+    event = _event(reversed_code(code), table, limits)
     rows = [(completed(before, after), before) for before, after in row_images(code, body, table, limits)]
-    return _Event(reversed_code(code), table, Budget(limits)).statements(reversed(rows))
+    return event.statements(reversed(rows))
 
 
 def completed(before: Image, after: Image) -> Image:
@@ -139,6 +131,18 @@ def _fields(reader: ImageReader | PartialImageReader, data: bytes, at: int) -> t
 def _value(present: tuple[int, ...], field: Field, data: bytes, differences: frozenset[int]) -> Value:
     raw = data[field.start : field.end] if field.start >= 0 else None
     return Value(present[field.place], field.cell, raw, raw is not None and field.place in differences)
+
+
+def _event(code: int, table: TableMap, limits: Limits) -> _Event:
+    """The writer of a row event.
+
+    Raises:
+        Inexact: no row of the table is said in statements.
+    """
+    why = refused(table)
+    if why is not None:
+        raise Inexact(why)
+    return _Event(code, table, Budget(limits))
 
 
 class _Event(msgspec.Struct):
@@ -208,7 +212,7 @@ class _Event(msgspec.Struct):
             columns = b",".join(column for column, _ in pairs)
             rows.append(b"(" + b",".join(text for _, text in pairs) + b")")
             length += len(rows[-1])
-            if length >= _LONGEST or image is images[-1]:
+            if length >= LONGEST or image is images[-1]:
                 out.append(b"INSERT INTO %b (%b) VALUES\n%b" % (self._target, columns, b",\n".join(rows)))
                 rows, length = [], 0
         return out

@@ -1,7 +1,8 @@
-"""Kernels that run as plain Python text."""
+"""Kernels that run as plain Python text, and the servers and clients that are there."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,13 @@ import pytest
 from binlogtool.log import passages
 from binlogtool.log.open import Log
 from binlogtool.schema.python_backend import PythonBackend
+from tests.formats.mysql_binlog.server import Programs, Server
+from tests.formats.mysql_binlog.server_trees import TREES, programs_of
+
+INSTALLED_AND_TREES = (
+    pytest.param("mariadb", marks=pytest.mark.server),
+    *(pytest.param(name, marks=pytest.mark.servers) for name in TREES),
+)
 
 
 @pytest.fixture
@@ -21,3 +29,15 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         monkeypatch.setattr(Log, "_passages", lambda self, file: passages.Passages(PythonBackend()).of)
 
     yield switched_on
+
+
+@pytest.fixture(scope="module", params=INSTALLED_AND_TREES)
+def programs(request: pytest.FixtureRequest) -> Programs:
+    """The installed MariaDB, and the trees of other servers: a test for each."""
+    own = Server.program()
+    found = (Programs(own) if own else None) if request.param == "mariadb" else programs_of(request.param)
+    if found is None and request.param == "mariadb" and os.environ.get("BINLOGTOOL_SERVER") == "1":
+        pytest.fail("no mariadbd is installed, and BINLOGTOOL_SERVER=1 demands one")
+    if found is None:
+        pytest.skip(f"{request.param} is not here")
+    return found

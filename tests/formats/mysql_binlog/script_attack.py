@@ -27,14 +27,17 @@ from tests.formats.mysql_binlog.recording_server import (
 from tests.formats.mysql_binlog.server import Programs
 from tests.harness.mysql_writer import MARIADB, Made, begun, binlog, query, transaction
 
+MARKS = (
+    b"/*", b"*/", b"/*!", b"/*M!", b"/*+", b"/*!50000 ", b"/*!99999 ", b"/*M!100100 ", b"'", b'"', b"`", b"\\",
+    b"\\!touch x\n", b"\\C gbk ", b"\\N", b"\\u d ", b"\\g", b"\\G", b"\\c", b"\\d x ", b"#", b"-- ", b"--", b"--\n",
+    b"--\1 ", b"\n", b" ", b"1", b"a", b",", b"/", b"*", b"!", b"/*!*/;", b"\ndelimiter x\n", b"\nDELIMITER", b"$$",
+    b"\nsystem touch x\n", b"\nsource y\n", b"''", b'""', b"\\'", b"\t", b"SELECT 2", b"(", b")", b"-", b"+", b"$a$",
+)  # fmt: skip
+"""Marks of clients."""
 PIECES = (
-    b"/*", b"*/", b"/*!", b"/*M!", b"/*+", b"/*!50000 ", b"/*!99999 ", b"/*M!100100 ", b"'", b'"', b"`", b"\\", b"\\'",
-    b"\\!touch x\n", b"\\. y\n", b"\\C gbk ", b"\\N", b"\\u d ", b"\\g", b"\\G", b"\\c", b"\\d x ", b"#", b"-- ", b"--",
-    b"--\n", b"--\1 ", b"\n", b" ", b"1", b"a", b",", b"/", b"*", b"!", b"/*!*/;", b"\n/*!*/;\n", b"\ndelimiter x\n",
-    b"\nDELIMITER", b"$$", b"\nsystem touch x\n", b"\nsource y\n", b"''", b'""', b"\\'", b'\\"', b"\\`", b"``", b"\t",
-    b"SELECT 2", b"(", b")", b"-", b"+", b"$a$", b"$", b"\0", b"\\\0", b"\r\n", b"\r", b"\xff", b"\x95\x5c",
-    b"\xbf\x27", b"\x81\x27", b"\xa6\x5c", "表".encode(), b"\x81\x30\x81\x30", b";", b"; ", b"$$#$$", b"$$ -- $$",
-    b"'\n,'", b"?", b"go", b"\ntee x\n", b"\nuse d\n", b"system touch x", b"\\\n",
+    *MARKS, b"\\. y\n", b"\n/*!*/;\n", b'\\"', b"\\`", b"``", b"$", b"\0", b"\\\0", b"\r\n", b"\r", b"\xff",
+    b"\x95\x5c", b"\xbf\x27", b"\x81\x27", b"\xa6\x5c", "表".encode(), b"\x81\x30\x81\x30", b";", b"; ", b"$$#$$",
+    b"$$ -- $$", b"'\n,'", b"?", b"go", b"\ntee x\n", b"\nuse d\n", b"system touch x", b"\\\n",
 )  # fmt: skip
 BEGINNINGS = (
     b"SELECT ", b"INSERT INTO d.t VALUES (", b"/* x */ SELECT ", b"CREATE TABLE q (a int) ", b"/*!50003 CREATE*/ ", b"",

@@ -6,7 +6,6 @@ mode or not: a statement that is only asked for in the next line arrives by itse
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import tempfile
@@ -17,20 +16,10 @@ import pytest
 
 from binlogtool.formats.binlog_events.sql import client
 from binlogtool.formats.binlog_events.values.charsets import charset_of
+from tests.formats.mysql_binlog.script_attack import MARKS
 from tests.formats.mysql_binlog.server import Programs, Server
-from tests.formats.mysql_binlog.server_trees import TREES, programs_of
 
-PIECES = (
-    b"/*", b"*/", b"/*!", b"/*M!", b"/*+", b"/*!50000 ", b"/*!99999 ", b"/*M!100100 ", b"'", b'"', b"`", b"\\",
-    b"\\!touch x\n", b"\\C gbk ", b"\\N", b"\\u d ", b"\\g", b"\\G", b"\\c", b"\\d x ", b"#", b"-- ", b"--", b"--\n",
-    b"--\1 ", b"\n", b" ", b"1", b"a", b",", b"/", b"*", b"!", b"/*!*/;", b"\ndelimiter x\n", b"\nDELIMITER", b"$$",
-    b"\nsystem touch x\n", b"\nsource y\n", b"''", b'""', b"\\'", b"\t", b"SELECT 2", b"(", b")", b"-", b"+", b"$a$",
-)  # fmt: skip
 BEGINNINGS = (b"SELECT 1 ", b"INSERT INTO d.t VALUES (1) ", b"/* x */ SELECT 1", b"CREATE TABLE q (a int) ")
-SERVERS = (
-    pytest.param("mariadb", marks=pytest.mark.server),
-    *(pytest.param(name, marks=pytest.mark.servers) for name in TREES),
-)
 MOST = 600
 
 
@@ -38,21 +27,10 @@ def texts(seed: int) -> Iterator[bytes]:
     """Those that are let through, as they are written."""
     chance = random.Random(seed)
     while True:
-        pieces = (chance.choice(PIECES) for _ in range(chance.randint(1, 7)))
+        pieces = (chance.choice(MARKS) for _ in range(chance.randint(1, 7)))
         text, why = client.read(chance.choice(BEGINNINGS) + b"".join(pieces), "utf8mb4", 0)
         if why is None:
             yield text
-
-
-@pytest.fixture(scope="module", params=SERVERS)
-def programs(request: pytest.FixtureRequest) -> Programs:
-    own = Server.program()
-    found = (Programs(own) if own else None) if request.param == "mariadb" else programs_of(request.param)
-    if found is None and request.param == "mariadb" and os.environ.get("BINLOGTOOL_SERVER") == "1":
-        pytest.fail("no mariadbd is installed, and BINLOGTOOL_SERVER=1 demands one")
-    if found is None:
-        pytest.skip(f"{request.param} is not here")
-    return found
 
 
 @pytest.mark.parametrize("seed", range(2))

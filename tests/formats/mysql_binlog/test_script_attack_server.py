@@ -13,13 +13,8 @@ import pytest
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import script_attack
 from tests.formats.mysql_binlog.server import Programs, Server
-from tests.formats.mysql_binlog.server_trees import TREES, programs_of
 from tests.harness.mysql_writer import MARIADB, MYSQL, Made, binlog, query, transaction
 
-CLIENTS = (
-    pytest.param("mariadb", marks=pytest.mark.server),
-    *(pytest.param(name, marks=pytest.mark.servers) for name in TREES),
-)
 WAYS = (
     (("--comments", "--binary-mode"), False),
     (("--skip-comments", "--binary-mode"), True),
@@ -46,17 +41,6 @@ ATTACKS = (
 )
 """Texts with which one of the clients ran a program or lost its place: MySQL 9 with --commands --system-command, as
 they are on in 8.0, or MariaDB's."""
-
-
-@pytest.fixture(scope="module", params=CLIENTS)
-def programs(request: pytest.FixtureRequest) -> Programs:
-    own = Server.program()
-    found = (Programs(own) if own else None) if request.param == "mariadb" else programs_of(request.param)
-    if found is None and request.param == "mariadb" and os.environ.get("BINLOGTOOL_SERVER") == "1":
-        pytest.fail("no mariadbd is installed, and BINLOGTOOL_SERVER=1 demands one")
-    if found is None:
-        pytest.skip(f"{request.param} is not here")
-    return found
 
 
 @pytest.mark.parametrize("seed", [100, 101])

@@ -29,7 +29,7 @@ from binlogtool.formats.binlog_events.values.kind_codes import FIRST_SIZED, UNSI
 from binlogtool.formats.fields import kernel
 
 LONGEST = 256 << 10
-"""`sql.rows.LONGEST`"""
+"""Bytes of one INSERT; further rows go into another one."""
 
 _PIECES = (
     b"INSERT INTO ", b"UPDATE ", b"DELETE FROM ", b" SET ", b" WHERE ", b" LIMIT 1", b" VALUES\n", b"\n/*!*/;\n",
