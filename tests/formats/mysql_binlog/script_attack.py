@@ -51,17 +51,22 @@ NUMBER = re.compile(rb"N(\d+)N")
 OWN = re.compile(
     rb"(?:SET [@A-Z_a-z ][^'\"\\]*|SET @@session\.sql_mode='[A-Z_,]*'|START TRANSACTION|BEGIN|COMMIT|ROLLBACK|USE `?d`?"
     rb"|/\*!\d+ SET .*\*/|BINLOG '[A-Za-z0-9+/=\n]*'|SET [^'\"\\]*'[\w:+,=.-]*'[^'\"\\]*|select \$\$|"
-    rb"select @@version_comment limit 1|SET NAMES \w+|#.*)\s*\Z",
+    rb"select @@version_comment limit 1|SELECT DATABASE\(\)|SET NAMES \w+|#.*)\s*\Z",
     re.DOTALL,
 )
 """What a script has beside the statements of its log, and a client beside those of its script."""
 
 
+_USE = re.compile(rb"(?:/\*! \*/)?(?:/\*!USE\*/|USE) (?:`(.*)`|([\w$.\x80-\xff-]+))\s*\Z", re.DOTALL)
+"""Of the script, or what a client makes of it."""
+
+
 class Attack(NamedTuple):
-    """A log, and its texts by number."""
+    """A log, its texts by number, and the names of its databases."""
 
     log: bytes
     texts: dict[int, bytes]
+    databases: frozenset[bytes] = frozenset()
 
 
 def texts(chance: random.Random) -> Iterator[bytes]:
@@ -107,12 +112,20 @@ def status(chance: random.Random) -> bytes:
 def attack(seed: int, count: int, server: str, *, zeros: bool = True) -> Attack:
     """A log of this many statements. zeros: bytes that clients take in binary mode only, too."""
     chance, source = random.Random(seed), texts(random.Random(seed + 1))
-    made, events = dict[int, bytes](), list[Made]()
+    made, events, databases = dict[int, bytes](), list[Made](), set[bytes]()
     around = transaction if server == MARIADB else begun
     for number in range(1, count + 1):
         made[number] = next(source) if zeros else next(source).replace(b"\0", b"")
-        events += around(query(made[number], b"", status(chance)), number=number)
-    return Attack(binlog(events, server), made)
+        database = database_name(chance) if chance.random() < 0.1 else b""
+        database = database if zeros else database.replace(b"\0", b"")
+        databases.add(database)
+        events += around(query(made[number], database, status(chance)), number=number)
+    return Attack(binlog(events, server), made, frozenset(databases))
+
+
+def database_name(chance: random.Random) -> bytes:
+    """Of all that a statement can have inside, too."""
+    return b"".join(chance.choice(PIECES) for _ in range(chance.randint(1, 5)))
 
 
 _NOT_ASCII = bytes(range(128, 256))
@@ -175,9 +188,12 @@ def send(
 def judged(statements: list[bytes], own: Attack, left_out: set[int], files: list[str]) -> Sent:
     """Hold what was sent against the log."""
     foreign, wrong, seen = list[bytes](), list[tuple[bytes, bytes]](), set[int]()
+    names = {name.replace(b"\r\n", b"\n") for name in own.databases}  # so do clients that are not in binary mode
     rest = [essence(text).replace(b"\\", b"") for number, text in own.texts.items() if number not in left_out]
     for text in statements:
-        found = NUMBER.search(text)
+        found, use = NUMBER.search(text), _USE.match(text)
+        if use is not None and (use[1] or use[2]).replace(b"``", b"`").replace(b"\r\n", b"\n") in names:
+            continue
         if found is None:
             plain = essence(text).replace(b"\\", b"")
             if plain and OWN.match(text) is None and not any(is_part(plain, one) for one in rest):

@@ -47,10 +47,23 @@ they are on in 8.0, or MariaDB's."""
 def test_clients_send_the_statements_of_a_hostile_log_and_nothing_else(
     seed: int, programs: Programs, tmp_path: Path
 ) -> None:
+    hold_client(programs, seed, tmp_path)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(6001, 6036))
+def test_clients_send_the_statements_of_21000_hostile_texts_and_nothing_else(
+    seed: int, programs: Programs, tmp_path: Path
+) -> None:
+    hold_client(programs, seed, tmp_path)
+
+
+def hold_client(programs: Programs, seed: int, folder: Path) -> None:
+    """Hold what a client sends of the script of a log against the log: 300 texts, with zero bytes and without."""
     server = MARIADB if seed % 2 else MYSQL
     for zeros in (True, False):
         own = script_attack.attack(seed, 300, server, zeros=zeros)
-        script, left_out = script_attack.script_of(own, tmp_path)
+        script, left_out = script_attack.script_of(own, folder)
         for ways, calm in WAYS[:2] if zeros else WAYS:
             sent = script_attack.send(script, own, left_out, programs, ways, seed, calm=calm)
             assert (sent.foreign, sent.wrong, sent.missing, sent.files) == ([], [], [], []), ways
