@@ -335,35 +335,36 @@ def _command_at_start(text: bytes) -> bytes | None:
     there is nothing but comments, or after all of these (`read_and_execute`, `add_line` in client/mysql.cc of 8.0)."""
     if _has_safe_start(text):
         return None
-    text, at = _BEFORE + text, 0
-    for end in _ends_within_comments(text):
-        word = _first_word(text[at:end])
+    text = _BEFORE + text
+    for start, end in _lines_of_commands(text):
+        word = _first_word(text[start:end])
         if word is not None:
             return word
-        at = end + 1
     return _first_word(text)
 
 
-def _ends_within_comments(text: bytes) -> Iterator[int]:
-    """The ends of the lines in front of which a client of MySQL sees nothing but comments and spaces (`_skip_comments`
-    of the text up to there)."""
-    at = stop = 0
-    end = text.find(b"\n")
-    while end >= 0:
-        yield end
-        while (at := _SPACES.match(text, at, end + 1).end()) <= end:  # type: ignore[union-attr]
+def _lines_of_commands(text: bytes) -> Iterator[tuple[int, int]]:
+    """The lines in which a client of MySQL looks for commands: those in front of which it sees nothing but comments and
+    spaces (`_skip_comments` of the text up to there); one that is executed and goes on counts as such again behind each
+    line that ends with a space."""
+    at = start = stop = 0
+    is_looked_at = True
+    while (end := text.find(b"\n", start)) >= 0:
+        if is_looked_at:
+            yield start, end
+        is_looked_at, start = True, end + 1
+        while (at := _SPACES.match(text, at, start).end()) < start:  # type: ignore[union-attr]
             if not text.startswith(b"/*", at):
                 return
             if stop < at + 2:
                 found = _COMMENT_STOP.search(text, at + 2)
                 stop = found.start() if found is not None else len(text)
             if stop >= end:  # the comment goes on in the next line
-                if text[max(at + 2, end - 1)] not in _SPACE:
-                    return
+                is_looked_at = text[at + 2] in b"!+" and text[max(at + 2, end - 1)] in _SPACE
                 break
             at = stop + 2 * text.startswith(b"*/", stop)
-        end = text.find(b"\n", end + 1)
-    yield len(text)
+    if is_looked_at:
+        yield start, len(text)
 
 
 def _first_word(text: bytes) -> bytes | None:

@@ -195,7 +195,7 @@ def judged(statements: list[bytes], own: Attack, left_out: set[int], files: list
         if use is not None and (use[1] or use[2]).replace(b"``", b"`").replace(b"\r\n", b"\n") in names:
             continue
         if found is None:
-            plain = essence(text).replace(b"\\", b"")
+            plain = essence(text).replace(b"\\", b"").rstrip(_NOT_ASCII)
             if plain and OWN.match(text) is None and not any(is_part(plain, one) for one in rest):
                 foreign.append(text)
             continue

@@ -186,12 +186,12 @@ def test_the_lines_of_leading_comments_are_those_that_a_client_looks_at() -> Non
 
 def command_by_lines(text: bytes) -> bytes | None:
     text, at = b"/*! */" + text, 0
-    while True:
-        end = text.find(b"\n", at)
-        word = client._first_word(text[at:] if end < 0 else text[at:end])
-        if word is not None or end < 0:
-            break
-        at = end + 1
-        if client._skip_comments(text[:at]) < at:
-            break
-    return word or client._first_word(text)
+    for line in text.split(b"\n"):
+        opened = text.rfind(b"/*", 0, at)
+        is_plain = opened >= 0 and text[opened + 2] not in b"!+" and b"*/" not in text[opened + 2 : at]
+        if client._skip_comments(text[:at]) == at and not is_plain:
+            word = client._first_word(line)
+            if word is not None:
+                return word
+        at += len(line) + 1
+    return client._first_word(text)

@@ -38,6 +38,8 @@ ATTACKS = (
     b"select `a\\\n`, '\n/*!*/;\n\\! touch x\n'",
     b"/*!50003 CREATE*/ \nDELIMITER'--\n' '--\n\\! touch x\n",
     b"/* x */ DELIMITERx",
+    b"/*! \ntee x\n*/ select 1",
+    b"/*!a\ntee y\n \ntee x\n*/ select 1",
 )
 """Texts with which one of the clients ran a program or lost its place: MySQL 9 with --commands --system-command, as
 they are on in 8.0, or MariaDB's."""

@@ -368,6 +368,7 @@ def test_forged_statements_are_refused(sql: bytes, mode: int) -> None:
         b"select /*+ \\! touch x\n*/ 1", b"select /*+ # */ 1", b"select /*+ ' \n */ 1", b"select `a\\\nb`",
         b"select `a\\\0b`", b"/*! */ DELIMITER x", b"use d",
         b"/* x */\n DELIMITER'--\n'", b"/*! */delimiterx", b"select /*M!100100 '/*!'*/ 1",
+        b"/*!a\ntee y\n \nsystem touch x\n*/ select 1",
          b"/**/help contents", b"s\xf3urce x",
     ],
 )  # fmt: skip
