@@ -205,6 +205,11 @@ class TableReplay:
             table.last = max(table.last, tid)  # the server counts it before it looks at the checksum
         return passed
 
+    @property
+    def _is_new(self) -> bool:
+        """Has the server frames of version 15 or later?"""
+        return self.plan.version >= schema.NEW_FRAME
+
     # -- one transaction -------------------------------------------------------------------------------------------
 
     def _rule(self, reading: Reading, records: Records, i: int) -> tuple[str, str]:
@@ -217,6 +222,10 @@ class TableReplay:
             if records.offset[i] in reading.defects:
                 reading.ended = "dropped"  # nothing should follow
             return SKIPPED, "no-data"
+        since = schema.SINCE.get(OldOp[kind], 0) if kind in OldOp.__members__ and not self._is_new else 0
+        if since > self.plan.version:
+            words = f"unexpected entry: {kind} came with version {since}, the server is of version {self.plan.version}"
+            return self._reject(reading, records.offset[i], "payload", words)
         table = None if name is None else reading.known.get(name)
         if table is None or name is None or tid is None:
             return self._reject(reading, records.offset[i], "unknown-table", "the table id is not declared")

@@ -28,6 +28,8 @@ _SETTINGS = (
 
 
 _INT_MAX = 0x7FFFFFFF
+_MINUS_ONE = 0xFFFFFFFF
+"""As a length Manticore 2.8.2 crashed at it in one vector, and got over it in another."""
 
 
 class ParseDoubt(NamedTuple):
@@ -96,7 +98,7 @@ class _Reader:
 
     def _checked(self, value: int, most: int, width: int) -> int:
         if value * width > most:
-            raise _LengthError(f"a length of {value:,} at {self._at:#x}", value > _INT_MAX)
+            raise _LengthError(f"a length of {value:,} at {self._at:#x}", _INT_MAX < value < _MINUS_ONE)
         return value
 
 

@@ -209,7 +209,8 @@ def _first_refusal(server: _Server, last: bytes) -> Startup | None:
     if fault is not None:
         return _refused(_own_name(server, last), len(MAGIC), fault, *aside)
     body = server.read(last, len(MAGIC) + _HEADER, _FIXED) or b""
-    if len(body) < _FIXED or body[:2] != b"\x04\0" or body[-1] != _HEADER:
+    own = body[:2] == b"\x04\0" or (body[:2] == b"\0\0" and _names_server(server, last))
+    if len(body) < _FIXED or not own or body[-1] != _HEADER:
         text = f"the FORMAT_DESCRIPTION of {_shown(_base(last))} is damaged: MariaDB may not take it for one, and stop"
         return Startup(None, None, (), (text,), aside)
     newest = server.find(last)
@@ -329,11 +330,18 @@ def _head_fault(server: _Server, name: bytes) -> str | None:
     if head[4] != EventType.FORMAT_DESCRIPTION or length < _HEADER:
         return f"the first event is no FORMAT_DESCRIPTION: {what}"
     version = server.read(name, len(MAGIC) + _HEADER, 2)
-    if version == b"\0\0":
+    if version == b"\0\0" and not _names_server(server, name):
         return f"its FORMAT_DESCRIPTION says version 0 (Found invalid event in binary log): {what}"
     if len(MAGIC) + length > os.path.getsize(server.place(_base(name))):
         return f"the file ends before its FORMAT_DESCRIPTION event does: {what}"
     return None
+
+
+def _names_server(server: _Server, name: bytes) -> bool:
+    """Does a FORMAT_DESCRIPTION name the server that wrote another log here? Then version 0 is accepted (seen)."""
+    text = (server.read(name, len(MAGIC) + _HEADER + 2, 50) or b"").partition(b"\0")[0].decode("latin-1")
+    others = (log for log in server.logs if base_name(log.file.name) != os.fsdecode(_base(name)))
+    return any(log.facts is not None and log.facts.server_version == text for log in others)
 
 
 # -- MariaDB -----------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ def with_length(length: int) -> Files:
     return {**content, LOG: head + b"".join([*txns[:first], commit])}
 
 
-LENGTHS = {5: True, 0x80000005: False, 0xFFFFFFFF: False}
+LENGTHS = {5: True, 0x80000005: False, 0xFFFFFF00: False}
 """Length of the first vector of a damaged COMMIT -> do Sphinx 2.2.11 and Manticore 2.8.2 start? They crash if not."""
 
 
@@ -115,3 +115,14 @@ def test_a_commit_whose_numbers_contradict_each_other_is_not_called_replayed(tmp
     (one,) = binlogtool.replay([folder], format="manticore")
     assert one.starts is None
     assert any("contradict each other" in text for text in not_checked(one))
+
+
+def test_an_operation_that_came_with_a_later_version_stops_the_server(tmp_path: Path) -> None:
+    """Sphinx 2.2.11 (version 5) at a PQ_DELETE: unexpected entry (blop=7, pos=1332)."""
+    txns = [make.old_index(0, b"rt1", 1, 1), make.old_txn(7, 0, 1, 1, payload=b"\x00" + bytes(4))]
+    content = {META: make.meta([1], 5, 1), LOG: make.log(*txns, version=5)}
+    (one,) = binlogtool.replay([written(tmp_path / "five", content)], format="manticore")
+    assert one.starts is False
+    content = {META: make.meta([1], 7, 1), LOG: make.log(*txns, version=7)}
+    (one,) = binlogtool.replay([written(tmp_path / "seven", content)], format="manticore")
+    assert one.starts is True

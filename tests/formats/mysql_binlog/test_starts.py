@@ -128,6 +128,17 @@ def test_mysql_stops_at_a_damaged_set_of_gtids_that_it_cannot_decode(
     assert predicted(folder)[0] == did
 
 
+def test_a_description_of_version_0_is_accepted_where_it_names_the_server(tmp_path: Path) -> None:
+    """MariaDB 10.11 started twice with the bytes from 20 on zeroed; it stopped where its version was zeroed, too."""
+    for size, did in ((4, "YY"), (40, "n")):
+        folder = logs_of("mariadb-10.11", "crashed", "intact", tmp_path / str(size))
+        log = folder / "bin.000003"
+        data = bytearray(log.read_bytes())
+        data[20 : 20 + size] = bytes(size)
+        log.write_bytes(data)
+        assert predicted(folder) == did
+
+
 def test_a_damaged_checkpoint_still_names_the_first_log_that_recovery_needs(tmp_path: Path) -> None:
     """MariaDB 10.11: Binlog file './bin.000001' not found in binlog index, needed for recovery."""
     folder = logs_of("mariadb-10.11", "crashed", "index-lacks-first", tmp_path / "log")
