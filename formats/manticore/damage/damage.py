@@ -16,7 +16,7 @@ from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.layout import LogContext
 from binlogtool.formats.manticore.payloads.sphinx4 import LAST_LOWEST_FIRST, read_low
 from binlogtool.formats.manticore.payloads.zint import read_zint
-from binlogtool.formats.manticore.schema import Op
+from binlogtool.formats.manticore.schema import OldOp, Op
 
 FATAL_MISMATCH = 14
 """From this version on a wrong checksum of a transaction that is to be applied is fatal; version 5 only warns."""
@@ -88,6 +88,8 @@ def _action(context: LogContext, data: memoryview, offset: int, found: Finding) 
     op = _op(data)
     if op not in set(context.ops) or found.id in ("bad-magic", "zero-tail", "garbage-tail"):
         return "refuse"  # "unexpected entry", also where a power cut left zeros behind the mark of a transaction
+    if not context.new and schema.SINCE.get(OldOp(op), 0) > context.version:
+        return "refuse"  # "unexpected entry" of a server that does not know the operation yet
     if op == context.ops.ADD_INDEX and not context.new:  # the id is looked at before the checksum
         return "drop" if _id(context, data) == max(context.declared, len(context.names)) else "refuse"
     if op == context.ops.ADD_INDEX:
