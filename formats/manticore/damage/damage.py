@@ -86,7 +86,7 @@ def _diagnosis(found: Finding, data: memoryview) -> str:
 def _action(context: LogContext, data: memoryview, offset: int, found: Finding) -> str:
     """Section 8.2, for a table that is served and has saved nothing."""
     op = _op(data)
-    if op not in set(context.ops) or found.id in ("bad-magic", "zero-tail", "garbage-tail"):
+    if op is None or op not in set(context.ops) or found.id in ("bad-magic", "zero-tail", "garbage-tail"):
         return "refuse"  # "unexpected entry", also where a power cut left zeros behind the mark of a transaction
     if not context.new and schema.SINCE.get(OldOp(op), 0) > context.version:
         return "refuse"  # "unexpected entry" of a server that does not know the operation yet
