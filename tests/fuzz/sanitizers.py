@@ -60,8 +60,8 @@ def generated() -> str:
     return whole().text()
 
 
-def checked_library(text: str, optimize: str = "-O1") -> Path:
-    """The library of this C text, built once and kept in the cache of the user.
+def checked_library(text: str, optimize: str = "-O0") -> Path:
+    """The library of this C text, built once and kept in the cache of the user. Optimizing takes twice as long.
 
     Raises:
         UnavailableError: it cannot be built.

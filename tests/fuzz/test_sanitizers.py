@@ -37,7 +37,7 @@ def test_a_read_behind_a_buffer_is_reported(
     text = walks_of("drizzle")
     assert END in text
     try:
-        library = sanitizers.checked_library(text.replace(END, PLANTED) if planted else text, "-O0")
+        library = sanitizers.checked_library(text.replace(END, PLANTED) if planted else text)
     except UnavailableError as error:
         pytest.skip(str(error))
     log = str(samples / "drizzle" / "basic-checksum.log")
