@@ -331,7 +331,7 @@ def _create_lsm(state: VylogState, keys: _Keys) -> None:
     number = keys.number(VylogKey.LSM_ID)
     if number not in state.trees:
         _prepare_lsm(state, keys)
-    elif state.trees[number].create_lsn >= 0:
+    elif max(state.trees[number].create_lsn, state.trees[number].drop_lsn) >= 0:
         raise _RecordError(f"Duplicate LSM tree id {number}")
     tree = state.trees[number]
     tree.create_lsn = keys.number(VylogKey.CREATE_LSN) or number  # before 1.7.6 the id was the LSN
