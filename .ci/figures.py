@@ -13,7 +13,7 @@ PRINTS = ("prints", "figures")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Notes which tests these are where the report will tell it, also out of another process."""
     for item in items:
-        if item.get_closest_marker("slow"):
+        if item.get_closest_marker("full"):
             item.user_properties.append(PRINTS)
 
 
