@@ -1,7 +1,7 @@
 """A pytest plug-in for CI: the tests that need the full corpus must run, not be skipped.
 
 Loaded with `-p corpus_ran`. The session fails when the corpus is not there, when any such test was skipped, or when
-none ran. Tests count by the marker `full_corpus`, or by their use of a corpus as a fixture.
+none ran. Tests count by the marker `full_corpus`, or by their use of the fixture `corpus`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ skipped: dict[str, str] = {}
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Notes which tests need the corpus where the report will tell it, also out of another process."""
     for item in items:
-        if item.get_closest_marker("full_corpus") or {"corpus", "full_corpus"} & set(getattr(item, "fixturenames", ())):
+        if item.get_closest_marker("full_corpus") or "corpus" in getattr(item, "fixturenames", ()):
             item.user_properties.append(NEEDS)
 
 

@@ -60,6 +60,7 @@ def undo_files(here: Path) -> list[str]:
     return [path.name for path in here.iterdir() if "binlogtool-undo" in path.name]
 
 
+@pytest.mark.full
 def test_a_repair_is_made_although_nobody_reads_of_it(here: Path, unbuffered: str, closed: int) -> None:
     done = run(here, "truncate-to-durable --apply -y torn.log", unbuffered, stdout=closed)
     assert done.returncode == 0
@@ -70,6 +71,7 @@ def test_a_repair_is_made_although_nobody_reads_of_it(here: Path, unbuffered: st
     assert (back.returncode, (here / "torn.log").read_bytes()) == (0, plain_log()[:-10])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("words", "status"),
     [
@@ -112,6 +114,7 @@ def test_without_an_output_nothing_is_begun(here: Path, words: str, how: str) ->
     assert not (here / "out").exists() and not undo_files(here)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("how", ["2>&-", "2>/dev/full"])
 def test_diagnostics_that_cannot_be_written_change_no_status(here: Path, unbuffered: str, how: str) -> None:
     for words, status in (("dump damaged.log", 1), ("truncate-to-durable --apply -y damaged.log", 5)):

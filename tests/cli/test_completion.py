@@ -73,6 +73,7 @@ LINES: list[tuple[tuple[str, ...], list[str]]] = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 @pytest.mark.parametrize(("words", "answers"), LINES, ids=[" ".join(words) for words, _ in LINES])
 def test_bash_is_offered_the_values_and_nothing_else(
@@ -81,6 +82,7 @@ def test_bash_is_offered_the_values_and_nothing_else(
     assert sorted(offered(program_path, *words)) == sorted(answers)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 def test_types_are_those_of_the_format_or_of_the_log_on_the_line(
     program_path: str, plain: Path, tmp_path: Path
@@ -92,6 +94,7 @@ def test_types_are_those_of_the_format_or_of_the_log_on_the_line(
     assert "TABLE_MAP" in offered(program_path, "dump", str(tmp_path / "nothing"), "--type", "TABLE")
 
 
+@pytest.mark.full
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 def test_columns_are_those_of_the_log_on_the_line(program_path: str, tmp_path: Path) -> None:
     log = str(ROOT / "tests" / "corpus" / "guides" / "mariadb" / "mariadb-bin.000002")
@@ -149,6 +152,7 @@ sys.exit(0 if wanted.encode() in said else sys.stderr.buffer.write(said) and 1)
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 @pytest.mark.parametrize(
     ("line", "wanted"),

@@ -93,6 +93,7 @@ def test_two_logs_of_one_workload_differ_where_it_does(tmp_path: Path) -> None:
     assert [line[0] for line in places(told(one, two))] == ["~"] * 7 + ["-"] + ["~"] * 32
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("turned", [False, True])
 def test_thousands_of_statements_that_one_server_alone_ran_do_not_disturb_the_others(
     tmp_path: Path, turned: bool
@@ -109,6 +110,7 @@ def test_thousands_of_statements_that_one_server_alone_ran_do_not_disturb_the_ot
     assert len(parts) == 5_000
 
 
+@pytest.mark.full
 def test_two_logs_that_have_nothing_in_common_are_told_in_the_time_of_a_few_searches(tmp_path: Path) -> None:
     one, two = tmp_path / "a.log", tmp_path / "b.log"
     for path, word, count in ((one, b"delete from a%d", 9_000), (two, b"insert into b%d", 9_000)):

@@ -249,6 +249,7 @@ def test_follow_goes_on_in_a_file_of_the_same_name(plain: Path) -> None:
     assert seen + [json.loads(line)["seq"] for line in rest.splitlines()] == [1, 2, 3, 8, 9]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_follow_ends_by_a_signal(plain: Path, number: int, code: int) -> None:
     process = following(plain)

@@ -60,6 +60,7 @@ def test_a_closed_pipe_does_not_hide_damage(damaged: Path) -> None:
         assert process.wait(30) == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_it_between_two_records(plain: Path, number: int, status: int) -> None:
     with following(plain) as process:

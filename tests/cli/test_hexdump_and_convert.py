@@ -167,6 +167,7 @@ def test_a_long_file_needs_the_memory_of_one_record(tmp_path: Path, form: str) -
         assert "entry[399].crc32" in done.text and done.text.count("00 01 02 03 04 05 06 07  08") == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_a_reader_that_has_enough_ends_it_at_once(tmp_path: Path, form: str) -> None:
     path = tmp_path / "huge.log"

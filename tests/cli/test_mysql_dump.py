@@ -103,7 +103,6 @@ def test_files_that_cannot_be_hints_are_not_read_whole(
 # -- keys --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize(("folder", "keys"), [(ENCRYPTED, "keys.txt"), (KEYRING, "keyring.json")])
 def test_every_command_takes_the_key(folder: str, keys: str, corpus: Path) -> None:
     log, key = str(corpus / folder / "enc-bin.000002"), str(corpus / folder / keys)
@@ -115,7 +114,7 @@ def test_every_command_takes_the_key(folder: str, keys: str, corpus: Path) -> No
     assert invoke("verify", log, environment={"BINLOGTOOL_VERIFY_KEYFILE": key}).code == 0
 
 
-@pytest.mark.corpus
+@pytest.mark.full
 def test_the_key_reaches_other_processes(corpus: Path, tmp_path: Path) -> None:
     folder = corpus / ENCRYPTED
     logs = [str(folder / name) for name in ("enc-bin.000001", "enc-bin.000002")]
@@ -124,7 +123,6 @@ def test_the_key_reaches_other_processes(corpus: Path, tmp_path: Path) -> None:
     assert all(one["transactions"] for one in json.loads(done.out)["files"])
 
 
-@pytest.mark.corpus
 def test_a_remembered_result_holds_for_the_same_key_only(corpus: Path, tmp_path: Path) -> None:
     folder = corpus / ENCRYPTED
     log, key, state = str(folder / "enc-bin.000002"), str(folder / "keys.txt"), tmp_path / "state"
@@ -190,7 +188,6 @@ def test_a_place_in_the_annotated_dump_is_no_gtid(log: Path) -> None:
     assert "event[5]" in shown and "event[4]" not in shown and "magic" not in shown
 
 
-@pytest.mark.corpus
 def test_events_inside_a_payload_show_their_own_place(corpus: Path) -> None:
     log = str(corpus / PACKED)
     records = [json.loads(line) for line in invoke("dump", "-O", "jsonl", log).out.splitlines()]
@@ -202,7 +199,6 @@ def test_events_inside_a_payload_show_their_own_place(corpus: Path) -> None:
     assert f"0x{at:08x}+0x0 {own:>6} {inner['type']}" in invoke("dump", log).text
 
 
-@pytest.mark.corpus
 def test_groups_count_the_events_inside_payloads(corpus: Path) -> None:
     def groups(by: str) -> dict[str | None, tuple[int, int]]:
         found = json.loads(invoke("dump", "-O", "json", f"--stats={by}", str(corpus / PACKED)).out)["groups"]

@@ -72,7 +72,6 @@ def test_every_next_line_of_the_samples_leads_on(
     assert count >= least
 
 
-@pytest.mark.corpus
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     "kind",

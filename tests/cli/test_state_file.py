@@ -146,6 +146,7 @@ def places(value: Any) -> list[tuple[Any, Any]]:
     return found
 
 
+@pytest.mark.full
 def test_an_edited_state_is_used_or_refused_in_one_line_and_never_an_internal_error(logs: Path) -> None:
     """Each member at every depth, replaced by values of other types, or removed."""
     rng = random.Random(33)

@@ -40,6 +40,7 @@ def shown_bytes(lines: list[str]) -> bytes:
     return b"".join(bytes.fromhex(text) for text in found if re.fullmatch(r"[0-9a-f ]*", text))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("columns", [80, 40, 132])
 def test_an_annotated_hexdump_fits_the_terminal_and_loses_nothing(xlog: str, columns: int) -> None:
     shown = on_terminal("hexdump-annotate", "--record", "1", xlog, columns=columns)
@@ -52,6 +53,7 @@ def test_an_annotated_hexdump_fits_the_terminal_and_loses_nothing(xlog: str, col
         assert label in words
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("columns", "width"), [(80, 8), (40, 4), (132, 16)])
 def test_the_bytes_in_a_line_go_down_with_the_terminal(xlog: str, columns: int, width: int) -> None:
     heading = on_terminal("hexdump-annotate", "--record", "1", xlog, columns=columns).lines[0]
@@ -62,6 +64,7 @@ def test_a_width_that_is_asked_for_is_kept(xlog: str) -> None:
     assert on_terminal("hexdump-annotate", "--record", "1", "--width", "6", xlog).lines[0].split()[-1] == "05"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("columns", [80, 40])
 def test_a_report_of_verify_fits_the_terminal_and_says_the_same(damaged: Path, columns: int) -> None:
     shown = on_terminal("verify", str(damaged), columns=columns)
@@ -118,6 +121,7 @@ WAYS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", WAYS)
 def test_progress_never_stays_in_the_data_on_the_same_terminal(long: str, way: str) -> None:
     shown = on_terminal(*WAYS[way], long)
@@ -125,12 +129,14 @@ def test_progress_never_stays_in_the_data_on_the_same_terminal(long: str, way: s
     assert [line for line in shown.lines if PROGRESS.search(line) and "100 %" not in line] == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", ["dump", "hexdump"])
 def test_no_progress_is_written_after_the_first_data_on_a_terminal(long: str, way: str) -> None:
     raw = on_terminal(*WAYS[way], long).raw
     assert b"\x1b[K" not in raw[raw.index(b"\n") :]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("columns", [80, 40])
 @pytest.mark.parametrize("way", ["dump", "verify", "replay", "plan"])
 def test_progress_has_a_share_a_rate_and_a_time_and_fits(long: str, tmp_path: Path, way: str, columns: int) -> None:
@@ -164,6 +170,7 @@ def test_an_encoding_without_box_characters_falls_back_by_itself(xlog: str, enco
         assert ("|" in text) == (words != ["verify"])
 
 
+@pytest.mark.full
 def test_a_terminal_of_the_c_locale_gets_no_box_characters(xlog: str) -> None:
     words = ("hexdump-annotate", "--record", "1", xlog)
     for environment in ({"LC_ALL": "C"}, {"LANG": "C"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}):
@@ -200,6 +207,7 @@ def test_several_processes_are_replaced_by_one_where_the_system_lacks_them(
     assert len(done.err.splitlines()) == 1 and "--jobs" in done.err and "/dev/shm" in done.err
 
 
+@pytest.mark.full
 def test_what_several_processes_find_is_what_one_finds(plain: Path, torn: Path, damaged: Path) -> None:
     paths = [str(plain), str(torn), str(damaged)]
     several = program("verify", "-J", "3", *paths)

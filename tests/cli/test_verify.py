@@ -147,6 +147,7 @@ def test_standard_input_can_be_verified(damaged: Path) -> None:
     assert b"checksum-mismatch" in done.stdout
 
 
+@pytest.mark.full
 def test_several_processes_find_the_same(plain: Path, damaged: Path, torn: Path) -> None:
     paths = [str(p) for p in (plain, damaged, torn)]
     one, three = (program("verify", "-O", "json", "-J", n, *paths) for n in ("1", "3"))

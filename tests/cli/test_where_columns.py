@@ -59,6 +59,7 @@ def test_a_log_without_names_says_how_they_are_given() -> None:
 SAID = "--where: no table of the log has a column totl: is it total?"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", ["text", "jsonl", "sql"])
 def test_what_can_be_read_once_only_is_told_of_while_it_is_read(form: str) -> None:
     def piped(condition: str) -> tuple[int, bytes]:

@@ -63,6 +63,7 @@ def run(bundle: Path, words: Sequence[str | Path], status: int = 0) -> str:
     return done.stdout
 
 
+@pytest.mark.full
 def test_the_commands_read_logs_out_of_one_file(bundle: Path) -> None:
     assert "ok" in run(bundle, ["verify", DRIZZLE])
     assert run(bundle, ["dump", "-n", "3", "-O", "jsonl", DRIZZLE]).count("\n") == 3
@@ -72,6 +73,7 @@ def test_the_commands_read_logs_out_of_one_file(bundle: Path) -> None:
     assert [one.name for one in bundle.parent.iterdir()] == ["binlogtool.pyz"]
 
 
+@pytest.mark.full
 def test_processes_that_share_the_work_start_from_it(bundle: Path) -> None:
     if not os.access("/dev/shm", os.W_OK):
         pytest.skip("no /dev/shm here")

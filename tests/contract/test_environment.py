@@ -40,6 +40,7 @@ def line(words: list[str], log: Path) -> list[str]:
     return [str(log) if w == "FILE" else w for w in words]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_a_full_disk_is_status_4_and_one_line(words: list[str], log: Path) -> None:
     with open("/dev/full", "wb") as full:
@@ -65,6 +66,7 @@ def test_a_full_disk_leaves_no_half_output(log: Path, tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["x.log"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_a_closed_pipe_ends_quietly(words: list[str], log: Path) -> None:
     reading, writing = os.pipe()
@@ -120,6 +122,7 @@ LOCALES = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("environment", LOCALES, ids=lambda e: " ".join(f"{k}={v}" for k, v in e.items()))
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_foreign_locales_work(words: list[str], environment: dict[str, str], log: Path) -> None:
@@ -215,6 +218,7 @@ def test_out_of_memory_is_status_6(log: Path, monkeypatch: pytest.MonkeyPatch) -
     assert invoke("verify", str(log)).code == 6
 
 
+@pytest.mark.full
 def test_a_timeout_ends_with_status_6(tmp_path: Path) -> None:
     fifo = tmp_path / "x.log"
     os.mkfifo(fifo)

@@ -31,6 +31,7 @@ def test_all_of_them_are_small_and_hold_nothing_of_others() -> None:
         assert not [name for name in names if "third-party" in name]
 
 
+@pytest.mark.full
 @pytest.mark.full_corpus
 def test_each_holds_what_the_corpus_holds(corpus: Path, tmp_path: Path) -> None:
     assert [path.name.removesuffix(".tar.xz") for path in ARCHIVES] == sorted(

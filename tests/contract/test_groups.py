@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 CONFTEST = """
 import pytest
 @pytest.hookimpl(tryfirst=True)
@@ -25,6 +27,7 @@ def test_it(number):
 """
 
 
+@pytest.mark.full
 def test_groups_that_are_made_when_tests_are_collected_are_kept_together(tmp_path: Path) -> None:
     """As in tests/conftest.py, with the pytest and the pytest-xdist that are installed."""
     (tmp_path / "conftest.py").write_text(CONFTEST)

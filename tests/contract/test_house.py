@@ -80,6 +80,7 @@ def test_the_picture_is_svg_with_a_box_for_each_room(house: Code) -> None:
     assert {"one", "log", "vocabulary"} <= set(texts)
 
 
+@pytest.mark.full
 def test_the_command_draws_this_checkout(capsys: pytest.CaptureFixture[str]) -> None:
     main(["--draw", "dot", "--of", "formats/binlog_events"])
     drawn = capsys.readouterr().out

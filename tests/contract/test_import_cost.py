@@ -91,12 +91,14 @@ def test_help_is_light(tmp_path: Path) -> None:
     print(f"--help: {len(result['modules'])} modules, {result['cpu']:.2f} s CPU")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_of_a_command_is_light(command: str, tmp_path: Path) -> None:
     result = loaded(RUN.format(args=[command, "--help"]), tmp_path)
     assert not set(result["modules"]) & (HEAVY | {"construct"} | DECODING)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("command", [["verify"], ["dump"], ["dump", "-O", "jsonl"], ["verify", "-O", "json"]])
 @pytest.mark.parametrize("sample", ["drizzle/basic-checksum.log", "readme/intact"])
 def test_a_small_file_loads_no_heavy_module(command: list[str], sample: str, samples: Path, tmp_path: Path) -> None:

@@ -63,7 +63,6 @@ def test_every_line_follows_its_schema(options: list[str], log: Path) -> None:
         assert errors(json.loads(text), SCHEMAS["record"]) == []
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize(
     "name", ["tarantool/generated/repl", "tarantool/generated/damaged", "drizzle/generated/rare-statements.log"]
 )

@@ -119,10 +119,11 @@ def place_of(folder: Path) -> Path:
     return folder
 
 
-EACH = [pytest.param(one, name, id=f"{one}-{number}", marks=[] if number == place else [pytest.mark.slow])
+EACH = [pytest.param(one, name, id=f"{one}-{number}", marks=[] if number == place else [pytest.mark.full])
         for place, one in enumerate(SAMPLES) for number, name in enumerate(HOSTILE)]  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("sample", "name"), EACH)
 def test_what_a_report_prints_runs_as_it_stands_whatever_the_log_is_called(
     sample: str, name: str, samples: Path, tmp_path: Path

@@ -75,6 +75,7 @@ def test_it_is_small() -> None:
     assert lines.pop("tables") < 50 and sum(lines.values()) < 150
 
 
+@pytest.mark.full
 def test_its_own_tests_pass(site: Path) -> None:
     words = ["-q", "-c", os.devnull, "--rootdir", str(EXAMPLE), "-p", "no:cacheprovider", str(EXAMPLE / "tests")]
     path = os.pathsep.join([str(site), str(ROOT)])
@@ -83,6 +84,7 @@ def test_its_own_tests_pass(site: Path) -> None:
     assert done.returncode == 0, done.stdout.decode()
 
 
+@pytest.mark.full
 def test_it_is_listed_and_described(site: Path) -> None:
     assert "my-log                  log of an application" in run(site, "formats")
     page = run(site, "formats", "my-log")
@@ -93,6 +95,7 @@ def test_it_is_listed_and_described(site: Path) -> None:
     assert "2  DELETE" in run(site, "dump", "--type", "list", "--format", "my-log")
 
 
+@pytest.mark.full
 def test_records_are_read_in_every_form(site: Path, logs: Path) -> None:
     whole = logs / "whole.mylog"
     rows = [json.loads(line) for line in run(site, "dump", "-O", "jsonl", whole).splitlines()]
@@ -115,6 +118,7 @@ def test_it_is_verified_judged_and_replayed(site: Path, logs: Path) -> None:
     assert "torn" in run(site, "explain", "torn-tail")
 
 
+@pytest.mark.full
 def test_a_torn_log_is_cut_and_put_back(site: Path, logs: Path) -> None:
     torn = logs / "torn.mylog"
     run(site, "truncate-to-durable", torn)
@@ -151,6 +155,7 @@ def test_native_code_that_is_asked_for_says_what_runs_as_python(site: Path, logs
     assert run(site, "dump", logs / "whole.mylog", **asked).count("PUT") == 5
 
 
+@pytest.mark.full
 def test_plug_ins_that_cannot_be_loaded_do_not_hinder_others(site: Path, logs: Path) -> None:
     why = {
         "absent = not_there:FORMAT": "ModuleNotFoundError",

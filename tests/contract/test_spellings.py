@@ -110,6 +110,7 @@ def test_compiled_code_and_readers_that_take_numbers_out_of_bytes_are_listed(
     assert sorted(set(listed) - found) == [], "no longer by itself: take it off the list"
 
 
+@pytest.mark.full
 def test_whoever_takes_numbers_out_of_bytes_by_hand_says_why() -> None:
     listed = [name for names in BY_HAND.values() for name in names]
     assert len(listed) == len(set(listed))

@@ -108,6 +108,7 @@ def test_w1_killed_behind_every_call_of_a_repair(torn: Path) -> None:
     assert ends["old"] > 10 and ends["new"] > 2
 
 
+@pytest.mark.full
 def test_w1_killed_behind_every_call_of_an_undo(torn: Path) -> None:
     ends: Counter[str] = Counter()
     done = apply_plan(binlogtool.plan_truncate(torn, format="drizzle"), **READING)
@@ -144,6 +145,7 @@ def partly(now: Contents, before: Contents, after: Contents) -> bool:
     return all(now.get(name) in (before.get(name), after.get(name)) for name in {*now, *before, *after})
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("listed", [True, False], ids=["replaced", "created"])
 def test_w1_killed_in_a_repair_of_several_files_the_next_run_finishes_it(tmp_path: Path, listed: bool) -> None:
     """A torn log of Manticore, and its list that names a file that is not there, or no list: both change, or none."""
@@ -185,6 +187,7 @@ def repair_directory(folder: Path, system: System, changes: int = 2) -> None:
     apply_plan(plan, **reading, system=system)
 
 
+@pytest.mark.full
 def test_w1_killed_while_one_file_is_made_it_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     """The log is sound, its list is gone: nothing but the list changes, and no mark of several files is needed."""
     files, mended = {"binlog.0000": LOG} | LOCK, {"binlog.0000": LOG, "binlog.meta": meta([0])} | LOCK
@@ -210,7 +213,7 @@ def test_w1_killed_while_one_file_is_made_it_is_there_whole_or_not_at_all(tmp_pa
     assert ends["old"] > 10 and ends["new"] > 2
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("listed", [True, False], ids=["replaced", "created"])
 def test_w1_killed_while_several_files_are_brought_back_the_next_run_finishes_it(tmp_path: Path, listed: bool) -> None:
     files = {"binlog.0000": LOG[:-3]} | ({"binlog.meta": meta([0, 1])} if listed else {}) | LOCK
@@ -240,6 +243,7 @@ def test_w1_killed_while_several_files_are_brought_back_the_next_run_finishes_it
     assert min(ends["old"], ends["repaired"]) > 3
 
 
+@pytest.mark.full
 def test_w8_of_two_repairs_at_once_one_wins(torn: Path) -> None:
     """Threads stand for processes: the locks belong to the open files, not to the process."""
     tries, outcomes = 40, Counter[str]()
@@ -314,7 +318,7 @@ def renewed(torn: Path) -> Any:
 TRIES = 250
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_w8_of_two_processes_that_repair_at_once_one_wins(torn: Path) -> None:
     """The loser is refused (exit 5): it cannot get the lock, or the file is not the planned one any more. Rarely the
     one with the lock still finds the other one holding the file: both are refused then, and nothing is changed."""
@@ -337,7 +341,7 @@ def test_w8_of_two_processes_that_repair_at_once_one_wins(torn: Path) -> None:
     print(f"\nW8: {TRIES} times two repairs at once: one won, one was refused, but {both} times both were")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_w8_a_repair_never_meets_a_process_that_holds_the_file(torn: Path) -> None:
     """A process opens the log at the same time: it has it before the change, or finds the repaired log."""
     seen: Counter[str] = Counter()

@@ -81,6 +81,7 @@ def test_w3_whatever_fails_the_original_is_intact_or_restored(case: Case, kind: 
     assert ("refused" in outcomes) == (kind != "short")  # a short write is followed by one of the rest
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_w3_whatever_fails_in_an_undo_it_can_be_done_again(case: Case, kind: str) -> None:
     repaired = copy.deepcopy(case.disk)

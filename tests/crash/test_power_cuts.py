@@ -55,8 +55,7 @@ def test_w2_a_repair_of_a_real_log_is_done_or_not_after_a_power_cut(make: object
     assert ends["before"] > 5 and ends["after"] > 5
 
 
-@pytest.mark.corpus
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("index", range(15))
 def test_w2_the_crash_cases_of_ibb_are_old_or_recovered_after_a_power_cut(
     index: int, corpus: Path, tmp_path: Path
@@ -92,6 +91,7 @@ def test_short_writes_of_every_length_are_carried_on(name: str, most: int) -> No
     assert set(case.states(disk)) == {"before"}
 
 
+@pytest.mark.full
 def test_a_write_that_breaks_off_after_any_number_of_bytes_leaves_old_or_new() -> None:
     """The undo file and the new file, cut by a dead machine in the middle of each write."""
     case, ends = Case("rewrite"), Counter[str]()

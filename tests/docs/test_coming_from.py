@@ -80,7 +80,7 @@ def test_every_option_of_tarantoolctl_cat_and_play_is_told() -> None:
     assert set(re.findall(r"\* (--[\w-]+)", done.stdout + done.stderr)) == told("tarantoolctl")
 
 
-@pytest.mark.servers
+@pytest.mark.nightly
 def test_every_option_of_mysqlbinlog_is_told() -> None:
     programs = programs_of("mysql-9")
     if programs is None:

@@ -113,7 +113,7 @@ BEGIN; INSERT INTO orders VALUES (5,'Egil',42.00,'open'); UPDATE stock SET piece
 """What the samples of the guide went through."""
 
 
-OTHERS = [None, pytest.param("mariadb-11.8", marks=pytest.mark.servers)]
+OTHERS = [None, pytest.param("mariadb-11.8", marks=pytest.mark.nightly)]
 
 
 def server_of(tree: str | None) -> Programs | None:
@@ -198,7 +198,7 @@ def mysql_words(place: Path, logs: str) -> tuple[str, ...]:
     return (*options(place, logs), "--gtid-mode=ON", "--enforce-gtid-consistency=ON")
 
 
-@pytest.mark.servers
+@pytest.mark.nightly
 def test_mysql_cuts_the_tail_itself_and_keeps_the_number(place: Path, home: Path) -> None:
     programs, words = server_of("mysql-9"), mysql_words(place, "binlogs")
     (place / "binlogs").mkdir()
@@ -230,7 +230,7 @@ def test_mysql_cuts_the_tail_itself_and_keeps_the_number(place: Path, home: Path
     assert run(dump, place)[1] == ["6", "7", "9"], "no log has the number any more"
 
 
-@pytest.mark.servers
+@pytest.mark.nightly
 def test_mysql_has_changed_a_cut_log_once_it_has_started(place: Path, home: Path) -> None:
     programs, words = server_of("mysql-9"), mysql_words(place, "binlogs")
     (place / "binlogs").mkdir()
@@ -246,7 +246,7 @@ def test_mysql_has_changed_a_cut_log_once_it_has_started(place: Path, home: Path
     assert status != 0 and "changed since the repair" in "\n".join(said)
 
 
-@pytest.mark.servers
+@pytest.mark.nightly
 def test_mysql_takes_the_script_of_what_is_left(place: Path, home: Path) -> None:
     programs = server_of("mysql-9")
     (place / "backup").mkdir()

@@ -32,6 +32,7 @@ def can(example: Example) -> bool:
     return not example.server or (SERVERS and program is not None)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 def test_a_page_prints_what_it_says(page: Path, tmp_path: Path) -> None:
     text = page.read_text("utf-8")
@@ -55,7 +56,7 @@ TOOLS = sorted({one.server for page in PAGES for one in examples(page.read_text(
 
 @pytest.mark.server
 @pytest.mark.parametrize(
-    "tool", [pytest.param(one, marks=pytest.mark.servers) if one == "mysqlbinlog" else one for one in TOOLS]
+    "tool", [pytest.param(one, marks=pytest.mark.nightly) if one == "mysqlbinlog" else one for one in TOOLS]
 )
 def test_no_block_is_left_out_because_its_tool_is_not_installed(tool: str) -> None:
     if not SERVERS:

@@ -233,8 +233,7 @@ def test_verdicts_on_damage_to_small_logs_are_right() -> None:
         assert seen == {"none" if kind.startswith("control") else "right": 12}, kind
 
 
-@pytest.mark.slow
-@pytest.mark.corpus
+@pytest.mark.full
 def test_verdicts_on_damage_to_logs_of_all_formats_are_right(corpus: Path) -> None:
     sound = {format: samples(corpus / format, format, 8, 1 << 14) for format in FORMATS}
     for format in FORMATS:
@@ -307,6 +306,7 @@ def eblob_causes(data: bytes) -> list[tuple[str, int, int | None]]:
     return [(facts["cause"], facts["cause_offset"], facts.get("cause_shift")) for facts in told]
 
 
+@pytest.mark.full
 def test_where_nothing_has_a_checksum_a_record_that_reaches_into_the_next_ones_lacks_bytes() -> None:
     data = EBLOB.read_bytes()
     with binlogtool.open(EBLOB) as log:

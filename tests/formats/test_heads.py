@@ -11,8 +11,6 @@ import binlogtool
 from binlogtool.findings import Severity
 from tests.cli.invoke import invoke
 
-pytestmark = pytest.mark.corpus
-
 LOGS = {
     "mysql-binlog": "mysql-binlog/generated/mariadb-10.11/rotated-set/rot-bin.000003",
     "mysql": "mysql-binlog/generated/mysql-9.7/rotated-set/rot-bin.000003",
@@ -53,6 +51,7 @@ CASES = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("format_", "byte"), [(name, byte) for name, places in CASES for byte in places])
 def test_the_log_is_read_as_if_the_bit_were_right(corpus: Path, tmp_path: Path, format_: str, byte: int) -> None:
     source, spec = original(corpus, format_), SPECS.get(format_, format_)
@@ -119,7 +118,7 @@ HEADS = {"tarantool": range(125), "snapshot": range(97), "manticore": range(8), 
 """Bytes of heads in which every bit is flipped."""
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("format_", HEADS)
 def test_no_flipped_bit_of_a_head_hides_or_invents_a_record(corpus: Path, tmp_path: Path, format_: str) -> None:
     """All records are read wherever a report names the bit; whatever the bit, no record is read that is not there."""

@@ -113,6 +113,7 @@ def string(raw: bytes) -> bytes | int:
     return written(jsontext.put_string, raw, 0, len(raw))
 
 
+@pytest.mark.full
 def test_each_character_is_written_as_the_general_writer_does_or_not_at_all() -> None:
     """The ones that are refused are those that reports escape in addition, and no others."""
     for code in range(0x110000):

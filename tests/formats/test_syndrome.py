@@ -125,7 +125,6 @@ def random_damage(rng: random.Random, record: bytes) -> tuple[bytes, int]:
     return (whole ^ mask).to_bytes(size, "little"), stored
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize(
     ("checksum", "file", "walk"),
     [

@@ -48,7 +48,6 @@ def test_a_damaged_header_page_is_told_with_those_of_its_bytes_that_are_there(tm
     assert (found.offset, found.length) == (0, min(size, P))
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("at_front", [True, False])
 def test_one_transaction_of_another_version_does_not_make_the_whole_log_one_of_that_version(
     corpus: Path, tmp_path: Path, at_front: bool

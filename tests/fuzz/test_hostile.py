@@ -11,7 +11,6 @@ from tests.fuzz.content import TARGETS, content_seeds, hostile
 from tests.fuzz.hostile import Order, run
 from tests.harness.engine import opinion
 
-pytestmark = pytest.mark.corpus
 CHECKED = ("tarantool", "mariadb-innodb-binlog", "drizzle", "mysql-binlog")
 """Targets whose checksums cover a stated range, whatever is in it."""
 

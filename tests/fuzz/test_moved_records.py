@@ -21,8 +21,6 @@ from tests.fuzz.search import FORMAT, frames, zint
 from tests.harness import oracle
 from tests.harness.engine import opinion
 
-pytestmark = pytest.mark.corpus
-
 PLACES = 8
 GAP, AGAIN, BACK = "gap-in-sequence", "duplicate-sequence", "sequence-regression"
 META, HEAD, REFERENCE, OPEN = "meta-mismatch", "bad-header", "dangling-reference", "incomplete-transaction"

@@ -10,8 +10,6 @@ from tests.fuzz.check import ENGINES
 from tests.fuzz.run import Order, run, scratch_folder
 from tests.fuzz.seeds import TARGETS, seeds
 
-pytestmark = pytest.mark.corpus
-
 
 def holds(
     corpus: Path, target: str, save: Path, count: int, repair: int, engines: tuple[str, ...], first: int = 0

@@ -44,7 +44,6 @@ def test_mixed_files_hold_both_kinds_of_blocks(folder: Path) -> None:
     assert oracle.durable_ends(walk)[-1] == walk.frames[-1].end
 
 
-@pytest.mark.corpus
 def test_drizzle_entries_are_50_to_500_bytes_long_and_right(corpus: Path, folder: Path) -> None:
     path = folder / "transaction.log"
     entries = make.drizzle(path, 300_000, [corpus / "drizzle/generated/basic-checksum.log"])
@@ -55,6 +54,7 @@ def test_drizzle_entries_are_50_to_500_bytes_long_and_right(corpus: Path, folder
     assert not any(field.name.startswith("no checksum") for frame in walk.frames for field in frame.fields)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("size", "rows", "smallest", "largest"),
     [(300_000, 1, 40, 80), (300_000, 80, 1000, 3000), (2_097_300, 1, 40, 80)],  # the last: few events in its last part

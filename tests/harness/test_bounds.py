@@ -26,6 +26,7 @@ WHOLE = ("dump -O jsonl", "dump -O sql", "stats", "truncate-to-durable", "replay
 pytestmark = [pytest.mark.full_corpus, pytest.mark.usefixtures("corpus")]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("words", [("--max-memory", "64MiB"), ()], ids=["64MiB", "default"])
 def test_a_statement_of_200_mib_is_refused_and_the_ceiling_is_named(tmp_path: Path, words: tuple[str, ...]) -> None:
     """By the outputs that need it whole."""
@@ -35,7 +36,8 @@ def test_a_statement_of_200_mib_is_refused_and_the_ceiling_is_named(tmp_path: Pa
     assert peak <= (64 * MIB if words else 256 * MIB) + SLACK
 
 
-@pytest.mark.parametrize("form", ["jsonl", pytest.param("text", marks=pytest.mark.slow)])
+@pytest.mark.full
+@pytest.mark.parametrize("form", ["jsonl", pytest.param("text", marks=pytest.mark.full)])
 def test_a_statement_of_200_mib_is_written_in_pieces(tmp_path: Path, form: str) -> None:
     """It is 200 MiB of zeros, each of which takes six bytes in JSON."""
     out = tmp_path / "out"
@@ -59,12 +61,13 @@ def test_verify_unpacks_a_statement_of_200_mib_piece_by_piece(tmp_path: Path) ->
     assert peak <= 64 * MIB + SLACK
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("words", "size"),
     [
         ("verify", 56),
         ("dump -O jsonl", 32),
-        *(pytest.param(*one, marks=pytest.mark.slow) for one in (("truncate-to-durable", 56), ("dump -O csv", 32))),
+        *(pytest.param(*one, marks=pytest.mark.full) for one in (("truncate-to-durable", 56), ("dump -O csv", 32))),
     ],
 )
 def test_an_event_that_is_not_compressed_is_held_once_and_copied_once(tmp_path: Path, words: str, size: int) -> None:
@@ -75,7 +78,8 @@ def test_an_event_that_is_not_compressed_is_held_once_and_copied_once(tmp_path: 
     assert peak <= 64 * MIB + SLACK
 
 
-@pytest.mark.parametrize("words", ["verify", *(pytest.param(one, marks=pytest.mark.slow) for one in WHOLE)])
+@pytest.mark.full
+@pytest.mark.parametrize("words", ["verify", *(pytest.param(one, marks=pytest.mark.full) for one in WHOLE)])
 def test_an_event_beyond_the_ceiling_is_refused_in_one_line(tmp_path: Path, words: str) -> None:
     log = plain_log(tmp_path, 112 * MIB)
     status, peak, _, said = run(tmp_path, "--max-memory", "64MiB", *words.split(), str(log), backend="auto")
@@ -93,6 +97,7 @@ def plain_log(folder: Path, size: int) -> Path:
     return log
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", BACK_TO_BACK)
 def test_headers_back_to_back_need_little_memory(tmp_path: Path, name: str) -> None:
     status, peak, _, said = run(
@@ -102,7 +107,7 @@ def test_headers_back_to_back_need_little_memory(tmp_path: Path, name: str) -> N
     assert peak <= 64 * MIB + SLACK
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("name", BACK_TO_BACK)
 def test_headers_back_to_back_are_passed_over_quickly(tmp_path: Path, name: str) -> None:
     """Three times what R2 allows, as the machine may be busy; it was 15 to 40 times of it."""
@@ -125,6 +130,7 @@ def test_blocks_over_and_over_are_judged_in_time(tmp_path: Path) -> None:
     assert seconds <= slowness() * (1 + 20 * log.stat().st_size / (100 * MIB))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("space", [150, 300])
 def test_an_address_space_that_is_too_small_ends_in_a_line(tmp_path: Path, space: int) -> None:
     never_dies(tmp_path, STATEMENT, ("dump", "-O", "jsonl"), space)

@@ -62,7 +62,6 @@ def test_all_commands_count_the_same_records_in_every_sample(samples: Path, tmp_
     all_count_the_same(samples, tmp_path, 90)
 
 
-@pytest.mark.corpus
 @pytest.mark.nightly
 def test_all_commands_count_the_same_records_in_every_log_of_the_corpora(corpus: Path, tmp_path: Path) -> None:
     all_count_the_same(corpus, tmp_path, 900)

@@ -18,7 +18,7 @@ KEPT = 3328
 MOST = 96 * MIB
 """For 6,000 files, whatever the command."""
 
-pytestmark = [pytest.mark.corpus, pytest.mark.usefixtures("corpus")]
+pytestmark = pytest.mark.usefixtures("corpus")
 
 
 def directory(corpus: Path, top: Path, count: int) -> Path:
@@ -31,6 +31,7 @@ def directory(corpus: Path, top: Path, count: int) -> Path:
     return made
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_what_is_kept_of_a_file_is_bounded(form: str, corpus: Path, tmp_path: Path) -> None:
     few, many = 2000, 6000
@@ -67,7 +68,7 @@ def test_twenty_thousand_files_stay_far_below_the_ceiling(corpus: Path, tmp_path
         assert peak <= 128 * MIB + SLACK
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("words", ["dump -O jsonl", "dump -O sql", "stats"])
 def test_six_thousand_files_need_no_more_in_other_commands(words: str, corpus: Path, tmp_path: Path) -> None:
     status, peak, _, _ = run(tmp_path, *words.split(), str(directory(corpus, tmp_path, 6_000)), backend="auto")
@@ -75,7 +76,7 @@ def test_six_thousand_files_need_no_more_in_other_commands(words: str, corpus: P
     assert peak <= MOST
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("words", ["truncate-to-durable", "diagnose", "replay-dry-run"])
 def test_what_plans_and_replays_keep_of_a_file_is_bounded(words: str, corpus: Path, tmp_path: Path) -> None:
     """Plans kept 4.5 KB, and a replay took 6 ms of CPU more for the room of compiled code that few records need."""

@@ -22,7 +22,7 @@ from tests.harness.engine import opinion
 from tests.harness.mutate import mutated
 from tests.harness.samples import FORMATS, FULL, pieces, samples
 
-pytestmark = [pytest.mark.corpus, pytest.mark.slow]
+pytestmark = pytest.mark.full
 
 KIB = 1024
 MUTATED = 20_000 if FULL else 600

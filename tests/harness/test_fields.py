@@ -16,7 +16,7 @@ from tests.harness.engine import opinion
 from tests.harness.mutate import tarantool_block
 from tests.harness.samples import FORMATS, FULL, WALKERS, Sample, pieces, samples
 
-pytestmark = [pytest.mark.corpus, pytest.mark.slow]
+pytestmark = pytest.mark.full
 
 LIMIT = (1 << 16) if FULL else 9 * 1024
 LENGTH = {"length-out-of-bounds", "checksum-mismatch", "torn-tail", "payload-undecodable", "damaged-range"}

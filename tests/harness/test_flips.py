@@ -11,7 +11,7 @@ import pytest
 from tests.harness.flips import LIMIT, MAPS, WHY, part_of_the_bits, try_flips
 from tests.harness.samples import FORMATS, FULL, pieces
 
-pytestmark = [pytest.mark.corpus, pytest.mark.slow]
+pytestmark = pytest.mark.full
 
 BITS_PER_FILE = {"tarantool": 60, "drizzle": 60, "mysql-binlog": 30, "mariadb-innodb-binlog": 50}
 

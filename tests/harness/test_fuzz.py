@@ -14,7 +14,7 @@ from tests.harness.engine import Opinion, opinion
 from tests.harness.mutate import mutated
 from tests.harness.samples import FORMATS, FULL, Sample, keyed, pieces
 
-pytestmark = [pytest.mark.corpus, pytest.mark.slow]
+pytestmark = pytest.mark.full
 
 INPUTS = int(os.environ.get("BINLOGTOOL_FUZZ_INPUTS", 100_000 if FULL else 5_000))
 """Of each format. `tests/fuzz` tries more kinds of damage, and more often."""

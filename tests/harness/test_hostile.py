@@ -20,7 +20,7 @@ from tests.harness.hostile_mysql import FLOODS, MANY_VALUES, UNPACKED
 from tests.harness.samples import FULL
 from tests.harness.slowness import slowness
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 MIB = 1 << 20
 ROOT = Path(__file__).resolve().parent.parent.parent

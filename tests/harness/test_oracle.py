@@ -11,9 +11,6 @@ import pytest
 
 from tests.harness import oracle, oracle_ibb
 
-pytestmark = pytest.mark.corpus
-
-
 each_folder = pytest.mark.parametrize(
     "folder", ["generated", pytest.param("third-party", marks=pytest.mark.full_corpus)]
 )

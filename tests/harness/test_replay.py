@@ -56,7 +56,7 @@ def replayed(path: Path, backend: str = "python", **how: object) -> list[Replaye
         return None
 
 
-@pytest.mark.corpus
+@pytest.mark.full
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_every_file_is_replayed_and_every_record_is_decided(corpus: Path, folder: str) -> None:
     seen = differing = 0
@@ -86,8 +86,7 @@ ALLOWED = {"mysql-binlog": 5}
 """Logs with compressed transactions of which verification counts the outer events alone."""
 
 
-@pytest.mark.corpus
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_both_readers_and_two_runs_leave_one_state(corpus: Path, folder: str) -> None:
     for path in logs(corpus, folder):
@@ -95,7 +94,7 @@ def test_both_readers_and_two_runs_leave_one_state(corpus: Path, folder: str) ->
         assert plain == again == fast, path
 
 
-@pytest.mark.corpus
+@pytest.mark.full
 @pytest.mark.parametrize(
     "set_", [f"{name}/generated/damaged" for name in ("tarantool", "drizzle", "mysql-binlog", "eblob", "sphinx")]
 )
@@ -207,7 +206,7 @@ def mutated(rng: random.Random, inputs: list[Sample]) -> tuple[Sample, bytes]:
     return sample, bytes(data)
 
 
-@pytest.mark.corpus
+@pytest.mark.full
 @pytest.mark.parametrize("format", [*FORMATS, *SHIPPED])
 def test_no_mutated_input_ends_a_replay_with_an_exception(corpus: Path, tmp_path: Path, format: str) -> None:
     """Goal R1 for replays; a bound in time keeps the run short on slow machines."""
@@ -273,7 +272,7 @@ def test_a_state_that_goes_to_disk_is_the_same(samples: Path) -> None:
 KEYS = 1_000_000
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_more_keys_than_memory_need_no_more_memory(tmp_path: Path) -> None:
     """A log of distinct keys: half a gigabyte of entries under a bound of 64 MiB."""
     path, out = tmp_path / make.xlog_name(), tmp_path / "out"

@@ -33,36 +33,30 @@ def printed(path: Path) -> list[str]:
     return re.findall(r"\tGTID (\d+-\d+-\d+)", text)
 
 
-@pytest.mark.corpus
 def test_a_start_position_leaves_out_what_a_replica_has(domains: Path) -> None:
     got = gtids(domains, start="gtid:0-5-3")
     assert got == [g for g in printed(domains) if g not in ("0-7-1", "0-8-2", "0-9-3")]
 
 
-@pytest.mark.corpus
 def test_a_stop_position_ends_its_domain_and_all_others(domains: Path) -> None:
     assert gtids(domains, stop="gtid:0-1-3") == ["0-7-1", "0-8-2", "0-9-3"]
 
 
-@pytest.mark.corpus
 def test_start_and_stop_together_cut_out_a_part_of_a_domain(domains: Path) -> None:
     assert gtids(domains, start="gtid:1-1-1", stop="gtid:1-1-2") == ["1-2-2"]
 
 
-@pytest.mark.corpus
 def test_sets_include_and_exclude(domains: Path) -> None:
     assert gtids(domains, include_gtids="0-9-3..500, 3-8-2") == ["3-8-2", "0-9-3", "0-9-500"]
     assert gtids(domains, include_gtids="0", exclude_gtids="0-9-500..501") == ["0-7-1", "0-8-2", "0-9-3"]
 
 
-@pytest.mark.corpus
 def test_excluding_a_set_keeps_the_records_outside_transactions(domains: Path) -> None:
     with binlogtool.open(domains) as log:
         kept = [r.type for r in log.records(selection=Selection(exclude_gtids="0,1,2,3"))]
     assert kept == ["FORMAT_DESCRIPTION", "GTID_LIST", "BINLOG_CHECKPOINT", "ROTATE"]
 
 
-@pytest.mark.corpus
 def test_tagged_gtids_are_chosen_by_their_tag(corpus: Path) -> None:
     path = corpus / "mysql-binlog/generated/mysql-9.7/gtid-tagged/binlog.000001"
     with binlogtool.open(path) as log:
@@ -89,7 +83,6 @@ def test_sets_of_other_formats_are_lists_of_names(samples: Path) -> None:
     assert {r.txn for r in some} == {5, 7}
 
 
-@pytest.mark.corpus
 def test_a_set_that_is_none_is_refused(domains: Path) -> None:
     with binlogtool.open(domains) as log, pytest.raises(UsageError, match="'0-x' is no GTID"):
         list(log.records(selection=Selection(exclude_gtids="0-x")))

@@ -57,6 +57,7 @@ def test_what_verify_counts_behind_a_damage_of_a_log_without_checksums_dump_prin
     assert report is not None and report.records == 64
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", formats.names())
 def test_dump_prints_what_verify_counts_in_every_mutated_sample(samples: Path, tmp_path: Path, name: str) -> None:
     format = formats.get(name)
@@ -76,8 +77,7 @@ def test_dump_prints_what_verify_counts_in_every_mutated_sample(samples: Path, t
         agree(target, format, ("python", "native") if number % 8 == 0 else ("python",))
 
 
-@pytest.mark.corpus
-@pytest.mark.slow
+@pytest.mark.full
 def test_dump_prints_what_verify_counts_in_every_log_of_the_corpus(corpus: Path) -> None:
     found = list(logs(corpus))
     assert {format.name for _, format in found} == set(formats.names())

@@ -61,7 +61,7 @@ def test_a_log_with_stale_checksums_is_given_whole_and_every_record_is_marked(co
     assert [",BAD," in row for row in table[1:]] == [False, True, True]
 
 
-@pytest.mark.corpus
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name",
     [
@@ -124,6 +124,7 @@ def test_a_damaged_payload_of_a_packed_block_is_not_made_up(tmp_path: Path, samp
     assert [r for r in only_marks_are_added(path) if r["offset"] == frame.start] == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("backend", "times"), [("python", 1), ("native", 1), ("native", 2_000_000)])
 def test_a_stream_gives_what_the_file_gives(samples: Path, tmp_path: Path, backend: str, times: int) -> None:
     """Also where the damage is not in the first MiB, which is in memory when the next one is looked for."""
@@ -176,6 +177,7 @@ def salvaged(path: Path) -> list[Record]:
         return list(log.records(on_damage="salvage"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name",
     [
@@ -213,6 +215,7 @@ def test_events_behind_a_description_inside_the_file_are_salvaged_by_that(tmp_pa
     assert [one.type for one in salvaged(path)] == ["FORMAT_DESCRIPTION", "FORMAT_DESCRIPTION", "XID", "XID"]
 
 
+@pytest.mark.full
 def test_no_more_bits_are_tried_than_a_file_of_its_size_is_worth(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

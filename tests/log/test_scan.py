@@ -122,7 +122,6 @@ def test_many_equal_findings_are_capped_and_counted() -> None:
     assert bad[-1].facts["not_listed"] == 40
 
 
-@pytest.mark.corpus
 def test_python_and_native_say_the_same_of_every_damaged_file(corpus: Path) -> None:
     compared = 0
     for path in sorted((corpus / "drizzle/generated/damaged").iterdir()):

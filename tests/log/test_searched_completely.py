@@ -92,7 +92,7 @@ def damaged_behind_head(rng: random.Random, data: bytes) -> bytes:
     return data[:head] + sectors(rng, data[head:], size=SECTOR)
 
 
-@pytest.mark.corpus
+@pytest.mark.full
 @pytest.mark.parametrize("format", PROVEN)
 def test_no_intact_record_is_passed_over_behind_stale_zero_and_swapped_sectors(corpus: Path, format: str) -> None:
     folder, glob = FOLDERS[format]

@@ -57,7 +57,6 @@ def test_a_hole_of_the_file_is_not_skipped(tmp_path: Path) -> None:
     raw.close()
 
 
-@pytest.mark.corpus
 def test_a_stream_of_mysql_is_read_forward_and_one_of_mariadb_is_refused_in_one_line(corpus: Path) -> None:
     data, unveil = samples_of.corpus_log(corpus, samples_of.MYSQL)
     whole = samples_of.plain(data, unveil)
@@ -111,7 +110,7 @@ class Repeated:
         return None
 
 
-@pytest.mark.corpus
+@pytest.mark.full
 @pytest.mark.parametrize("body", [30_000, 900_000])
 def test_memory_stays_bounded_for_a_file_of_200_megabytes(corpus: Path, body: int) -> None:
     data, unveil = samples_of.corpus_log(corpus, samples_of.MARIA[0])

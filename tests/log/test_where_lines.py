@@ -37,6 +37,7 @@ def chosen(path: Path, condition: str, backend: str) -> list[int]:
         return [int(offset) for block in blocks if isinstance(block, Block) for offset in block.offset]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("packed", LOGS, ids=lambda path: f"{path.parent.name}-{path.name.split('.')[0]}")
 def test_both_ways_choose_the_same(packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "log.000001"

@@ -111,7 +111,7 @@ def filling(server: Server) -> Iterator[None]:
 @pytest.mark.nightly
 @pytest.mark.skipif(not can_trace(), reason="no process may stop another one at its system calls here")
 @pytest.mark.parametrize("to", ["jsonl", "json", "avro", "parquet"])
-@pytest.mark.parametrize("name", ["mariadb", pytest.param("mysql-9", marks=pytest.mark.servers)])
+@pytest.mark.parametrize("name", ["mariadb", pytest.param("mysql-9", marks=pytest.mark.nightly)])
 def test_two_hundred_kills_beside_a_server_that_writes_rotates_and_purges(name: str, to: str, tmp_path: Path) -> None:
     programs = None if name == "mariadb" else programs_of(name)
     if programs is None and name != "mariadb":

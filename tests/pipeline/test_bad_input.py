@@ -54,6 +54,7 @@ def limited(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("to", ORDERED)
 def test_a_file_that_must_not_grow_is_one_line(to: str, samples: Path, work: Path) -> None:
     done = limited("convert", "--to", to, "-o", str(work / "out"), str(samples / ORDERED[to]))
@@ -94,7 +95,7 @@ with open_session(short_lived("local[2]")) as session:
 
 
 @pytest.mark.spark(alone=True)
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_full_disk_is_one_line_for_every_table(big: Path, work: Path) -> None:
     alone = ["unshare", "--map-root-user", "--mount"]
     try:
@@ -121,6 +122,7 @@ def without_rights(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("to", ORDERED)
 def test_a_directory_without_permission_is_one_line(to: str, samples: Path, work: Path) -> None:
     work.chmod(0o500)
@@ -222,7 +224,7 @@ def test_a_master_that_makes_no_sense_is_a_wrong_word(master: str, samples: Path
 
 
 @pytest.mark.spark(alone=True)
-@pytest.mark.slow
+@pytest.mark.full
 def test_too_little_memory_for_executors_is_one_line(samples: Path, work: Path, tmp_path: Path) -> None:
     (tmp_path / "spark-defaults.conf").write_text("spark.executor.memory 100m\n")
     words = ("convert", "--to", "parquet", "-o", str(work / "out"), str(samples / DRIZZLE))
@@ -276,7 +278,7 @@ def victims(session):
 
 
 @pytest.mark.spark(alone=True)
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("who", [WORKERS, JAVA], ids=["workers", "java"])
 def test_a_process_that_is_killed_in_the_middle_costs_one_line_or_nothing(who: str, big: Path, work: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -71,7 +71,7 @@ def test_mariadb_logs_no_rows_of_cascades_and_that_is_told(tmp_path: Path) -> No
     assert is_told_where_rows_are_missing(None, tmp_path) == (True, ["w.c", "w.g"])
 
 
-@pytest.mark.servers
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("tree", "option", "missing"),
     [("mariadb-11.8", "--sync-binlog=0", True), ("mysql-9", "--innodb-native-foreign-keys=ON", True),

@@ -121,6 +121,7 @@ def test_images_of_one_table_have_its_columns_with_their_types(tmp_path: Path) -
     assert all(row["unfit"] is None and row["absent"] is None for row in found)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("envelope", ENVELOPES)
 @pytest.mark.parametrize("to", FORMATS)
 def test_each_table_has_its_directory(to: str, envelope: str, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.pipeline.cluster import bare_python, cluster
 from tests.pipeline.reports import as_json
 from tests.pipeline.store import keys_below, put
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 FLEET = 3000
 

@@ -87,7 +87,6 @@ def test_parquet_holds_every_record_and_the_manifest_proves_it(
 
 
 @pytest.mark.spark
-@pytest.mark.corpus
 def test_rows_agree_with_the_real_reader_on_every_intact_drizzle_file(
     corpus: Path, tmp_path: Path, spark_session: Session
 ) -> None:
@@ -105,7 +104,6 @@ def test_rows_agree_with_the_real_reader_on_every_intact_drizzle_file(
 
 
 @pytest.mark.spark
-@pytest.mark.corpus
 def test_rows_carry_the_same_values_as_the_json_lines_of_dump(
     corpus: Path, tmp_path: Path, spark_session: Session
 ) -> None:

@@ -64,7 +64,6 @@ def test_a_fleet_gets_the_reports_that_each_log_gets_alone(
 
 
 @pytest.mark.spark
-@pytest.mark.corpus
 def test_the_damaged_corpus_gets_the_same_reports(corpus: Path, spark_session: Session) -> None:
     damaged = sorted(str(p) for p in corpus.glob("*/generated/**/*damaged*/*") if not p.name.endswith((".md", ".json")))
     reports = assert_same_reports(damaged[::2], spark_session)
@@ -134,6 +133,7 @@ def test_what_the_time_does_not_suffice_for_is_told(samples: Path, spark_session
     assert time.monotonic() - began < 60
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_replays_of_a_fleet_leave_the_same_states(samples: Path, spark_session: Session) -> None:
     paths, here = [], []
@@ -147,8 +147,8 @@ def test_replays_of_a_fleet_leave_the_same_states(samples: Path, spark_session: 
     assert len(digests) > 20 and sum(len(one["objects"]) for one in here) > 100
 
 
+@pytest.mark.full
 @pytest.mark.spark
-@pytest.mark.corpus
 def test_replays_of_the_generated_corpus_leave_the_same_states(corpus: Path, spark_session: Session) -> None:
     paths, here = [], []
     for path in sorted(corpus.glob("*/generated/*"))[::2]:
@@ -159,6 +159,7 @@ def test_replays_of_the_generated_corpus_leave_the_same_states(corpus: Path, spa
     assert [replay_json(one) for one in binlogtool.replay(paths, session=spark_session)] == here
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.usefixtures("on_the_shared_spark")
 def test_replay_dry_run_says_the_same_with_a_master(samples: Path) -> None:
@@ -289,6 +290,7 @@ def test_errors_cross_to_the_driver() -> None:
         fleet.demanded(UsageError("y"))
 
 
+@pytest.mark.full
 @pytest.mark.spark(alone=True)
 def test_ctrl_c_ends_a_fleet_in_seconds(samples: Path, tmp_path: Path) -> None:
     logs = [str(samples / "drizzle" / "basic-checksum.log")] * 20_000

@@ -60,6 +60,7 @@ def assert_lost(done: Manifest, output: Path, gone: Path, finding: str) -> None:
     assert json.loads(done.to_json())["details"]["unreadable"] == done.details["unreadable"]
 
 
+@pytest.mark.full
 @pytest.mark.spark(alone=True)
 def test_an_input_that_is_not_there_is_a_row_and_a_line(fleet: list[Path], tmp_path: Path) -> None:
     gone, out = fleet[1], tmp_path / "rows"
@@ -74,6 +75,7 @@ def test_an_input_that_is_not_there_is_a_row_and_a_line(fleet: list[Path], tmp_p
         assert len(rows_of(out)) == 2 * RECORDS + 1
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("stage", "finding"), [("reading headers", "input-unreadable"), ("converting", "changed-while-read")]
@@ -96,6 +98,7 @@ def test_an_input_that_vanishes_in_the_middle_is_a_row_and_a_line(
     assert_lost(done, out, gone, finding)
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_where_damage_stops_the_work_a_lost_input_does_too(
     fleet: list[Path], tmp_path: Path, spark_session: Session

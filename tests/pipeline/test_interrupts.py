@@ -75,7 +75,7 @@ def test_an_ordered_conversion_that_is_interrupted_leaves_nothing(
 
 
 @pytest.mark.spark(alone=True)
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(("to", "stage"), [
     ("parquet", "starting Spark"),
     ("orc", "converting"),

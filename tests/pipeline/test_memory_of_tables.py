@@ -26,6 +26,7 @@ def log_of_texts(folder: Path, count: int, size: int) -> Path:
     return path
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("to", ["parquet", "json"])
 def test_many_compressed_texts_are_converted_in_bounded_memory(tmp_path: Path, to: str) -> None:
     log = log_of_texts(tmp_path, 100, 8 * MIB)
@@ -35,6 +36,7 @@ def test_many_compressed_texts_are_converted_in_bounded_memory(tmp_path: Path, t
     assert peak < 256 * MIB + LIBRARIES
 
 
+@pytest.mark.full
 def test_a_text_that_does_not_fit_ends_the_conversion_with_status_6(tmp_path: Path) -> None:
     log = log_of_texts(tmp_path, 20, 60 * MIB)
     words = ("convert", "--per-table", "--to", "parquet", "-o", str(tmp_path / "out"), str(log))

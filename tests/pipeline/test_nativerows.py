@@ -35,7 +35,7 @@ def by_compiled_code(path: Path) -> tuple[int, int]:
     return counts[0], counts[1]
 
 
-@pytest.mark.corpus
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "least"), [("tarantool", 150), ("mysql-binlog", 150)])
 def test_real_files_have_the_same_rows_and_most_by_compiled_code(corpus: Path, name: str, least: int) -> None:
     count = native = others = 0
@@ -55,6 +55,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("nativerows") / "00000000000000000000.xlog"
 
 
+@pytest.mark.full
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.booleans(), st.lists(any_rows, min_size=1, max_size=4)), min_size=1, max_size=12))
 def test_any_rows_are_the_same(file: Path, blocks: list[tuple[bool, list[bytes]]]) -> None:
@@ -62,6 +63,7 @@ def test_any_rows_are_the_same(file: Path, blocks: list[tuple[bool, list[bytes]]
     same(file)
 
 
+@pytest.mark.full
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(hostile, min_size=1, max_size=20))
 def test_hostile_values_give_the_same_rows(file: Path, raw: list[bytes]) -> None:

@@ -98,7 +98,6 @@ def test_images(samples: Path, image: str, shown: list[Any]) -> None:
         assert both[4]["before"]["customer"] == "Ada" and both[4]["after"] is None
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize(
     "name", ["mysql-9.7/row-metadata-full", "mysql-9.7/compressed-transactions", "mariadb-10.11/compressed-events"]
 )
@@ -129,7 +128,7 @@ def test_each_format_has_tables(samples: Path, sample: str, table: str, least: i
         assert found.num_rows >= least and found["op"].null_count == 0
 
 
-@pytest.mark.corpus
+@pytest.mark.full
 def test_memory_does_not_grow_with_the_log(corpus: Path) -> None:
     """MySQL 9.7: 2,000 rows in events of 8 KiB; the same file eight and forty times."""
     sample = corpus / "mysql-binlog" / "generated" / "mysql-9.7" / "big-transaction" / "binlog.000001"
@@ -204,6 +203,7 @@ def test_what_makes_no_sense_is_said(samples: Path, options: dict[str, Any], why
         opened.rows(**{"table": "shop.orders", **options}).to_arrow()
 
 
+@pytest.mark.full
 def test_a_stream_is_refused(samples: Path) -> None:
     sample = samples / "guides" / "mariadb" / "mariadb-bin.000001"
     program = (
@@ -363,6 +363,7 @@ def test_pandas_has_times_with_their_zone(orders: Any) -> None:
     assert frame["time"][0].to_pydatetime() == datetime(2026, 11, 20, 10, 12, tzinfo=UTC)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("missing", ["pyarrow", "numpy", "pandas", "polars"])
 def test_what_is_not_installed_is_said_in_one_line(missing: str) -> None:
     program = f"""

@@ -38,7 +38,6 @@ def mysql(corpus: Path) -> Path:
     return corpus / "mysql-binlog" / "generated" / "mysql-9.7"
 
 
-@pytest.mark.corpus
 def test_extreme_values_of_mysql_keep_their_types(mysql: Path) -> None:
     """Rows 2 and 3 of the table hold the lowest and highest values of each type that MySQL's manual names."""
     _, low, high = load(mysql / "row-metadata-full" / "binlog.000001", "db_east1.orders2_all")[:3]
@@ -66,14 +65,12 @@ def test_extreme_values_of_mysql_keep_their_types(mysql: Path) -> None:
     assert low["before"] is None and low["unfit"] is None and low["absent"] is None
 
 
-@pytest.mark.corpus
 def test_numbers_of_a_vector_stay_a_list(mysql: Path) -> None:
     found = load(mysql / "vector" / "binlog.000001", "db_east1.orders2_v")
     assert [row["after"] for row in found[:2]] == [{"a": 1, "v": [1.0, 2.0, 3.0, 4.0]}, {"a": 2, "v": [0.5, -1.0]}]
     assert [(row["record"], row["row"]) for row in found[:2]] == [(found[0]["record"], 0), (found[0]["record"], 1)]
 
 
-@pytest.mark.corpus
 def test_columns_that_an_image_lacks_are_told_from_nulls(mysql: Path) -> None:
     """The names are those of the log's own CREATE TABLE: its maps have none."""
     path = mysql / "row-minimal-types" / "binlog.000001"
@@ -83,7 +80,6 @@ def test_columns_that_an_image_lacks_are_told_from_nulls(mysql: Path) -> None:
     assert {"after.c_i", "after.c_tx"}.isdisjoint(row["absent"]) and "after.id" in row["absent"]
 
 
-@pytest.mark.corpus
 def test_the_fields_of_a_space_are_columns(corpus: Path) -> None:
     """What fill.lua of the corpus inserted into `all_types`."""
     folder = corpus / "tarantool" / "generated" / "single"
@@ -106,7 +102,6 @@ def test_the_fields_of_a_space_are_columns(corpus: Path) -> None:
     assert (rows[12]["op"], rows[12]["after"]["d"], rows[12]["after"]["s"]) == ("REPLACE", 1e300, "u" * 300)
 
 
-@pytest.mark.corpus
 def test_changes_without_images_have_their_key_and_operations(corpus: Path) -> None:
     found = load(corpus / "tarantool" / "generated" / "single", "ops")
     update = next(row for row in found if row["op"] == "UPDATE")
@@ -121,7 +116,6 @@ def replica(corpus: Path) -> Path:
     return corpus / "tarantool" / "generated" / "repl" / "a"
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("name", ["shared", "512"])
 def test_a_space_is_found_by_an_older_file_and_by_its_number(replica: Path, name: str) -> None:
     log = replica / "00000000000000000512.xlog"
@@ -131,7 +125,6 @@ def test_a_space_is_found_by_an_older_file_and_by_its_number(replica: Path, name
     assert json.loads(found[-1]["after"]["tuple"])[1] == "a"
 
 
-@pytest.mark.corpus
 def test_a_space_that_nothing_describes_has_its_tuples_as_they_are(replica: Path, tmp_path: Path) -> None:
     log = tmp_path / "00000000000000000512.xlog"
     log.write_bytes((replica / log.name).read_bytes())
@@ -141,7 +134,6 @@ def test_a_space_that_nothing_describes_has_its_tuples_as_they_are(replica: Path
         load(log, "517")
 
 
-@pytest.mark.corpus
 def test_a_space_by_number_has_the_columns_of_its_format(corpus: Path) -> None:
     folder = corpus / "tarantool" / "generated" / "single"
     named = load(folder, "all_types")
@@ -155,7 +147,6 @@ def tuples(folder: Path) -> list[Any]:
         return [row for row in log.records() if isinstance(row.body, dict) and isinstance(row.body.get("tuple"), list)]
 
 
-@pytest.mark.corpus
 def test_a_table_of_an_ibb_is_found_without_a_level(corpus: Path) -> None:
     """Counts of the real server's reader: the row events of app1.t1 are those of its groups."""
     folder = corpus / "mariadb-innodb-binlog" / "generated" / "edges"
@@ -165,7 +156,6 @@ def test_a_table_of_an_ibb_is_found_without_a_level(corpus: Path) -> None:
     assert found == load(folder, "app1.t1", level="event")
 
 
-@pytest.mark.corpus
 def test_an_object_that_no_file_describes_is_refused(mysql: Path) -> None:
     source = BinlogSource({"path": str(mysql / "stmt" / "binlog.000001"), "object": "no.table"})
     with pytest.raises(UsageError, match=r"object 'no\.table'"):
@@ -213,8 +203,8 @@ def test_no_columns_of_other_types_are_made() -> None:
         arrow_type("map<string,int>")
 
 
+@pytest.mark.full
 @pytest.mark.spark
-@pytest.mark.corpus
 def test_spark_queries_an_object_by_its_columns(spark_session: Session, mysql: Path) -> None:
     def read() -> list[Any]:
         reader = spark_session.spark.read.format("binlogtool").option("object", "db_east1.orders2_all")
@@ -227,6 +217,7 @@ def test_spark_queries_an_object_by_its_columns(spark_session: Session, mysql: P
     assert (number, day, time) == (Decimal(2**64 - 1), date(9999, 12, 31), datetime(9999, 12, 31, 23, 59, 59))
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_what_else_an_object_is_called_is_looked_for_once(spark_session: Session, samples: Path) -> None:
     """The schema keeps it for the reader."""
@@ -241,6 +232,7 @@ def test_what_else_an_object_is_called_is_looked_for_once(spark_session: Session
     assert ids == {"512"} and count >= 40
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_spark_tells_a_null_of_json_from_null(spark_session: Session, samples: Path, tmp_path: Path) -> None:
     """What tests/workloads/types.sql gave to MySQL 9."""

@@ -128,6 +128,7 @@ def test_a_file_url_is_the_file(samples: Path) -> None:
     assert load(path.as_uri(), columns="record,type,body") == load(path, columns="record,type,body")
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_executors_read_the_store_themselves(store: Any, spark_session: Session, samples: Path) -> None:
     url = put(store, "spark/transaction.log", (samples / DRIZZLE).read_bytes() * 3)
@@ -140,6 +141,7 @@ def test_executors_read_the_store_themselves(store: Any, spark_session: Session,
     assert spark_session.run(read) == 201
 
 
+@pytest.mark.full
 def test_a_log_in_a_store_is_not_repaired_and_verify_does_not_propose_it(store: Any, samples: Path) -> None:
     data = (samples / DRIZZLE).read_bytes()
     url = put(store, "torn/transaction.log", data[:-5])

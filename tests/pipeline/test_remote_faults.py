@@ -76,6 +76,7 @@ def told(tmp_path: Path, seconds: float, *words: str) -> Result:
     return done
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("command", ["verify", "convert"])
 @pytest.mark.parametrize(
     ("mode", "words"),
@@ -93,7 +94,7 @@ def test_a_server_that_nobody_started_is_one_line(tmp_path: Path, monkeypatch: p
     assert "Could not connect" in told(tmp_path, 30, "dump").err
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_server_that_does_not_answer_is_given_up(faulty: Any, tmp_path: Path) -> None:
     faulty.mode = "hang"
     assert "Timeout was reached" in told(tmp_path, 60, "dump").err

@@ -86,6 +86,7 @@ def test_a_part_fetches_its_own_bytes(store: Any, samples: Path, monkeypatch: py
     assert rows == 67 * (len(data) // (samples / DRIZZLE).stat().st_size)
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.parametrize("to", ["parquet", "json"])
 def test_a_table_of_a_remote_log_is_that_of_the_local_one(
@@ -102,6 +103,7 @@ def test_a_table_of_a_remote_log_is_that_of_the_local_one(
     assert found[0] == found[1]
 
 
+@pytest.mark.full
 def test_lines_of_a_remote_log_are_those_of_the_local_one(store: Any, samples: Path, tmp_path: Path) -> None:
     data = (samples / DRIZZLE).read_bytes()
     log, url = samples / DRIZZLE, put(store, "lines/transaction.log.zst", zstandard.compress(data))

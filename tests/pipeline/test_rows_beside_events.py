@@ -16,7 +16,7 @@ from tests.formats.mysql_binlog.server_trees import programs_of
 OPTIONS = ("--log-bin=bin", "--server-id=1", "--skip-networking", "--binlog-format=ROW")
 
 
-@pytest.mark.servers
+@pytest.mark.nightly
 def test_json_that_an_update_left_alone_is_that_of_before(tmp_path: Path) -> None:
     programs = programs_of("mysql-9")
     if programs is None:

@@ -99,8 +99,7 @@ def parts_of(path: Path) -> int:
         return len(parts(log.scan(log.files[0]), split_size(path)))
 
 
-@pytest.mark.slow
-@pytest.mark.corpus
+@pytest.mark.full
 @pytest.mark.parametrize("name", FOLDERS)
 def test_the_rows_of_every_file_are_the_lines_of_dump(corpus: Path, name: str) -> None:
     records = split = 0
@@ -116,8 +115,8 @@ def test_the_rows_of_every_file_are_the_lines_of_dump(corpus: Path, name: str) -
     assert records > 300 and split > 0
 
 
+@pytest.mark.full
 @pytest.mark.spark
-@pytest.mark.corpus
 def test_spark_reads_the_big_files_in_parts(corpus: Path, spark_session: Session) -> None:
     files = [corpus / name for name in BIG]
 

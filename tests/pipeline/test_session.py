@@ -74,6 +74,7 @@ def wait_until_gone(folder: Path, seconds: float) -> list[str]:
     return left
 
 
+@pytest.mark.full
 @pytest.mark.spark(alone=True)
 def test_a_run_prints_nothing_of_its_own_and_leaves_nothing_behind(tmp_path: Path) -> None:
     with start(QUIET, tmp_path) as process:
@@ -84,6 +85,7 @@ def test_a_run_prints_nothing_of_its_own_and_leaves_nothing_behind(tmp_path: Pat
     assert [p.name for p in tmp_path.iterdir()] == ["tmp"]
 
 
+@pytest.mark.full
 @pytest.mark.spark(alone=True)
 @pytest.mark.parametrize(("line", "delay"), [("starting", 1.5), ("starting", 4.0), ("running", 2.0)])
 def test_an_interrupt_ends_everything_within_three_seconds(tmp_path: Path, line: str, delay: float) -> None:
@@ -122,6 +124,7 @@ def test_a_session_gives_results_errors_and_progress(spark_session: Session) -> 
         spark_session.run(fail)
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_job_that_takes_too_long_is_cancelled(spark_session: Session) -> None:
     context = spark_session.spark.sparkContext
@@ -154,6 +157,7 @@ def test_a_missing_package_is_one_line_that_names_the_extra(monkeypatch: pytest.
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.full
 @pytest.mark.spark(alone=True)
 def test_a_java_that_dies_is_one_line_with_its_last_words(tmp_path: Path) -> None:
     program = tmp_path / "home" / "bin" / "java"

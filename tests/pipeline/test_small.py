@@ -38,6 +38,7 @@ def said(manifest: Any, folder: Path) -> Any:
     return json.loads(json.dumps(kept).replace(str(folder), ""))
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_small_job_says_and_writes_what_executors_do(samples: Path, tmp_path: Path, spark_session: Session) -> None:
     paths = [samples / "drizzle" / "damaged" / "zero-hole.log", samples / "tarantool" / "chain"]

@@ -115,7 +115,6 @@ def test_a_file_that_vanishes_behind_the_look_is_a_row(samples: Path, tmp_path: 
     assert row["type"] == "DAMAGE" and "changed-while-read" in row["findings"]
 
 
-@pytest.mark.corpus
 def test_a_key_file_opens_an_encrypted_log(corpus: Path) -> None:
     folder = corpus / "mysql-binlog" / "generated" / "mysql-9.7" / "encrypted"
     closed = load(folder / "enc-bin.000001", columns="type")
@@ -205,6 +204,7 @@ def test_two_ranges_of_time_are_their_common_part() -> None:
     assert narrowed(request, [GreaterThan(("time",), late)]).selection.start_time == 9_000_000
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_spark_gets_the_same_rows_from_splits_and_with_conditions(
     spark_session: Session, samples: Path, tmp_path: Path

@@ -22,6 +22,7 @@ from tests.pipeline.parts import chained, every_border_holds, one_by_one
 from tests.pipeline.reading import Row, borders, facts, hints_for, load
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name",
     [
@@ -46,14 +47,12 @@ def test_an_overwrite_can_be_cut_between_its_records(samples: Path) -> None:
         assert one_by_one(path, [Part(place)]) == one_by_one(path, [Part()])[place.record :], place
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("level", ["record", "event"])
 def test_an_ibb_file_can_be_cut_between_pages(corpus: Path, level: str) -> None:
     files = sorted((corpus / "mariadb-innodb-binlog" / "generated").glob("*/binlog-*.ibb"))
     assert sum(every_border_holds(path, Hints(level=level)) for path in files) >= 20
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("server", ["mysql-9.7", "mariadb-11.8"])
 def test_a_relay_log_can_be_cut_though_the_form_of_its_events_changes(corpus: Path, server: str) -> None:
     files = sorted((corpus / "mysql-binlog" / "generated" / server / "relay").glob("relay.0000??"))[2:]
@@ -66,7 +65,7 @@ def test_a_relay_log_can_be_cut_though_the_form_of_its_events_changes(corpus: Pa
     assert turned > 5
 
 
-@pytest.mark.corpus
+@pytest.mark.full
 @pytest.mark.parametrize("server", ["mysql-9.7", "mariadb-10.11", "mariadb-11.8"])
 def test_an_encrypted_log_can_be_cut_when_the_key_is_there(corpus: Path, server: str) -> None:
     path = corpus / "mysql-binlog" / "generated" / server / "encrypted" / "enc-bin.000001"
@@ -75,7 +74,7 @@ def test_an_encrypted_log_can_be_cut_when_the_key_is_there(corpus: Path, server:
         assert borders(log) == []
 
 
-@pytest.mark.corpus
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["mysql-9.7/compressed-transactions", "mariadb-11.8/compressed-events"])
 def test_compressed_events_stay_whole_in_parts(corpus: Path, name: str) -> None:
     (path,) = (corpus / "mysql-binlog" / "generated" / name).glob("*.000001")
@@ -90,7 +89,6 @@ def is_log(path: Path) -> bool:
         return False
 
 
-@pytest.mark.corpus
 def test_a_mysql_log_can_be_cut_between_any_two_transactions(corpus: Path) -> None:
     path = corpus / "mysql-binlog" / "generated" / "mysql-9.7" / "row-metadata-full" / "binlog.000001"
     with binlogtool.open(path) as log:
@@ -116,7 +114,6 @@ def ungrouped(log: Log) -> list[int]:
     return found
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("backend", ["python", "native"])
 @pytest.mark.parametrize("server", ["mysql-9.7", "mariadb-11.8"])
 def test_batches_of_any_size_find_the_borders_that_single_events_do(corpus: Path, server: str, backend: str) -> None:
@@ -144,7 +141,6 @@ def test_every_entry_of_a_drizzle_log_is_a_border(samples: Path) -> None:
         assert [place.record for place in borders(log)] == list(range(1, 67))
 
 
-@pytest.mark.corpus
 def test_names_and_table_maps_from_before_the_cut_are_known_behind_it(corpus: Path) -> None:
     path = corpus / "tarantool" / "generated" / "single" / "00000000000000000000.xlog"
     with binlogtool.open(path) as log:
@@ -154,7 +150,6 @@ def test_names_and_table_maps_from_before_the_cut_are_known_behind_it(corpus: Pa
         assert facts(log, Part(last)) == one_by_one(path, [Part()])[last.record :]
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize(
     "name",
     [
@@ -179,7 +174,7 @@ def test_splits_of_64_kib_give_the_rows_of_one_pass(corpus: Path, name: str) -> 
     assert [row["record"] for row in sorted(split, key=order) if row["record"] is not None] == records
 
 
-@pytest.mark.corpus
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["drizzle", "eblob", "manticore", "mariadb-innodb-binlog", "tarantool"])
 def test_damaged_files_in_parts_tell_the_same(corpus: Path, name: str) -> None:
     files = sorted(p for p in (corpus / name / "generated").rglob("*") if p.is_file() and "damaged" in str(p))[::6]
@@ -187,8 +182,7 @@ def test_damaged_files_in_parts_tell_the_same(corpus: Path, name: str) -> None:
     assert (count > 0) == (name != "mariadb-innodb-binlog")  # its damaged files are too small for more than one part
 
 
-@pytest.mark.slow
-@pytest.mark.corpus
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name",
     [

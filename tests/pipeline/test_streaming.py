@@ -112,7 +112,7 @@ def test_a_damage_with_good_records_behind_it_is_told_once_and_passed(samples: P
     assert sum(row["type"] == "DAMAGE" for row in follower.rows) > 0
 
 
-@pytest.mark.corpus
+@pytest.mark.full
 @pytest.mark.parametrize(
     "pattern",
     [
@@ -211,7 +211,6 @@ def test_a_limit_of_bytes_shares_a_backlog_among_batches(samples: Path, tmp_path
     assert [row["record"] for row in follower.rows] == list(range(67 * 40))
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize(
     "pattern",
     ["mysql-binlog/generated/mysql-9.7/relay/src-bin.00000?", "mariadb-innodb-binlog/generated/dbase/*00[0-2].ibb"],
@@ -312,7 +311,6 @@ def test_nothing_is_forgotten_while_no_file_can_be_seen(chain: Path) -> None:
     assert follower.files.keys() == set(CHAIN)
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("shortened", [True, False])
 @pytest.mark.parametrize("restarted", [True, False])
 def test_another_file_of_the_same_name_is_told_and_read_from_its_start(
@@ -332,7 +330,6 @@ def test_another_file_of_the_same_name_is_told_and_read_from_its_start(
     assert follower.batch(stream) == []
 
 
-@pytest.mark.corpus
 def test_a_growing_file_that_is_replaced_is_told_and_read_from_its_start(chain: Path, other: bytes) -> None:
     path = chain / CHAIN[2]
     whole = path.read_bytes()
@@ -345,7 +342,6 @@ def test_a_growing_file_that_is_replaced_is_told_and_read_from_its_start(chain: 
     assert [row["offset"] for row in rows if row["type"] != "DAMAGE"] == records_of(path)
 
 
-@pytest.mark.corpus
 def test_a_file_that_is_replaced_between_planning_and_reading_gives_no_rows(chain: Path, other: bytes) -> None:
     follower = Follower(chain)
     stream = follower.reader()
@@ -385,8 +381,8 @@ def test_the_flag_that_a_server_clears_when_it_closes_its_log_makes_no_other_fil
 # -- one object --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.spark
-@pytest.mark.corpus
 @pytest.mark.parametrize(
     ("log", "name"),
     [
@@ -411,8 +407,8 @@ def test_typed_rows_of_one_object_come_as_in_a_batch_query(
     assert follower.rows == wanted
 
 
+@pytest.mark.full
 @pytest.mark.spark
-@pytest.mark.corpus
 def test_what_a_space_is_called_is_known_after_its_definition_was_removed(
     spark_session: Session, corpus: Path, tmp_path: Path
 ) -> None:
@@ -430,6 +426,7 @@ def test_what_a_space_is_called_is_known_after_its_definition_was_removed(
 # -- elsewhere ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_offsets_of_logs_in_a_store_are_like_those_of_files(store: Any, chain: Path) -> None:
     kept = {name: (chain / name).read_bytes() for name in CHAIN}
     follower = Follower(Path(), path="s3://logs/growing")
@@ -449,6 +446,7 @@ def test_offsets_of_logs_in_a_store_are_like_those_of_files(store: Any, chain: P
 # -- Spark -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.parametrize("trigger", [{"availableNow": True}, {"processingTime": "0 seconds"}])
 def test_spark_reads_a_backlog_in_batches_of_the_limit(
@@ -477,6 +475,7 @@ def test_spark_reads_a_backlog_in_batches_of_the_limit(
     assert len(counts) == 3 and max(counts) <= 67 * 40 * 2 // 5 + 67
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_spark_streams_a_growing_file_and_goes_on_from_its_checkpoint(
     spark_session: Session, samples: Path, tmp_path: Path

@@ -108,9 +108,8 @@ def records_of(path: Path) -> list[Record]:
         return [(path.name, record.record, record.offset, record.type) for record in log.records()]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.spark(alone=True)
-@pytest.mark.corpus
 def test_each_record_is_in_the_sink_once_although_the_driver_is_killed(corpus: Path, tmp_path: Path) -> None:
     chance = random.Random(8)
     servers = Servers(tmp_path / "in", corpus, chance)

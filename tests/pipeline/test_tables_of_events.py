@@ -17,7 +17,6 @@ from binlogtool.pipeline.writers import readback
 from binlogtool.pipeline.written import EventTiles
 from tests.cli.invoke import invoke
 
-pytestmark = pytest.mark.corpus
 EVENTS = Hints(level="event")
 
 
@@ -40,6 +39,7 @@ def read(to: str, folder: Path) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: (row["file"], row["record"], row["inner_offset"]))
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.parametrize("to", TABLES)
 def test_every_event_is_a_row_of_every_table_format(ibb: Path, tmp_path: Path, spark_session: Session, to: str) -> None:
@@ -55,6 +55,7 @@ def test_every_event_is_a_row_of_every_table_format(ibb: Path, tmp_path: Path, s
     assert not list((tmp_path / "out").glob("_notes*"))
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_records_without_an_object_have_a_partition_with_a_name(
     ibb: Path, tmp_path: Path, spark_session: Session

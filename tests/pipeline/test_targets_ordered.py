@@ -220,6 +220,7 @@ print("finished")
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("to", ["jsonl", "sql-undo"])
 def test_an_interrupt_leaves_nothing(to: str, tmp_path: Path) -> None:
     log, work = tmp_path / "bin.000001", tmp_path / "work"

@@ -1,4 +1,4 @@
-"""`convert --to sql-undo` against servers of other versions, MySQL with gtid_mode=ON: `pytest -m servers`."""
+"""`convert --to sql-undo` against servers of other versions, MySQL with gtid_mode=ON: `pytest -m nightly`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.formats.mysql_binlog.server import Server
 from tests.formats.mysql_binlog.server_state import State, differences, state_of
 from tests.formats.mysql_binlog.server_trees import TREES, programs_of
 
-pytestmark = pytest.mark.servers
+pytestmark = pytest.mark.nightly
 
 TABLES = b"""
 CREATE DATABASE d1; USE d1;

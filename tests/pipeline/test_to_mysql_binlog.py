@@ -69,7 +69,7 @@ def selection_for(name: str) -> Selection:
     return SKIP if name in ODD else Selection(on_damage="stop")
 
 
-@pytest.mark.corpus
+@pytest.mark.full
 @pytest.mark.parametrize("size", [None, 1, 2000, 65536])
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_group_of_a_sample_is_there_byte_for_byte(corpus: Path, tmp_path: Path, name: str, size: int) -> None:
@@ -86,7 +86,6 @@ def test_every_group_of_a_sample_is_there_byte_for_byte(corpus: Path, tmp_path: 
     assert [len(list(classic.groups(classic.events(path)))) for path in larger] == [1] * len(larger)
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("name", SAMPLES)
 def test_the_result_passes_verify(corpus: Path, tmp_path: Path, name: str) -> None:
     size = None if name in ("dbase", "xa") else 30000
@@ -98,7 +97,6 @@ def test_the_result_passes_verify(corpus: Path, tmp_path: Path, name: str) -> No
     assert len(report.files) > 1 and report.sets
 
 
-@pytest.mark.corpus
 def test_a_group_that_no_server_writes_is_refused_unless_damage_is_skipped(corpus: Path, tmp_path: Path) -> None:
     done = convert(corpus / IBB / "oob", tmp_path / "log")
     assert (done.complete, done.exit_code) == (False, 1)
@@ -106,7 +104,6 @@ def test_a_group_that_no_server_writes_is_refused_unless_damage_is_skipped(corpu
     assert "without a GTID" in done.findings[-1]["message"]
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("name", SAMPLES)
 def test_the_servers_own_tool_reads_each_file(corpus: Path, tmp_path: Path, name: str) -> None:
     program = shutil.which("mariadb-binlog")
@@ -128,7 +125,6 @@ def test_the_servers_own_tool_reads_each_file(corpus: Path, tmp_path: Path, name
     assert printed == [group["gtid"] for group in expected(corpus, name)]
 
 
-@pytest.mark.corpus
 def test_each_file_begins_with_what_was_before_it_and_ends_with_the_next(corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     convert(corpus / IBB / "dbase", f"{out}/", max_binlog_size=40000)
@@ -150,7 +146,6 @@ def test_each_file_begins_with_what_was_before_it_and_ends_with_the_next(corpus:
     assert len(paths) > 4
 
 
-@pytest.mark.corpus
 def test_a_server_start_begins_a_file_with_its_own_description(corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     convert(corpus / IBB / "restart", f"{out}/")
@@ -162,7 +157,6 @@ def test_a_server_start_begins_a_file_with_its_own_description(corpus: Path, tmp
     assert {head.body[-1] for head in heads} == {1}
 
 
-@pytest.mark.corpus
 def test_the_manifest_accounts_for_all(corpus: Path, tmp_path: Path) -> None:
     source, account = corpus / IBB / "dbase", tmp_path / "m.json"
     convert(source, f"{tmp_path}/new/", manifest=account, selection=SKIP)
@@ -223,7 +217,6 @@ def cases(corpus: Path) -> list[dict[str, Any]]:
     return list(json.loads((corpus / IBB / "manifest.json").read_text())["damaged"])
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("number", range(22))
 def test_damage_stops_the_work_and_leaves_nothing(corpus: Path, tmp_path: Path, number: int) -> None:
     case = cases(corpus)[number]
@@ -237,7 +230,6 @@ def test_damage_stops_the_work_and_leaves_nothing(corpus: Path, tmp_path: Path, 
         assert sorted(tmp_path.iterdir()) == before
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("number", range(22))
 def test_skipping_leaves_out_what_is_damaged_and_nothing_else(corpus: Path, tmp_path: Path, number: int) -> None:
     case = cases(corpus)[number]
@@ -262,7 +254,6 @@ def test_skipping_leaves_out_what_is_damaged_and_nothing_else(corpus: Path, tmp_
 # -- selection and refusals --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize(
     ("choice", "wanted"),
     [
@@ -282,14 +273,12 @@ def test_whole_groups_can_be_chosen(corpus: Path, tmp_path: Path, choice: dict[s
     assert done.complete and done.rows == len(wanted)
 
 
-@pytest.mark.corpus
 def test_what_was_passed_over_before_counts_as_done(corpus: Path, tmp_path: Path) -> None:
     selection = Selection(on_damage="stop", start="gtid:0-11-24,7-11-4")
     convert(corpus / IBB / "dbase", f"{tmp_path}/out/", selection=selection)
     assert set(classic.listed(classic.events(tmp_path / "out" / "binlog.000001")[1])) == {"0-11-24", "7-11-4"}
 
 
-@pytest.mark.corpus
 def test_a_file_in_the_middle_starts_from_the_state_that_it_tells(corpus: Path, tmp_path: Path) -> None:
     source = sorted((corpus / IBB / "dbase").glob("*.ibb"))
     facts = manifest_of(corpus, "dbase")["event_groups"]
@@ -299,7 +288,6 @@ def test_a_file_in_the_middle_starts_from_the_state_that_it_tells(corpus: Path, 
     assert set(classic.listed(classic.events(tmp_path / "out" / "binlog.000001")[1])) == set(before.values())
 
 
-@pytest.mark.corpus
 def test_files_are_taken_in_the_order_of_the_log_and_a_missing_one_is_noticed(corpus: Path, tmp_path: Path) -> None:
     source = sorted((corpus / IBB / "dbase").glob("*.ibb"))
     convert(source[::-1], f"{tmp_path}/all/", selection=SKIP)
@@ -309,7 +297,6 @@ def test_files_are_taken_in_the_order_of_the_log_and_a_missing_one_is_noticed(co
     assert [one["id"] for one in done.findings if one["severity"] == "error"] == ["gap-in-sequence"]
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize(
     ("choice", "why"),
     [
@@ -326,7 +313,6 @@ def test_single_events_cannot_be_chosen(corpus: Path, tmp_path: Path, choice: di
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.corpus
 def test_existing_files_are_never_replaced(corpus: Path, tmp_path: Path) -> None:
     source = corpus / IBB / "edges"
     (tmp_path / "log.000007").write_text("mine")
@@ -342,7 +328,6 @@ def test_existing_files_are_never_replaced(corpus: Path, tmp_path: Path) -> None
         convert(source, tmp_path / "123")
 
 
-@pytest.mark.corpus
 def test_a_failure_while_the_files_appear_takes_them_back(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -370,7 +355,6 @@ def test_logs_of_other_formats_are_refused(samples: Path, tmp_path: Path) -> Non
 # -- binary logs again -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("version", ["mariadb-10.11", "mariadb-11.8"])
 @pytest.mark.parametrize(
     "name", ["big-transaction", "domains", "mixed-ddl", "rotated-set", "savepoint-nontrans-stmt", "stmt", "xa"]
@@ -387,7 +371,6 @@ def test_a_binary_log_of_mariadb_can_be_written_anew(corpus: Path, tmp_path: Pat
     assert binlogtool.verify([tmp_path / "out"]).count(Severity.ERROR) == 0
 
 
-@pytest.mark.corpus
 def test_an_encrypted_log_becomes_a_plain_one(corpus: Path, tmp_path: Path) -> None:
     source = corpus / CLASSIC / "mariadb-10.11" / "encrypted"
     log = min(p for p in source.iterdir() if p.suffix == ".000001" or p.suffix == ".000002")
@@ -400,7 +383,6 @@ def test_an_encrypted_log_becomes_a_plain_one(corpus: Path, tmp_path: Path) -> N
     assert [group.gtid for group in classic.groups(classic.events(tmp_path / "plain.000001"))] == wanted != []
 
 
-@pytest.mark.corpus
 def test_logs_of_mysql_and_relay_logs_are_refused(corpus: Path, tmp_path: Path) -> None:
     generated = corpus / CLASSIC
     with pytest.raises(UsageError, match="only MariaDB's"):
@@ -439,6 +421,7 @@ GROUPS = st.lists(
 )  # fmt: skip
 
 
+@pytest.mark.full
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(wanted=GROUPS, size=st.sampled_from([1, 5000, 100_000, 1 << 30]), interval=st.sampled_from([2, 4]))
 def test_whatever_the_shape_of_the_log_its_groups_come_out_as_they_went_in(
@@ -458,6 +441,7 @@ def test_whatever_the_shape_of_the_log_its_groups_come_out_as_they_went_in(
     assert [(group.gtid, group.bare()) for group in groups(folder / "out")] == given
 
 
+@pytest.mark.full
 def test_transactions_go_on_where_one_piece_of_a_file_in_memory_ends(tmp_path: Path) -> None:
     log = IbbWriter(tmp_path / "ibb", pages=512, interval=64)
     for number in range(1, 3001):
@@ -472,7 +456,6 @@ def test_transactions_go_on_where_one_piece_of_a_file_in_memory_ends(tmp_path: P
 # -- the command -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.corpus
 def test_the_command_says_what_it_did(corpus: Path, tmp_path: Path) -> None:
     source = str(corpus / IBB / "dbase")
     done = invoke("convert", "--to", "mysql-binlog", "-o", f"{tmp_path}/new/", "--max-binlog-size", "30KiB", source)
@@ -483,7 +466,6 @@ def test_the_command_says_what_it_did(corpus: Path, tmp_path: Path) -> None:
     assert (again.code, again.err.count("\n")) == (5, 1)
 
 
-@pytest.mark.corpus
 def test_the_command_names_the_damage_that_stopped_it(corpus: Path, tmp_path: Path) -> None:
     source = damaged(corpus, tmp_path, next(c for c in cases(corpus) if c["dir"].endswith("d19-oob-pointer")))
     done = invoke("convert", "--to", "mysql-binlog", "-o", f"{tmp_path}/new", str(source))

@@ -113,7 +113,7 @@ def test_bytes_of_mariadb_are_those_of_a_select() -> None:
     is_as_selected(None, definition, rows, ("a", "b", "c", "d", "e"))
 
 
-@pytest.mark.servers
+@pytest.mark.nightly
 @pytest.mark.parametrize("tree", TREES)
 def test_bytes_of_other_servers_are_those_of_a_select(tree: str) -> None:
     programs = programs_of(tree)

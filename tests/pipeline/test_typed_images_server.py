@@ -148,7 +148,7 @@ def test_images_of_mariadb_add_up_to_its_rows(image: str, metadata: str) -> None
     images_add_up(None, image, metadata, 1)
 
 
-@pytest.mark.servers
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("image", ["FULL", "MINIMAL", "NOBLOB", "FULL_NODUP"])
 @pytest.mark.parametrize("tree", TREES)

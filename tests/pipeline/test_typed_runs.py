@@ -84,6 +84,7 @@ def crowds(log: Path) -> tuple[int, int]:
     return sum(len(one.told.which) for one in found), len(found)
 
 
+@pytest.mark.full
 def test_rows_of_small_transactions_are_those_that_go_one_by_one(tmp_path: Path) -> None:
     log = tmp_path / "log.000001"
     log.write_bytes(make.log(small_ones(4000)))
@@ -204,6 +205,7 @@ def test_the_end_of_another_transaction_is_not_that_of_one_that_has_none(
         assert [one["commit"] for one in opened.rows("db.t7") if one["@2"] == "broken off"] == [False]
 
 
+@pytest.mark.full
 def test_flipped_bits_that_no_checksum_proves_are_told_alike(tmp_path: Path) -> None:
     log, chosen = tmp_path / "log.000001", random.Random(11)
     data, _ = without_checksums(make.log(small_ones(200)))

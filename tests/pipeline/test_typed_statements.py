@@ -111,6 +111,7 @@ ANY = [
 ]  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("backend", ["native", "python"])
 @pytest.mark.parametrize(("sql", "missing"), [*((one, False) for one in OTHERS), *((one, True) for one in ANY)])
 def test_rows_of_one_table_are_missing_where_a_statement_can_change_it(

@@ -41,7 +41,6 @@ def logs(corpus: Path) -> Path:
     return corpus / "mysql-binlog" / "generated"
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize(
     "name",
     [
@@ -65,7 +64,6 @@ def test_each_row_that_the_servers_own_tool_shows_is_a_row_of_its_table(logs: Pa
     assert shown and made == shown
 
 
-@pytest.mark.corpus
 def test_where_mysqlbinlog_leaves_rows_out_they_are_those_of_the_same_statements_on_mariadb(
     corpus: Path, tmp_path: Path
 ) -> None:
@@ -119,7 +117,6 @@ def test_the_rows_of_a_big_event_end_at_the_limit(samples: Path, tmp_path: Path)
     assert done.rows == len(whole) - 1
 
 
-@pytest.mark.corpus
 def test_the_last_row_of_each_transaction_is_marked(logs: Path, tmp_path: Path) -> None:
     """The server's own tool shows BEGIN and COMMIT around the rows of a transaction."""
     folder = logs / "mysql-9.7" / "row-metadata-full"
@@ -311,14 +308,12 @@ def test_what_makes_no_sense_is_refused(samples: Path, tmp_path: Path, options: 
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.corpus
 def test_tables_of_an_ibb_are_those_of_its_events(corpus: Path, tmp_path: Path) -> None:
     found, done = tables(corpus / "mariadb-innodb-binlog" / "generated" / "edges", tmp_path / "out")
     assert found["app1.t1"][0]["@2"] == "y2c7hex2hcrk8cydduuubvsi7somd3i36"
     assert [row["op"] for row in found["DAMAGE"]] == ["QUERY"] * 3 and done.exit_code == 1  # its log has statements
 
 
-@pytest.mark.corpus
 def test_a_space_is_called_as_an_older_file_says(corpus: Path, tmp_path: Path) -> None:
     """Tarantool 2.6: 00000000000000000512.xlog does not say that space 512 is `shared`."""
     log = corpus / "tarantool" / "generated" / "repl" / "a" / "00000000000000000512.xlog"
@@ -372,7 +367,6 @@ def test_stored_fields_of_documents_have_the_words_of_their_dictionary(samples: 
     assert seen > 20
 
 
-@pytest.mark.corpus
 def test_rows_of_drizzle_are_the_records_of_its_statements(corpus: Path, tmp_path: Path) -> None:
     """Held against the text that Drizzle's own reader wrote of the first entries, of which it broke off the last."""
     folder = corpus / "drizzle" / "generated"
@@ -405,6 +399,7 @@ def row_events_of_compiled_code(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return made
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name",
     ["mysql-9/types.full", "mysql-9/types-hard.full", "mysql-9/charsets.full", "mariadb/types.full",
@@ -422,7 +417,6 @@ def test_compiled_code_makes_the_rows_that_python_makes(
     assert not made and by_code == in_python
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize(
     ("name", "column"),
     [("mysql-9.7/row-minimal-types", "absent"), ("mysql-9.7/row-noblob-rowsquery", "absent"),
@@ -446,7 +440,6 @@ def test_images_of_compiled_rows_are_those_of_python(samples: Path, tmp_path: Pa
     assert found[0] == found[1]
 
 
-@pytest.mark.corpus
 def test_many_rows_of_large_events_keep_their_order(logs: Path, tmp_path: Path) -> None:
     """MySQL 9.7: one transaction of 2,000 rows in events of 8 KiB, then UPDATE and DELETE."""
     log = logs / "mysql-9.7" / "big-transaction" / "binlog.000001"
@@ -454,6 +447,7 @@ def test_many_rows_of_large_events_keep_their_order(logs: Path, tmp_path: Path) 
     assert found[0] == found[1] and sum(map(len, found[0].values())) > 2000
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["mysql-9/types.full", "mariadb/types.full", "mysql-9/charsets.full"])
 def test_damaged_images_without_checksums_are_told_alike(
     samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

@@ -91,6 +91,7 @@ def test_a_bucket_that_is_not_there_is_told_before_the_work(store: Any) -> None:
         pytest.fail("the block must not run")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("to", ["jsonl", "raw", "sql", "mysql-binlog"])
 def test_ordered_outputs_stay_on_the_local_disk(to: str, samples: Path) -> None:
     done = invoke("convert", "--to", to, "-o", "s3://logs/out", str(samples / "drizzle" / "basic-checksum.log"))
@@ -99,6 +100,7 @@ def test_ordered_outputs_stay_on_the_local_disk(to: str, samples: Path) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_table_is_written_to_the_store(store: Any, samples: Path, tmp_path: Path, spark_session: Session) -> None:
     import pyarrow.parquet as parquet

@@ -135,6 +135,7 @@ def test_a_query_has_wide_columns_where_the_data_needs_them_or_the_option_asks(
         _schema(log, unsigned="wide")
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.skipif(program() is None, reason="no tarantool")
 def test_rows_of_a_query_have_the_values_of_the_server(

@@ -33,7 +33,7 @@ def logs(home: Path) -> Iterator[Path]:
         yield from ([Path(folder), *files] if files else [])
 
 
-@pytest.mark.corpus
+@pytest.mark.full
 @pytest.mark.parametrize("format_", [*HOMES, pytest.param("auto", marks=pytest.mark.full_corpus)])
 def test_verify_has_an_error_wherever_a_replay_says_that_the_server_does_not_start(corpus: Path, format_: str) -> None:
     seen = refused = 0

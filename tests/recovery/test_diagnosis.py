@@ -72,8 +72,7 @@ SAVED = {"flip-in-flushed-table"}
 """What the server does depends on what it has saved of its tables, and that does not stand in a log."""
 
 
-@pytest.mark.corpus
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("server", SERVERS)
 def test_it_says_of_every_damaged_directory_whether_the_server_starts(
     corpus: Path, samples: Path, tmp_path: Path, server: str
@@ -110,8 +109,7 @@ def _stops(*paths: Path | str) -> bool:
     return one.start == REFUSES or any(replayed.stop is not None for replayed in one.replays)
 
 
-@pytest.mark.corpus
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("format", READERS)
 def test_it_says_of_every_damaged_log_whether_the_reader_of_its_engine_gets_to_the_end(
     corpus: Path, format: str
@@ -123,8 +121,7 @@ def test_it_says_of_every_damaged_log_whether_the_reader_of_its_engine_gets_to_t
     assert len(damaged) == count and not wrong
 
 
-@pytest.mark.corpus
-@pytest.mark.slow
+@pytest.mark.full
 def test_it_says_of_every_damaged_ibb_log_whether_mariadb_reads_it_to_the_end(corpus: Path, tmp_path: Path) -> None:
     damaged = ibb_logs.manifest(corpus)["damaged"]
     wrong = []
@@ -136,8 +133,7 @@ def test_it_says_of_every_damaged_ibb_log_whether_mariadb_reads_it_to_the_end(co
     assert len(damaged) == 22 and not wrong
 
 
-@pytest.mark.corpus
-@pytest.mark.slow
+@pytest.mark.full
 def test_it_says_of_every_crashed_ibb_log_that_mariadb_recovers_it(corpus: Path, tmp_path: Path) -> None:
     """Each as it stands in a data directory: the redo log beside the logs."""
     crashed = ibb_logs.manifest(corpus)["crash_cases"]
@@ -151,7 +147,6 @@ def test_it_says_of_every_crashed_ibb_log_that_mariadb_recovers_it(corpus: Path,
     assert len(crashed) == 15 and not wrong
 
 
-@pytest.mark.corpus
 def test_the_redo_log_is_read_and_named_in_every_step_unless_a_server_has_it_open(corpus: Path, tmp_path: Path) -> None:
     case = next(one for one in ibb_logs.manifest(corpus)["crash_cases"] if one["dir"] == "crash/c01-disk-ahead")
     folder, redo = ibb_logs.crashed(corpus, tmp_path / "data", case)
@@ -198,8 +193,7 @@ MENDED = {"tarantool": 19, "drizzle": 15, "manticore": 28, "sphinx": 13, "eblob"
 """Damaged logs that the steps put right, in place or by a copy. (Each .ibb log without its redo log is left alone.)"""
 
 
-@pytest.mark.corpus
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("format", LEAST)
 def test_the_steps_can_be_pasted_one_after_the_other(
     corpus: Path, quick_folder: Path, monkeypatch: pytest.MonkeyPatch, format: str
@@ -299,7 +293,6 @@ def test_what_is_no_log_is_status_3_and_standard_input_is_refused(tmp_path: Path
     assert invoke("diagnose", str(tmp_path / "missing")).code == 4
 
 
-@pytest.mark.corpus
 def test_an_encrypted_log_is_unknown(corpus: Path) -> None:
     (log,) = _encrypted(corpus)
     found = diagnosed(log, code=6)

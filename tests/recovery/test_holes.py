@@ -28,6 +28,7 @@ def sparse(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.full
 def test_a_plan_does_not_read_a_hole_at_the_end(sparse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     reading, vector = os.pread, os.preadv

@@ -23,6 +23,7 @@ OF_SCHEMAS = {"Verified"}
 """What a parse by a schema leaves: the value of a checksum, in a container of construct's that names itself."""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("format", LOGS)
 def test_the_judge_of_a_file_is_gone_without_the_collector(format: str) -> None:
     path = CORPUS / LOGS[format]

@@ -42,6 +42,7 @@ def test_a_row_that_is_nested_too_deep_says_nothing_about_the_server(tmp_path: P
     assert found.decisions["rejected"] == 0
 
 
+@pytest.mark.full
 def test_rows_that_need_more_memory_than_allowed_say_nothing_about_the_server(tmp_path: Path) -> None:
     """A row event of rows that are NULL: one byte each. MariaDB writes and applies it."""
     log = tmp_path / "rows.000001"

@@ -142,7 +142,6 @@ def test_a_file_that_is_made_looks_like_its_model_and_goes_again(tmp_path: Path)
 
 
 @needs_root
-@pytest.mark.corpus
 def test_a_removed_file_comes_back_with_owner_and_attributes(corpus: Path, tmp_path: Path) -> None:
     _, folder, redo = case_of(corpus, tmp_path, 0)
     gone = folder / "binlog-000001.ibb"

@@ -17,7 +17,6 @@ def drizzle_cases(corpus: Path) -> dict[str, dict[str, object]]:
     return {name: case["expected"] for name, case in manifest["damaged"].items()}
 
 
-@pytest.mark.corpus
 def test_drizzle_plans_cut_exactly_where_the_manifest_says(corpus: Path) -> None:
     compared = 0
     for name, expected in drizzle_cases(corpus).items():
@@ -30,7 +29,6 @@ def test_drizzle_plans_cut_exactly_where_the_manifest_says(corpus: Path) -> None
     assert compared == 25
 
 
-@pytest.mark.corpus
 def test_a_plan_with_valid_records_behind_the_damage_is_refused(corpus: Path) -> None:
     plan = binlogtool.plan_truncate(corpus / "drizzle/generated/damaged/bitflip-payload.log")
     assert plan.refused

@@ -13,7 +13,7 @@ from binlogtool.findings import Severity
 from binlogtool.recovery.plan import Asked
 from tests.recovery.damaged_logs import LEAST, cases, content, written
 
-pytestmark = [pytest.mark.corpus, pytest.mark.slow]
+pytestmark = pytest.mark.full
 
 CHOICES = (
     Asked(),

@@ -19,8 +19,6 @@ from tests.formats.drizzle.test_damage import BYTES_VALID, INTACT, MISLABELLED
 from tests.harness.oracle import MARK
 from tests.recovery.copies import own_copy
 
-pytestmark = pytest.mark.corpus
-
 TIME = 1_234_567_890_123_456_789
 
 
@@ -161,7 +159,7 @@ def small_files(root: Path, limit: int) -> list[Path]:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("format", FORMATS)
 def test_w5_w6_repaired_logs_are_clean_and_undone_ones_the_same(corpus: Path, quick_folder: Path, format: str) -> None:
     """Every small file of the corpus, with three sets of allowances."""

@@ -13,8 +13,6 @@ from binlogtool.errors import RefusedError
 from binlogtool.findings import Severity
 from tests.formats.mysql_binlog import crypt_samples
 
-pytestmark = pytest.mark.corpus
-
 SERVERS = (*crypt_samples.MARIA, crypt_samples.MYSQL)
 GTIDS = {162, 33}
 
@@ -29,6 +27,7 @@ def durable_ends(corpus: Path, server: str, number: int) -> list[int]:
     return [one.end + added for one, after in pairs if after is None or after.type in GTIDS or after.type == 4]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize("number", [1, 2])
 def test_an_encrypted_log_is_cut_behind_its_last_whole_transaction(

@@ -13,8 +13,6 @@ from binlogtool.findings import Severity
 from binlogtool.recovery.plan import Asked
 from tests.recovery.copies import own_copy
 
-pytestmark = pytest.mark.corpus
-
 FIX = Asked(fix_meta=True)
 SETS = ("v16/common-rotation-24k", "v16/common-three-starts", "v16/pertable-rotation-16k-digits6",
         "v15/common-rotation-24k", "v15/pertable-rotation-16k-digits6", "v14/rotation-24k")  # fmt: skip
@@ -41,6 +39,7 @@ def everything(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if "binlogtool" not in path.name}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", SETS)
 @pytest.mark.parametrize("spoil", SPOILT)
 def test_a_list_that_cannot_be_read_is_made_anew_as_the_server_wrote_it(

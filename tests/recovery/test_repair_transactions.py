@@ -11,8 +11,6 @@ from binlogtool.errors import RefusedError, UsageError
 from binlogtool.recovery.plan import Asked
 from tests.harness import oracle
 
-pytestmark = pytest.mark.corpus
-
 ASKED = Asked(transactions=True)
 
 

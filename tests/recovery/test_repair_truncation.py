@@ -21,8 +21,6 @@ from binlogtool.recovery.undo import apply_undo
 from tests.harness.samples import FULL
 from tests.recovery.cut_logs import FORMATS, Log, Quick, logs
 
-pytestmark = pytest.mark.corpus
-
 FILES, CUTS = 8, 8
 """Of the sampled run."""
 WHY_NOT = (
@@ -47,6 +45,7 @@ def some_cuts(log: Log) -> list[int]:
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("format", FORMATS)
 def test_r4_a_cut_log_is_repaired_to_exactly_its_durable_records(corpus: Path, folder: Path, format: str) -> None:
     outcomes: Counter[str] = Counter()
@@ -60,7 +59,7 @@ def test_r4_a_cut_log_is_repaired_to_exactly_its_durable_records(corpus: Path, f
     assert outcomes["repaired"] >= 20
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("format", FORMATS)
 def test_r4_logs_cut_at_every_byte_are_repaired(corpus: Path, folder: Path, format: str) -> None:
     """Each plan is looked at; one is carried out, and taken back, for each different end."""

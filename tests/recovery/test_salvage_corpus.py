@@ -17,8 +17,6 @@ from tests.formats.tarantool.make import block, dml, header
 from tests.harness.oracle import MARK
 from tests.harness.samples import WALKERS, is_log
 
-pytestmark = pytest.mark.corpus
-
 SALVAGE = Asked(salvage=True, copy=True)
 
 
@@ -51,6 +49,7 @@ def left_in(path: Path, plan: Plan) -> bytes:
     return bytes(data)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("format", "least"), [("drizzle", 11), ("tarantool", 15), ("manticore", 14), ("eblob", 8)])
 def test_a_salvaged_log_is_the_log_without_the_damage(corpus: Path, tmp_path: Path, format: str, least: int) -> None:
     outcomes: Counter[str] = Counter()

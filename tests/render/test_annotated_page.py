@@ -166,6 +166,7 @@ def test_hostile_text_stays_text_in_a_browser(tmp_path: Path, hostile: Path, sho
     assert page.evaluate("window.hurt") is None
 
 
+@pytest.mark.full
 def test_bytes_that_differ_are_marked_on_both_sides(tmp_path: Path, flipped: Path, show: Callable[..., Any]) -> None:
     page = show(diff_of(tmp_path, XLOG, flipped), width=400)
     shows(page.locator(".side-a .bytes span:not(.text) > i.differs"), 1)

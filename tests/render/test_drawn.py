@@ -35,6 +35,7 @@ def plain(path: Path, options: HexdumpOptions) -> bytes:
     return "".join(line + "\n" for line in made).encode("utf-8", "backslashreplace")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("number", range(len(OPTIONS)))
 def test_samples_are_drawn_as_line_by_line(samples: Path, number: int) -> None:
     options, count = OPTIONS[number], 0

@@ -92,6 +92,7 @@ def test_the_strip_shows_each_class_where_it_is(tmp_path: Path) -> None:
     assert "1,000 cells of up to 9 B; each has the colour of the worst byte in it." in raw
 
 
+@pytest.mark.full
 def test_a_torn_tail_is_at_the_end(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
     log.write_bytes(raw_sql(1, b"select 1") + raw_sql(2, b"select 2" * 400)[:2000])

@@ -24,8 +24,6 @@ from binlogtool.report.annotate import annotate_json
 from binlogtool.report.json import document
 from binlogtool.schema.annotation import Annotation, FieldRow
 
-pytestmark = pytest.mark.corpus
-
 LARGEST = 24 * 1024
 
 
@@ -64,6 +62,7 @@ def whole(file: LogFile) -> Annotation:
     return found
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["drizzle", "tarantool"])
 def test_every_byte_is_drawn_once(corpus: Path, name: str) -> None:
     for path in files(corpus, name)[::4]:
@@ -93,6 +92,7 @@ def test_intact_files_have_no_marks_and_named_bytes_only(corpus: Path, name: str
     assert seen >= 5
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["drizzle", "tarantool"])
 def test_every_byte_has_one_leaf_and_damage_is_marked_where_the_findings_are(corpus: Path, name: str) -> None:
     seen = 0
@@ -109,6 +109,7 @@ def test_every_byte_has_one_leaf_and_damage_is_marked_where_the_findings_are(cor
     assert seen > 10
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["drizzle", "tarantool"])
 def test_damaged_copies_are_annotated_without_a_hole(corpus: Path, name: str) -> None:
     originals = [path.read_bytes()[:4000] for path in files(corpus, name)[::6]]

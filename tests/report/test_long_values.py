@@ -39,6 +39,7 @@ def files(place: Path) -> list[Path]:
     return [place] if place.is_file() else sorted(p for p in place.rglob("*") if p.is_file() and p.suffix != ".json")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", FORMS, ids=" ".join)
 @pytest.mark.parametrize("place", LOGS)
 def test_pieces_make_the_same_output(place: str, form: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:

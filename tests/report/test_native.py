@@ -29,7 +29,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # -- real files --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.corpus
+@pytest.mark.full
 def test_real_files_are_written_the_same_and_most_rows_by_compiled_code(corpus: Path) -> None:
     paths = [p for p in (corpus / "tarantool").rglob("*") if p.suffix in (".xlog", ".snap", ".vylog", ".run", ".index")]
     assert len(paths) > 150
@@ -46,14 +46,12 @@ def test_real_files_are_written_the_same_and_most_rows_by_compiled_code(corpus: 
     assert count > 8 * others
 
 
-@pytest.mark.corpus
 def test_records_without_kernels_are_written_by_the_general_writer(corpus: Path) -> None:
     path = corpus / "mariadb-innodb-binlog" / "generated" / "basic" / "binlog-000000.ibb"
     done = same(path)
     assert done.native == 0 and done.others > 0
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize(
     ("name", "share"),
     [("drizzle", 0.98), ("eblob", 0.9), ("manticore", 0.85), ("mysql-binlog", 0.75), ("tarantool", 0.88)],
@@ -68,6 +66,7 @@ def test_compiled_code_writes_most_records_of_a_format(corpus: Path, name: str, 
 # -- made files --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.booleans(), st.lists(rows, min_size=1, max_size=4)), min_size=1, max_size=12))
 def test_any_rows_are_written_the_same(file: Path, blocks: list[tuple[bool, list[bytes]]]) -> None:
@@ -75,6 +74,7 @@ def test_any_rows_are_written_the_same(file: Path, blocks: list[tuple[bool, list
     same(file)
 
 
+@pytest.mark.full
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(hostile, min_size=1, max_size=20))
 def test_hostile_values_are_written_the_same_and_never_read_beyond_their_row(file: Path, raw: list[bytes]) -> None:

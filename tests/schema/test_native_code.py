@@ -252,7 +252,7 @@ def records(path: Path, backend: str) -> Any:
         return type(error).__name__
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_every_sample_is_read_alike_and_nothing_is_missing(whole: NativeBackend) -> None:
     found = [path for path in SAMPLES.rglob("*") if path.is_file() and path.stat().st_size < 60_000]
     assert len(found) > 200

@@ -528,6 +528,7 @@ def interpreted(sample: Sample, data: bytes, start: int, end: int) -> tuple[list
 # -- the properties ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @ALL
 def test_intact_files_are_read_to_the_end(sample: Sample) -> None:
     data = sample.file(seed=1, frames=200, most=300)
@@ -535,6 +536,7 @@ def test_intact_files_are_read_to_the_end(sample: Sample) -> None:
     assert stop == Stop(StopReason.END, len(data))
 
 
+@pytest.mark.full
 @ALL
 def test_a_file_cut_anywhere_stops_at_the_same_frame_for_the_same_reason(sample: Sample) -> None:
     data = sample.file(seed=2, frames=6)
@@ -573,6 +575,7 @@ def test_no_byte_beyond_the_end_of_memory_is_touched(sample: Sample) -> None:
         scanned(native, sample, page.holding(bytes(changed)), 0, len(changed))
 
 
+@pytest.mark.full
 @ALL
 def test_any_flipped_bit_is_judged_alike(sample: Sample) -> None:
     data = bytearray(sample.file(seed=3, frames=4))
@@ -627,6 +630,7 @@ def test_files_of_any_frames_with_any_damage_are_judged_alike(sample: Sample, da
     agree(sample, bytes(file), capacity=data.draw(st.sampled_from([1, 5])))
 
 
+@pytest.mark.full
 @ALL
 def test_thousands_of_random_changes_are_judged_alike(sample: Sample) -> None:
     source = random.Random(7)

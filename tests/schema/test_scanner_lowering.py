@@ -76,6 +76,7 @@ def test_columns_must_be_integer_fields() -> None:
             lower(schema, (column,))
 
 
+@pytest.mark.full
 @EACH
 @pytest.mark.parametrize(("schema", "data", "stop"), [
     (Struct("n" / Int8ub, "d" / Bytes(this.n)), b"\x05ab", Stop(StopReason.SHORT, 0, "d", 6)),
@@ -111,6 +112,7 @@ def test_a_stop_says_why_and_where(backend: Any, schema: Any, data: bytes, stop:
     assert got == stop
 
 
+@pytest.mark.full
 @EACH
 @pytest.mark.parametrize(("expression", "expected"), [
     (this.b * this.b, lambda s, b: b * b),
@@ -138,6 +140,7 @@ def test_expressions_compute_in_64_bits(backend: Any, expression: Any, expected:
             assert table["x"][0] == found.values["x"] == expected(s, b)
 
 
+@pytest.mark.full
 @EACH
 @pytest.mark.parametrize(("test", "expected"), [
     (this.u < 2**62, lambda u: u < 2**62),

@@ -150,6 +150,7 @@ def check(traced: Traced, data: bytes, base: int) -> None:
     assert base <= traced.end <= base + len(data)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", sorted(SCHEMAS))
 @pytest.mark.parametrize("root", ["", "frame[0]"])
 def test_leaves_tile_their_parents_for_any_bytes(name: str, root: str) -> None:

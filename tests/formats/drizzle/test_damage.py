@@ -49,13 +49,11 @@ def after_damage(report: FileReport) -> int:
     return sum(one.facts["records"] for one in report.findings if one.id == "valid-after-damage")
 
 
-@pytest.mark.corpus
 def test_every_damaged_file_is_tested(corpus: Path) -> None:
     listed = json.loads((corpus / "drizzle/generated/manifest.json").read_text())["damaged"]
     assert {f"damaged/{case}.log" for case in CASES} == set(listed)
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("case", CASES)
 def test_the_diagnosis_is_that_of_the_manifest(corpus: Path, case: str) -> None:
     root = corpus / "drizzle" / "generated"
@@ -81,7 +79,6 @@ def test_the_diagnosis_is_that_of_the_manifest(corpus: Path, case: str) -> None:
     assert report.durable_end == expected["first_bad_offset"]
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("case", CASES)
 def test_what_would_be_cut_is_what_the_manifest_says(corpus: Path, case: str) -> None:
     root = corpus / "drizzle" / "generated"
@@ -98,7 +95,6 @@ def test_what_would_be_cut_is_what_the_manifest_says(corpus: Path, case: str) ->
         assert (file.action, file.durable_end) == ("truncate", expected["truncate_to"])
 
 
-@pytest.mark.corpus
 def test_the_file_called_segment_missing_is_an_intact_beginning(corpus: Path) -> None:
     """Its manifest speaks of a gap; its bytes are the first three entries of segmented.log, none of them missing."""
     root = corpus / "drizzle" / "generated"
@@ -108,7 +104,6 @@ def test_the_file_called_segment_missing_is_an_intact_beginning(corpus: Path) ->
     assert judge(data)[0] == []
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize(("removed", "where"), [(1, 276), (4, 236393 + 160)])
 def test_a_segment_that_is_really_missing_is_a_gap(corpus: Path, removed: int, where: int) -> None:
     data = (corpus / "drizzle/generated/segmented.log").read_bytes()

@@ -57,6 +57,7 @@ def test_what_a_server_writes_is_written_by_compiled_code(tmp_path: Path) -> Non
     assert others == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(40))
 def test_changed_messages_are_written_alike(seed: int, tmp_path: Path) -> None:
     """Bytes changed, taken out, put in, and put twice: lengths stay right only by chance."""

@@ -19,8 +19,6 @@ from binlogtool.limits import Limits
 from tests.formats.drizzle.reference import plain, text_form
 from tests.formats.drizzle.walk import entries, judge
 
-pytestmark = pytest.mark.corpus
-
 OF_OTHERS = ("third-party", "server-test-messages.log")
 ROOTS = ("generated", pytest.param("third-party", marks=pytest.mark.full_corpus))
 GENERATED = (

@@ -54,7 +54,6 @@ SUMMED_UP_BY_ID = {"entry-duplicated", "segment-missing", "unterminated-transact
 """Logs with several messages of one transaction: the reader's summary counts ids, not messages."""
 
 
-@pytest.mark.corpus
 def test_the_reader_gets_as_far_as_the_real_one_and_ends_in_the_same_way(corpus: Path) -> None:
     cases = json.loads((corpus / GENERATED / "manifest.json").read_text())["damaged"]
     for name, case in cases.items():
@@ -66,7 +65,6 @@ def test_the_reader_gets_as_far_as_the_real_one_and_ends_in_the_same_way(corpus:
     assert len(cases) == 25
 
 
-@pytest.mark.corpus
 def test_the_reader_ends_at_an_entry_of_type_blob(corpus: Path) -> None:
     path = corpus / GENERATED / "blob-entries.log"
     said = (corpus / GENERATED / "oracle" / "blob-entries.log.summary.txt").read_text()
@@ -77,7 +75,6 @@ def test_the_reader_ends_at_an_entry_of_type_blob(corpus: Path) -> None:
     assert replay(path, policy="force").reasons == {"committed": 16, "event": 2, "blob": 3}
 
 
-@pytest.mark.corpus
 def test_as_many_transactions_are_applied_as_are_complete(corpus: Path) -> None:
     for path in log_files(corpus):
         (report,) = binlogtool.verify([path], format="drizzle").files
@@ -88,7 +85,6 @@ def test_as_many_transactions_are_applied_as_are_complete(corpus: Path) -> None:
         assert result.details["unterminated"] == details["transactions_unterminated"], path.name
 
 
-@pytest.mark.corpus
 def test_the_segments_of_the_big_log_are_put_together(corpus: Path) -> None:
     """Transaction 6 is rolled back, 10 never ends; 7 takes one statement back and commits (see the manifest)."""
     found: list[Decision] = []
@@ -142,7 +138,6 @@ def as_log(schema: bytes, rows: Rows) -> bytes:
     return log(message(1, created_by), message(2, made))
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("name", ["basic-checksum", "basic-nochecksum", "basic-with-sql"])
 def test_the_rows_are_those_that_the_reader_s_sql_makes(corpus: Path, tmp_path: Path, name: str) -> None:
     path = corpus / GENERATED / f"{name}.log"
@@ -157,7 +152,6 @@ def test_the_rows_are_those_that_the_reader_s_sql_makes(corpus: Path, tmp_path: 
     assert ours.digest == theirs.digest
 
 
-@pytest.mark.corpus
 def test_one_log_and_the_same_log_in_two_files_give_the_same_state(corpus: Path, tmp_path: Path) -> None:
     data = (corpus / GENERATED / "segmented.log").read_bytes()
     (tmp_path / "transaction.log").write_bytes(data[:236393])  # within transaction 2
@@ -167,7 +161,6 @@ def test_one_log_and_the_same_log_in_two_files_give_the_same_state(corpus: Path,
     assert (one.digest, one.decisions, one.reasons) == (two.digest, two.decisions, two.reasons)
 
 
-@pytest.mark.corpus
 def test_the_state_is_the_same_before_and_after_a_cut_of_the_torn_tail(corpus: Path, tmp_path: Path) -> None:
     torn = corpus / GENERATED / "damaged" / "torn-payload.log"
     (tmp_path / "cut.log").write_bytes(torn.read_bytes()[:22457])
@@ -279,7 +272,6 @@ def test_a_position_that_is_none_is_refused(tmp_path: Path, against: dict[str, A
 
 
 @pytest.mark.parametrize("policy", ["server", "strict", "force"])
-@pytest.mark.corpus
 def test_every_entry_of_every_damaged_log_gets_one_decision(corpus: Path, policy: str) -> None:
     for path in sorted((corpus / GENERATED / "damaged").glob("*.log")):
         (report,) = binlogtool.verify([path], format="drizzle").files

@@ -146,12 +146,13 @@ def check(name: str, bits: range) -> None:
             assert quiet[part] == tried[part], part  # said plainly: not one bit of these is covered
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", LOGS)
 def test_a_flipped_bit_in_each_byte_is_noticed_where_the_map_says_so(name: str) -> None:
     check(name, range(1))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("name", LOGS)
 def test_every_flipped_bit_is_noticed_where_the_map_says_so(name: str) -> None:
     check(name, range(8))
@@ -165,6 +166,7 @@ def borders(data: bytes, parts: list[tuple[str, int]]) -> list[int]:
     return ends
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", LOGS)
 def test_a_file_cut_at_any_byte_keeps_its_whole_records(name: str) -> None:
     data, parts = LOGS[name]()
@@ -198,7 +200,6 @@ def test_an_overwrite_that_the_end_cuts_off_is_a_note_and_one_elsewhere_a_warnin
         assert tuple(f.severity for f in found) == expected
 
 
-@pytest.mark.corpus
 def test_a_real_log_cut_at_any_byte_of_its_beginning_keeps_its_whole_records(corpus: Path) -> None:
     data = (corpus / "eblob/generated/instance-a.binlog").read_bytes()
     ends = [256, 426, 634, 866, 1130, 1338]  # first_offsets of the manifest

@@ -63,13 +63,11 @@ def after_damage(report: FileReport) -> int:
     return sum(f.facts["records"] for f in report.findings if f.id == "valid-after-damage")
 
 
-@pytest.mark.corpus
 def test_every_damaged_file_is_tested(corpus: Path) -> None:
     listed = json.loads((corpus / "eblob/generated/manifest.json").read_text())["damaged"]
     assert {f"damaged/{case}.binlog" for case in CASES} == set(listed)
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("case", HEADER)
 def test_a_wrong_header_is_told_and_the_records_are_read_all_the_same(corpus: Path, case: str) -> None:
     report, expected = judged(corpus, case)
@@ -79,7 +77,6 @@ def test_a_wrong_header_is_told_and_the_records_are_read_all_the_same(corpus: Pa
     assert report.records == expected["good_records_after_damage"]
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("case", UNREADABLE)
 def test_a_file_without_a_whole_header_has_no_durable_end(corpus: Path, case: str) -> None:
     report, expected = judged(corpus, case)
@@ -88,7 +85,6 @@ def test_a_file_without_a_whole_header_has_no_durable_end(corpus: Path, case: st
     assert (report.records, report.durable_end) == (0, None)
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("case", WARNED)
 def test_reserved_bytes_are_a_warning(corpus: Path, case: str) -> None:
     report, expected = judged(corpus, case)
@@ -97,7 +93,6 @@ def test_reserved_bytes_are_a_warning(corpus: Path, case: str) -> None:
     assert (report.records, report.durable_end) == (expected["good_records_before"], expected["truncate_to"])
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("case", IN_RECORD)
 def test_a_broken_record_is_told_and_the_records_behind_it_are_found(corpus: Path, case: str, backend: str) -> None:
@@ -111,7 +106,6 @@ def test_a_broken_record_is_told_and_the_records_behind_it_are_found(corpus: Pat
     assert skipped.facts["next_provable"] == 25541  # record 61 of api-small, as its trace says
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize(
     ("case", "before", "after", "durable", "landing"),
     [("rec-meta-flip", 61, 58, 25301, 25744), ("zero-hole", 61, 56, 25541, 26651)],
@@ -132,7 +126,6 @@ def test_damage_that_shows_later_is_told_where_it_shows(
         assert found[0].facts["swallowed_header"] == 25541
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("case", TORN + ZEROS)
 def test_a_tail_is_told_by_its_kind(corpus: Path, case: str) -> None:
     report, expected = judged(corpus, case)
@@ -142,7 +135,6 @@ def test_a_tail_is_told_by_its_kind(corpus: Path, case: str) -> None:
     assert report.records == expected["good_records_before"]
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("case", IN_GROUP)
 def test_records_of_a_group_that_contradict_each_other_are_told(corpus: Path, case: str) -> None:
     report, expected = judged(corpus, case)
@@ -154,14 +146,12 @@ def test_records_of_a_group_that_contradict_each_other_are_told(corpus: Path, ca
     assert report.records == expected["good_records_before"] + 1 + expected["good_records_after_damage"]
 
 
-@pytest.mark.corpus
 def test_what_cannot_be_noticed_is_what_the_manifest_says(corpus: Path) -> None:
     listed = json.loads((corpus / "eblob/generated/manifest.json").read_text())["damaged"]
     silent = {Path(name).stem for name, case in listed.items() if "detectable" in case["expected"]["diagnosis"]}
     assert silent == set(SILENT)
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("case", SILENT)
 def test_what_cannot_be_noticed_is_not_noticed_and_the_report_says_that_it_cannot(corpus: Path, case: str) -> None:
     report, expected = judged(corpus, case)
@@ -175,7 +165,6 @@ def test_what_cannot_be_noticed_is_not_noticed_and_the_report_says_that_it_canno
         assert counts[1] == counts[0] + 1
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("case", CASES)
 def test_what_would_be_cut_is_what_the_manifest_says(corpus: Path, case: str) -> None:
     expected = facts(corpus, case)["expected"]

@@ -54,6 +54,7 @@ def test_any_damage_gives_a_report_and_dump_shows_what_verify_counts(seed: int, 
     assert located > 50
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "unit",
     [

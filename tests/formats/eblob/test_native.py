@@ -57,6 +57,7 @@ def test_changed_records_are_written_alike(seed: int, tmp_path: Path) -> None:
     same_rows(path)
 
 
+@pytest.mark.full
 def test_a_group_that_goes_on_in_the_next_batch_stays_one(tmp_path: Path) -> None:
     """Batches end after some MiB: overwrites of many sizes, so that some do so inside of one."""
     path = tmp_path / "data-0.0.binlog"

@@ -73,7 +73,6 @@ def compare(path: Path, trace: list[dict[str, Any]], backend: str) -> int:
     return len(ours)
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_every_record_is_the_one_that_the_library_delivered(corpus: Path, backend: str) -> None:
     root = corpus / "eblob" / "generated"
@@ -85,7 +84,6 @@ def test_every_record_is_the_one_that_the_library_delivered(corpus: Path, backen
     assert counts["instance-a"] == 328
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("name", FILES)
 def test_the_counts_are_those_of_the_manifest(corpus: Path, name: str) -> None:
     root = corpus / "eblob" / "generated"
@@ -110,7 +108,6 @@ def test_the_counts_are_those_of_the_manifest(corpus: Path, name: str) -> None:
     assert counted == facts["records_by_type"]
 
 
-@pytest.mark.corpus
 def test_the_manifest_names_no_other_files(corpus: Path) -> None:
     listed = json.loads((corpus / "eblob/generated/manifest.json").read_text())["files"]
     assert {f"{name}.binlog" for name in FILES} == set(listed)
@@ -139,14 +136,12 @@ def check_targets(path: Path, trace: list[dict[str, Any]]) -> None:
             assert one.body["record_start"] == line["unsorted_record_offset"]
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("name", ["instance-a", "instance-b"])
 def test_targets_and_kinds_are_those_of_the_real_data_sort(corpus: Path, name: str) -> None:
     root = corpus / "eblob" / "generated"
     check_targets(root / f"{name}.binlog", lines(root / "oracle" / f"{name}.apply.jsonl"))
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("name", ["instance-a", "instance-b"])
 def test_overwrites_and_removals_are_those_that_were_done(corpus: Path, name: str) -> None:
     """What grew was written elsewhere and its old place removed; keys of other blobs are not in this log."""

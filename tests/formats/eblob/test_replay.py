@@ -35,7 +35,6 @@ def decided(path: Path, **how: Any) -> list[Decision]:
 # -- the recorded behaviour --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.corpus
 def test_damaged_logs_end_where_they_end_for_the_library(corpus: Path) -> None:
     """Opened or not, records handed over, the error of apply, and the place where it stopped."""
     cases = json.loads((corpus / CORPUS / "manifest.json").read_text())["damaged"]
@@ -56,7 +55,6 @@ def test_damaged_logs_end_where_they_end_for_the_library(corpus: Path) -> None:
     assert len(cases) == 37
 
 
-@pytest.mark.corpus
 def test_records_that_are_lost_without_a_word_are_told(corpus: Path) -> None:
     cases = json.loads((corpus / CORPUS / "manifest.json").read_text())["damaged"]
     told = {}
@@ -84,7 +82,6 @@ def base_of(trace: list[dict[str, Any]]) -> dict[str, list[int]]:
     return base
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize(("name", "counts"), [("instance-a", (294, 34)), ("instance-b", (112, 6))])
 def test_each_record_is_applied_or_skipped_as_in_the_real_data_sort(
     corpus: Path, name: str, counts: tuple[int, int]
@@ -97,7 +94,6 @@ def test_each_record_is_applied_or_skipped_as_in_the_real_data_sort(
     assert tuple(Counter(one.verb for one in ours).values()) in (counts, counts[::-1])
 
 
-@pytest.mark.corpus
 def test_healthy_logs_are_handed_over_to_the_last_record(corpus: Path) -> None:
     files = json.loads((corpus / CORPUS / "manifest.json").read_text())["files"]
     final = {name: one for name, one in files.items() if one["dialect"].startswith("B (final")}
@@ -108,7 +104,6 @@ def test_healthy_logs_are_handed_over_to_the_last_record(corpus: Path) -> None:
         assert result.position == {"lsn": {name: one["end_of_records"]}}
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("name", ["dialect-a-api", "dialect-b-rawtypes-api", "dialect-p-packed"])
 def test_other_dialects_are_not_replayed(corpus: Path, name: str) -> None:
     result = replay(corpus / CORPUS / f"{name}.binlog")
@@ -181,7 +176,6 @@ def test_the_state_does_not_depend_on_how_often_a_log_is_replayed(tmp_path: Path
         assert replay(written(tmp_path / f"x{number}.binlog", *other)).digest != once.digest
 
 
-@pytest.mark.corpus
 def test_the_state_is_the_same_before_and_after_a_cut_of_the_torn_tail(corpus: Path, tmp_path: Path) -> None:
     torn = corpus / CORPUS / "damaged" / "torn-data.binlog"
     (tmp_path / "cut.binlog").write_bytes(torn.read_bytes()[:45982])

@@ -87,7 +87,6 @@ def test_the_engines_agree_on_each_dialect(name: str) -> None:
     assert agree(FILES[name]) == {"b": 4, "b4": 3}.get(name, 2)
 
 
-@pytest.mark.corpus
 def test_the_engines_agree_on_every_file_of_the_corpus(corpus: Path) -> None:
     files = sorted((corpus / "eblob" / "generated").rglob("*.binlog"))
     listed = json.loads((corpus / "eblob/generated/manifest.json").read_text())

@@ -12,8 +12,6 @@ from binlogtool.findings import Severity
 from tests.formats.manticore.oracle import ROOTS, expected_records, manifest
 from tests.formats.manticore.sets import Directory
 
-pytestmark = pytest.mark.corpus
-
 DIAGNOSES = {
     "flip-payload": "bad CRC",
     "flip-crc": "bad CRC",
@@ -137,7 +135,6 @@ HOLES = (
 )  # fmt: skip
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize(("version", "name"), [one for one in cases() if one[1] in HOLES])
 def test_the_next_provable_transaction_is_the_one_that_follows(corpus: Path, version: str, name: str) -> None:
     facts = case(corpus, version, name)

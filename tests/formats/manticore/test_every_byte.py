@@ -76,6 +76,7 @@ def refuses(data: bytes, done: dict[int, Transaction], size: int) -> bool:
     return rest > 0 and (rest < 5 or applied or without_id)
 
 
+@pytest.mark.full
 @each_file
 def test_a_file_cut_anywhere_ends_with_its_last_whole_transaction(samples: Path, name: str) -> None:
     data, ends = sample(samples, name)
@@ -104,6 +105,7 @@ def uncovered(name: str, data: bytes) -> set[int]:
     return {4} if name.startswith("sphinx") else set()
 
 
+@pytest.mark.full
 @each_file
 def test_a_flipped_bit_is_noticed_but_for_the_map(samples: Path, name: str) -> None:
     data, _ = sample(samples, name)
@@ -220,6 +222,7 @@ def test_payload_kernels_and_schemas_agree(samples: Path) -> None:
     assert agreed > 300
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ids", [4, 8])
 @pytest.mark.parametrize("version", [2, 3, 4])
 def test_kernels_and_schemas_of_versions_2_to_4_agree(version: int, ids: int) -> None:
@@ -241,6 +244,7 @@ def test_kernels_and_schemas_of_versions_2_to_4_agree(version: int, ids: int) ->
     assert agreed > 100
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("version", range(5, 15))
 def test_kernels_and_schemas_of_old_payloads_agree(samples: Path, version: int) -> None:
     """Real payloads of another version are mostly no payloads of this one: both must say the same of them."""

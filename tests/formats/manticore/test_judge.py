@@ -438,6 +438,7 @@ def test_text_in_bodies_is_text_or_bytes() -> None:
     assert body["documents"] == [{"docid": -5, "values": {"s": b"\xff\xfe"}}]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(4))
 def test_random_bytes_behind_a_header_end_in_findings(seed: int) -> None:
     import random

@@ -45,6 +45,7 @@ def test_most_of_what_servers_write_is_written_by_compiled_code() -> None:
     assert sum(one.native for one in done) > 4 * sum(one.others for one in done) > 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(30))
 def test_changed_transactions_are_written_alike(seed: int, tmp_path: Path) -> None:
     """Bytes changed, taken out and put in, with the right checksum."""
@@ -77,6 +78,7 @@ def update(attributes: list[tuple[bytes, int]], pool: list[int], ids: list[int],
     return b"\0" + b"".join(parts) + zstring(blobs)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(10))
 def test_updates_of_any_attributes_are_written_alike(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)

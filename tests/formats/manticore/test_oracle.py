@@ -13,8 +13,6 @@ from binlogtool.findings import Severity
 from tests.formats.manticore.oracle import ROOTS, expected_records, manifest, same_record
 from tests.formats.manticore.sets import Directory, records
 
-pytestmark = pytest.mark.corpus
-
 SETS = {
     "v16": (
         "clean-stop", "clean-stop-save-failed", "common-big-commit", "common-mixed-kill9", "common-one-table-flushed",

@@ -22,7 +22,7 @@ from binlogtool.findings import Severity
 from binlogtool.recovery.plan import Asked
 from tests.formats.manticore.sphinx_server import Started, program, start
 
-pytestmark = [pytest.mark.corpus, pytest.mark.server]
+pytestmark = pytest.mark.server
 
 BASE = "mixed-kill9"
 CHOICES = (Asked(), Asked(allow_discard_valid=True), Asked(fix_meta=True))

@@ -36,7 +36,7 @@ def datasets(root: Path) -> list[str]:
     return [name for name in manifest(root)["datasets"] if (root / name / "binlog.meta").is_file()]
 
 
-@pytest.mark.corpus
+@pytest.mark.full
 @pytest.mark.parametrize("version", VERSIONS)
 def test_healthy_directories_are_replayed_as_the_servers_did(corpus: Path, version: str) -> None:
     root = corpus / VERSIONS[version]
@@ -47,7 +47,7 @@ def test_healthy_directories_are_replayed_as_the_servers_did(corpus: Path, versi
         assert not [found for _, found in result.findings if found.id == "silent-loss"], name
 
 
-@pytest.mark.corpus
+@pytest.mark.full
 @pytest.mark.parametrize("version", VERSIONS)
 def test_each_damage_ends_as_with_the_real_server_without_and_with_its_flags(corpus: Path, version: str) -> None:
     root, cases = corpus / VERSIONS[version], 0
@@ -64,7 +64,7 @@ def test_each_damage_ends_as_with_the_real_server_without_and_with_its_flags(cor
 COUNT = re.compile(r"SELECT COUNT\(\*\) FROM (\w+)$")
 
 
-@pytest.mark.corpus
+@pytest.mark.full
 @pytest.mark.parametrize("version", VERSIONS)
 def test_as_many_documents_are_there_as_the_server_counted(corpus: Path, version: str) -> None:
     """Percolate tables apart: which queries have a tag is not in the log."""
@@ -81,7 +81,6 @@ def test_as_many_documents_are_there_as_the_server_counted(corpus: Path, version
     assert checked >= {"v16": 14, "v15": 12, "v14": 4, "sphinx": 3}[version]
 
 
-@pytest.mark.corpus
 def test_repaired_directories_are_replayed_as_the_server_did(corpus: Path, tmp_path: Path) -> None:
     root = corpus / VERSIONS["v16"]
     based_on = {case["name"]: case["based_on"] for case in manifest(root)["damaged"]}
@@ -110,7 +109,6 @@ def salvage(path: Path) -> bytes:
     return data[:8] + b"".join(data[at : at + size] for at, size in places)
 
 
-@pytest.mark.corpus
 def test_a_server_of_another_version_takes_empty_logs_only(corpus: Path) -> None:
     older, newer = corpus / VERSIONS["v15"], corpus / VERSIONS["v16"]
     for path, server, key in (
@@ -124,7 +122,6 @@ def test_a_server_of_another_version_takes_empty_logs_only(corpus: Path) -> None
     assert replay(corpus / VERSIONS["v14"] / "mixed-kill9", against={"version": 16}).starts is False
 
 
-@pytest.mark.corpus
 def test_a_meta_file_in_ascending_order_gives_the_same_rows(corpus: Path, tmp_path: Path) -> None:
     root = corpus / VERSIONS["v16"]
     (says,) = [one for key, one in manifest(root)["special"].items() if key.startswith("meta of pertable-rotation")]
@@ -306,7 +303,6 @@ def test_another_content_gives_another_state(tmp_path: Path, other: list[bytes])
     assert state("x", [commit(1), update(1, b"gid", 7)]) != state("y", other)
 
 
-@pytest.mark.corpus
 def test_the_state_is_the_same_before_and_after_a_repair(corpus: Path, tmp_path: Path) -> None:
     damaged = corpus / VERSIONS["v16"] / "damaged" / "torn-mid-txn"
     shutil.copytree(damaged, tmp_path / "log")

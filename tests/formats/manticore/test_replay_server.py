@@ -16,7 +16,7 @@ from binlogtool.recovery.replay_result import Decision
 from tests.cli.invoke import invoke
 from tests.formats.manticore import sphinx_server
 
-pytestmark = [pytest.mark.server, pytest.mark.corpus]
+pytestmark = pytest.mark.server
 
 CASES = (
     "flip-payload", "table-id-wrong", "torn-mid-txn", "torn-in-magic", "lost-txn", "dup-last-txn", "swapped-txns",

@@ -186,6 +186,7 @@ def test_construct_python_and_native_see_the_same_frames(samples: Path, name: st
     assert total > 5
 
 
+@pytest.mark.full
 @each_set
 def test_construct_python_and_native_agree_on_damaged_frames(samples: Path, name: str) -> None:
     path = logs(root(samples) / name)[0]
@@ -195,7 +196,6 @@ def test_construct_python_and_native_agree_on_damaged_frames(samples: Path, name
             same_in_all_engines(data[:at] + bytes([value]) + data[at + 1 :])
 
 
-@pytest.mark.corpus
 def test_construct_python_and_native_see_the_same_frames_in_the_whole_corpus(corpus: Path) -> None:
     seen = 0
     for folder in ("manticore", "sphinx"):

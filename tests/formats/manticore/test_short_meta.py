@@ -29,7 +29,6 @@ def test_what_is_missing_is_read_as_0(tmp_path: Path, size: int, starts: bool) -
 
 
 @pytest.mark.server
-@pytest.mark.corpus
 @pytest.mark.parametrize(("size", "starts"), STARTS.items())
 def test_sphinx_does_so(corpus: Path, tmp_path: Path, size: int, starts: bool) -> None:
     if sphinx_server.program() is None:
@@ -42,7 +41,7 @@ def test_sphinx_does_so(corpus: Path, tmp_path: Path, size: int, starts: bool) -
     assert sum(real.counts.values()) == 0
 
 
-@pytest.mark.servers
+@pytest.mark.nightly
 @pytest.mark.parametrize(("size", "starts"), STARTS.items())
 def test_manticore_2_8_does_so(tmp_path: Path, size: int, starts: bool) -> None:
     if tree() is None:

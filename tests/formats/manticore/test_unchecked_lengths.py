@@ -35,7 +35,7 @@ def test_a_negative_length_lets_the_server_crash(length: int, starts: bool, tmp_
     assert ("crashes" in why) == (not starts)
 
 
-@pytest.mark.servers
+@pytest.mark.nightly
 @pytest.mark.parametrize(("length", "starts"), LENGTHS.items())
 def test_manticore_2_8_crashes_at_a_negative_length(length: int, starts: bool, tmp_path: Path) -> None:
     if version7.tree() is None:
@@ -80,7 +80,7 @@ def test_a_list_of_another_version_is_accepted_where_it_is_empty(
     assert one.starts is accepted
 
 
-@pytest.mark.servers
+@pytest.mark.nightly
 @pytest.mark.parametrize(("version", "count", "accepted"), [(*key, value) for key, value in LISTS.items()])
 def test_manticore_2_8_accepts_the_same_lists(version: int, count: int, accepted: bool, tmp_path: Path) -> None:
     if version7.tree() is None:
@@ -91,8 +91,7 @@ def test_manticore_2_8_accepts_the_same_lists(version: int, count: int, accepted
     assert real.started is accepted, real.reason
 
 
-@pytest.mark.servers
-@pytest.mark.corpus
+@pytest.mark.nightly
 @pytest.mark.parametrize("content", [False, True])
 @pytest.mark.parametrize("name", SERVERS)
 def test_starts_with_random_damage_are_not_predicted_wrongly(name: str, content: bool, corpus: Path) -> None:

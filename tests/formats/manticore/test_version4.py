@@ -14,7 +14,7 @@ from binlogtool.formats.manticore.layout import id_bytes
 from binlogtool.formats.manticore.payloads.sphinx4 import LowZint, read_low
 from tests.cli.invoke import program
 
-pytestmark = [pytest.mark.corpus, pytest.mark.full_corpus]
+pytestmark = pytest.mark.full_corpus
 UPDATE, COMMIT = "found-3/sphinx-v4-update", "found-3/sphinx-v4-id64"
 
 

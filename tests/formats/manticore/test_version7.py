@@ -71,6 +71,7 @@ def test_a_setting_that_the_server_does_not_count_gives_its_one_warning() -> Non
     assert sum("unexpected tid" in line for line in lines) == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("policy", ["server", "force"])
 @pytest.mark.parametrize("name", CASES)
 def test_each_damage_ends_as_with_the_server(name: str, policy: str, tmp_path: Path) -> None:
@@ -94,7 +95,7 @@ def test_what_tables_have_saved_stands_in_their_own_files() -> None:
     assert result.details["files"][0]["recovered"] == {"rt": [2, 3], "other": [0, 1], "pq": [3, 4]}
 
 
-@pytest.mark.servers
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["v7-mixed", "v7-reconfigure", "v7-rotation"])
 def test_the_server_still_says_what_was_recorded(name: str) -> None:
     searchd = version7.tree()

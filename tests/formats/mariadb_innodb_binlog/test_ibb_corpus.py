@@ -11,8 +11,6 @@ import pytest
 from binlogtool.findings import Severity
 from tests.formats.mariadb_innodb_binlog import ibb_logs as logs
 
-pytestmark = pytest.mark.corpus
-
 SAMPLES = (
     "basic", "oob", "xa", "flush", "bigstate", "edges", "flush-exact-end", "restart", "page4k", "dbase",
 )  # fmt: skip

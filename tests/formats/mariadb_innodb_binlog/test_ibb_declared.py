@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from binlogtool.formats.detecting import Hints
 from tests.cli.invoke import invoke
 from tests.formats.mariadb_innodb_binlog.ibb_logs import copied
@@ -32,7 +30,6 @@ def named(path: Path, *options: str) -> list[bool]:
     return ["declared" in body for body in maps]
 
 
-@pytest.mark.corpus
 def test_rows_of_an_ibb_log_have_the_names_of_its_create_table(corpus: Path) -> None:
     path = corpus / "mariadb-innodb-binlog/generated/basic/binlog-000000.ibb"
     found = events(path)
@@ -46,7 +43,6 @@ def test_rows_of_an_ibb_log_have_the_names_of_its_create_table(corpus: Path) -> 
     assert [json.loads(line)["body"]["rows"][0]["after"]["a"] for line in out] == [1]
 
 
-@pytest.mark.corpus
 def test_what_was_declared_before_a_damaged_page_may_have_changed_in_it(corpus: Path, tmp_path: Path) -> None:
     folder = copied(corpus / "mariadb-innodb-binlog/generated/basic", tmp_path / "log")
     path = folder / "binlog-000000.ibb"
@@ -59,7 +55,6 @@ def test_what_was_declared_before_a_damaged_page_may_have_changed_in_it(corpus: 
     assert named(path) == [place < page * PAGE for place in kept] and len(set(named(path))) == 2
 
 
-@pytest.mark.corpus
 def test_a_part_of_an_ibb_file_knows_what_was_declared_before_it(corpus: Path) -> None:
     """Every part has the names that the whole has: what was declared is carried to where it begins."""
     path = corpus / "mariadb-innodb-binlog/generated/basic/binlog-000000.ibb"

@@ -69,6 +69,7 @@ def logged(folder: Path, made: Sequence[tuple[Sequence[bytes], int | None]]) -> 
     return writer.close()[0]
 
 
+@pytest.mark.full
 @compiled
 @settings(max_examples=60, deadline=None)
 @given(groups)
@@ -122,7 +123,6 @@ def test_a_group_has_the_transaction_of_its_first_event_and_its_own_tables(backe
     assert [one[1:] for one in again] == expected * 40
 
 
-@pytest.mark.corpus
 def test_events_of_real_logs_are_written_the_same_and_most_by_compiled_code(corpus: Path) -> None:
     native = others = 0
     for path in sorted((corpus / "mariadb-innodb-binlog" / "generated").glob("*/*-00000?.ibb")):
@@ -131,6 +131,7 @@ def test_events_of_real_logs_are_written_the_same_and_most_by_compiled_code(corp
     assert native > 10 * others > 0
 
 
+@pytest.mark.full
 @compiled
 def test_more_events_than_a_batch_has_room_for_are_told_once(tmp_path: Path) -> None:
     large = [gtid(5), *[XID, inserted(1)] * 10_000]

@@ -64,6 +64,7 @@ def of_the_pages(data: bytes, each: int) -> Iterator[int]:
         yield from (8 * page + rng.randrange(8 * PAGE) for _ in range(each))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
 def test_every_flipped_bit_of_a_header_page_is_seen(name: str) -> None:
     tried, unseen = hidden(name, sample(name), of_the_header())
@@ -72,6 +73,7 @@ def test_every_flipped_bit_of_a_header_page_is_seen(name: str) -> None:
     assert not unseen
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
 def test_every_flipped_bit_of_a_page_is_seen(name: str) -> None:
     data = sample(name)

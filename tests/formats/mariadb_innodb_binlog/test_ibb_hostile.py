@@ -396,6 +396,7 @@ def small() -> tuple[bytes, list[tuple[int, int]]]:
     return maker.done(reserve=False)["binlog-000000.ibb"], []
 
 
+@pytest.mark.full
 def test_cut_anywhere_no_record_is_lost_or_invented(small: tuple[bytes, list[tuple[int, int]]], tmp_path: Path) -> None:
     """R4 at every page border and every record border, and eight bytes around each."""
     data, _ = small
@@ -442,6 +443,7 @@ def _last_pages(data: bytes, found: list) -> list[int]:  # type: ignore[type-arg
     return result
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(6))
 def test_random_changes_give_findings_only_and_both_backends_agree(
     small: tuple[bytes, list[tuple[int, int]]], seed: int
@@ -459,6 +461,7 @@ def test_random_changes_give_findings_only_and_both_backends_agree(
         of_bytes(bytes(changed))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(4))
 def test_random_changes_of_a_set_are_read_at_every_level(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)

@@ -64,7 +64,7 @@ def used_pages(path: Path) -> list[int]:
     return [page for page in range(1, len(data) // PAGE) if any(data[page * PAGE : (page + 1) * PAGE])]
 
 
-@pytest.mark.corpus
+@pytest.mark.full
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("log", ["basic", "oob", "xa", "flush"], indirect=True)
 def test_pages_with_one_flipped_bit_or_a_stale_crc_are_given_as_they_were(log: Path, level: str) -> None:
@@ -88,7 +88,6 @@ def test_pages_with_one_flipped_bit_or_a_stale_crc_are_given_as_they_were(log: P
     assert given > 5
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("log", ["basic"], indirect=True)
 def test_what_is_behind_rubbish_in_a_page_is_not_given_and_what_is_before_it_is(log: Path) -> None:
     path = log / "binlog-000000.ibb"
@@ -102,7 +101,6 @@ def test_what_is_behind_rubbish_in_a_page_is_not_given_and_what_is_before_it_is(
     assert salvaged(path, "page") == []
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("log", ["basic"], indirect=True)
 @pytest.mark.parametrize("level", LEVELS)
 def test_noise_and_zeros_give_nothing(log: Path, level: str) -> None:
@@ -113,7 +111,6 @@ def test_noise_and_zeros_give_nothing(log: Path, level: str) -> None:
         assert [one for one in salvaged(path, level) if one["offset"] // PAGE == 2] == []
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("log", ["xa"], indirect=True)
 def test_convert_and_a_stream_give_the_same(log: Path, tmp_path: Path) -> None:
     path, out = tmp_path / "binlog-000000.ibb", tmp_path / "out.jsonl"

@@ -60,6 +60,7 @@ def test_a_gtid_that_is_not_there_needs_little(log: Path) -> None:
     assert logs.records(log, include_gtids="8-8-8") == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "selection",
     [
@@ -86,6 +87,7 @@ def test_what_is_selected_is_what_a_look_at_every_record_finds(log: Path, select
     assert len(every) == COUNT and expected
 
 
+@pytest.mark.full
 def test_events_of_a_selected_group_are_whole_also_at_the_border_of_a_part(log: Path) -> None:
     for number in range(3000, 3120):
         if number % 50:
@@ -93,6 +95,7 @@ def test_events_of_a_selected_group_are_whole_also_at_the_border_of_a_part(log: 
             assert [one.type for one in events] == ["GTID", "QUERY", "XID"]
 
 
+@pytest.mark.full
 def test_a_damaged_state_costs_reading_not_groups(log: Path, tmp_path: Path) -> None:
     folder = logs.copied(log, tmp_path / "log")
     path = folder / "binlog-000001.ibb"
@@ -117,7 +120,7 @@ def test_without_states_or_with_a_damaged_header_everything_is_read(log: Path, t
     assert [one.txn for one in logs.records(folder, include_gtids="0-11-5")] == ["0-11-5"]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_gtid_in_a_set_of_a_gib_reads_less_than_a_hundredth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import os
 

@@ -78,7 +78,6 @@ def test_a_script_is_that_of_the_classic_log(
     assert len(statements(own.out)) > 25
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_script_of_the_corpus_is_that_of_the_classic_log(name: str, corpus: Path, tmp_path: Path) -> None:
     log = corpus / logs.FORMAT / "generated" / name

@@ -81,6 +81,7 @@ def test_a_cut_through_the_last_mini_transactions_is_suspected() -> None:
     assert found.end_lsn is not None and make.START + 4096 - 320 < found.end_lsn < make.START + 4096
 
 
+@pytest.mark.full
 def test_random_bit_flips_never_raise_and_never_move_the_end_forward() -> None:
     rng, data = random.Random(5), sample()
     whole = redo_summary(opened(data))
@@ -113,6 +114,7 @@ def test_every_bit_flip_of_the_header_is_named() -> None:
             assert start <= byte < end and found.severity is Severity.ERROR
 
 
+@pytest.mark.full
 def test_every_bit_flip_of_a_checkpoint_block_is_named_and_the_other_block_is_used() -> None:
     data = sample()
     for base in (4096, 8192):

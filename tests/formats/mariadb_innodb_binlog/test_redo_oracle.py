@@ -28,8 +28,6 @@ from binlogtool.schema import backends
 from binlogtool.schema.trace import trace
 from tests.formats.mariadb_innodb_binlog.redo_make import START, redo_log
 
-pytestmark = pytest.mark.corpus
-
 CASES = 15
 """Crash cases of the corpus."""
 
@@ -153,6 +151,7 @@ def test_recovery_leaves_every_file_byte_for_byte_as_the_real_class_did(
     assert set(relations) == {"equal", "disk ahead", "disk behind", "torn"}
 
 
+@pytest.mark.full
 def test_cut_and_flipped_logs_of_the_corpus_end_in_findings(samples: Path, manifest: dict[str, Any]) -> None:
     rng, cuts, silent, flips, ended = random.Random(3), 0, 0, 0, 0
     names = [(case["dir"] + "/ib_logfile0.gz", 1) for case in manifest["crash_cases"]]

@@ -18,8 +18,6 @@ from tests.formats.mariadb_innodb_binlog import ibb_logs as logs
 from tests.formats.mariadb_innodb_binlog.ibb_repairs import DISCARD, PLAIN, case_of, planned, reading, repaired
 from tests.formats.mariadb_innodb_binlog.ibb_server import restart
 
-pytestmark = pytest.mark.corpus
-
 CRASHES, DAMAGED = range(15), range(22)
 SIZE = 16384
 State = dict[str, tuple[bytes, int, int]]
@@ -43,6 +41,7 @@ def holds(folder: Path, redo: Path | None, done: Applied, before: State) -> None
     assert state(folder) == before
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("index", CRASHES)
 def test_with_the_redo_log_every_file_is_what_real_recovery_left(corpus: Path, tmp_path: Path, index: int) -> None:
     case, folder, redo = case_of(corpus, tmp_path, index)
@@ -114,6 +113,7 @@ CUT = {"damaged/d10-torn-tail", "damaged/d16-garbage-after-end", "damaged/d21-in
 manifest: servers take that page for empty, here it is one that holds records."""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("index", DAMAGED)
 def test_damage_is_refused_or_cut_where_the_manifest_says(corpus: Path, tmp_path: Path, index: int) -> None:
     variant = logs.manifest(corpus)["damaged"][index]
@@ -148,6 +148,7 @@ def test_valid_records_behind_damage_go_only_with_consent(corpus: Path, tmp_path
     holds(folder, None, done, before)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("reserve", [True, False])
 @pytest.mark.parametrize(
     ("sample", "places"),

@@ -57,6 +57,7 @@ def contents(folder: Path) -> Files:
     return {path.name: path.read_bytes() for path in folder.iterdir() if "binlogtool" not in path.name}
 
 
+@pytest.mark.full
 def test_no_group_that_could_be_read_is_lost_whatever_happened(tmp_path: Path) -> None:
     luck, files, outcomes = random.Random(6), made(), Counter[str]()
     for number in range(RUNS):
@@ -79,6 +80,7 @@ def test_no_group_that_could_be_read_is_lost_whatever_happened(tmp_path: Path) -
     assert min(outcomes["refused"], outcomes["changed"]) > RUNS // 20
 
 
+@pytest.mark.full
 def test_with_consent_what_stays_is_the_beginning_of_the_log(tmp_path: Path) -> None:
     luck, files, changed, sound = random.Random(7), made(), 0, 0
     whole = logs.gtids(logs.written(tmp_path / "whole", files))

@@ -16,8 +16,6 @@ from tests.cli.invoke import invoke
 from tests.formats.mariadb_innodb_binlog import ibb_logs as logs
 from tests.formats.mariadb_innodb_binlog.ibb_pages import contents, damages, flipped, held
 
-pytestmark = pytest.mark.corpus
-
 DISCARD, SALVAGE = Asked(allow_discard_valid=True), Asked(salvage=True, copy=True)
 SAMPLES = ("basic", "bigstate", "dbase", "edges", "flush", "flush-exact-end", "oob", "page4k", "restart", "xa")
 
@@ -131,6 +129,7 @@ def all_held(corpus: Path, tmp_path: Path, names: tuple[str, ...], step: int) ->
     return outcomes
 
 
+@pytest.mark.full
 def test_no_plan_drops_a_proven_record_and_every_accepted_one_ends_clean(corpus: Path, tmp_path: Path) -> None:
     outcomes = all_held(corpus, tmp_path, ("page4k", "xa"), 29)
     assert min(outcomes["refused"], outcomes["changed"]) > 5

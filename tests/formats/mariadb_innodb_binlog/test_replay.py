@@ -70,7 +70,6 @@ def sample_of(corpus: Path, index: int) -> tuple[str, Path, Any]:
 # -- whole logs --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("index", SAMPLES)
 def test_every_group_of_a_sample_is_applied_in_its_order_and_the_end_is_where_the_server_finds_it(
     corpus: Path, index: int
@@ -86,13 +85,11 @@ def test_every_group_of_a_sample_is_applied_in_its_order_and_the_end_is_where_th
         assert not end["inside_record"]
 
 
-@pytest.mark.corpus
 def test_no_server_reads_pages_of_another_size(corpus: Path) -> None:
     one, gtids = applied(corpus / logs.FORMAT / "generated/page4k")
     assert gtids == [] and one.stop.offset == 0 and one.reasons == {"not-reached": 44}
 
 
-@pytest.mark.corpus
 def test_the_file_behind_one_that_was_flushed_exactly_full_is_lost_without_a_word(corpus: Path) -> None:
     one, gtids = applied(corpus / logs.FORMAT / "generated/flush-exact-end")
     assert gtids == ["0-11-1"] and one.stop is None and one.reasons["unseen"] == 26
@@ -100,7 +97,6 @@ def test_the_file_behind_one_that_was_flushed_exactly_full_is_lost_without_a_wor
     assert loss.facts["gtids"] == ["0-11-2", "0-11-3", "0-11-4"]
 
 
-@pytest.mark.corpus
 def test_a_prepared_transaction_waits_and_the_state_has_the_groups_before_the_log(corpus: Path) -> None:
     generated = corpus / logs.FORMAT / "generated"
     restart = replayed(generated / "xa").details["restart"]
@@ -115,7 +111,7 @@ def test_a_prepared_transaction_waits_and_the_state_has_the_groups_before_the_lo
 # -- the same transactions in another container ------------------------------------------------------------------------
 
 
-@pytest.mark.corpus
+@pytest.mark.full
 @pytest.mark.parametrize("size", [None, 3000])
 @pytest.mark.parametrize("index", SAMPLES)
 def test_the_state_is_that_of_the_converted_log(corpus: Path, tmp_path: Path, index: int, size: int | None) -> None:
@@ -129,7 +125,6 @@ def test_the_state_is_that_of_the_converted_log(corpus: Path, tmp_path: Path, in
     assert mine.position["gtid"] == other.position["gtid"]
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("name", TWINS)
 def test_the_state_is_that_of_the_binary_log_of_a_real_server(corpus: Path, tmp_path: Path, name: str) -> None:
     source = corpus / CLASSIC / name
@@ -150,7 +145,6 @@ def test_the_state_is_that_of_the_binary_log_of_a_real_server(corpus: Path, tmp_
 # -- damage ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("index", DAMAGED)
 def test_as_many_groups_are_applied_as_the_real_reader_took_and_it_stops_where_that_stopped(
     corpus: Path, tmp_path: Path, index: int
@@ -173,7 +167,6 @@ SILENT = {"damaged/d05-missing-middle", "damaged/d06-cut-odd", "damaged/d07-cut-
 """The real reader ends without an error, and groups are missing."""
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("index", DAMAGED)
 def test_what_is_missing_and_not_told_is_a_silent_loss(corpus: Path, tmp_path: Path, index: int) -> None:
     variant = logs.manifest(corpus)["damaged"][index]
@@ -188,7 +181,6 @@ def test_what_is_missing_and_not_told_is_a_silent_loss(corpus: Path, tmp_path: P
         ]
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("index", DAMAGED)
 def test_force_applies_every_group_that_is_intact(corpus: Path, tmp_path: Path, index: int) -> None:
     variant = logs.manifest(corpus)["damaged"][index]
@@ -203,7 +195,6 @@ def test_force_applies_every_group_that_is_intact(corpus: Path, tmp_path: Path, 
         assert set(gtids) == intact
 
 
-@pytest.mark.corpus
 def test_a_page_whose_first_byte_is_lost_is_written_over_at_the_next_start(corpus: Path, tmp_path: Path) -> None:
     variant = next(v for v in logs.manifest(corpus)["damaged"] if v["dir"].endswith("d22-tail-first-byte"))
     one = replayed(logs.damaged(corpus, tmp_path / "log", variant))
@@ -211,7 +202,6 @@ def test_a_page_whose_first_byte_is_lost_is_written_over_at_the_next_start(corpu
     assert loss.facts["situation"] == "restart" and loss.offset == variant["where"][2]
 
 
-@pytest.mark.corpus
 def test_the_first_error_ends_a_strict_replay(corpus: Path, tmp_path: Path) -> None:
     variant = next(v for v in logs.manifest(corpus)["damaged"] if v["dir"].endswith("d20-oob-count"))
     folder = logs.damaged(corpus, tmp_path / "log", variant)
@@ -223,7 +213,6 @@ def test_the_first_error_ends_a_strict_replay(corpus: Path, tmp_path: Path) -> N
 # -- restart with the redo log -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("index", CRASHES)
 def test_with_the_redo_log_the_groups_are_those_that_real_recovery_left(
     corpus: Path, tmp_path: Path, index: int
@@ -252,7 +241,7 @@ NOTHING_KEPT = ("crash/c05-torn-partial", False)
 """Without the redo log no record of it is whole."""
 
 
-@pytest.mark.corpus
+@pytest.mark.full
 @pytest.mark.parametrize("index", CRASHES)
 def test_the_state_is_the_same_before_and_after_a_repair(corpus: Path, tmp_path: Path, index: int) -> None:
     case = logs.manifest(corpus)["crash_cases"][index]
@@ -275,7 +264,6 @@ def test_the_state_is_the_same_before_and_after_a_repair(corpus: Path, tmp_path:
         assert after.reasons.get("never-durable", 0) == 0
 
 
-@pytest.mark.corpus
 def test_without_the_active_file_the_server_begins_anew_and_does_not_say_what_is_gone(
     corpus: Path, tmp_path: Path
 ) -> None:
@@ -286,7 +274,6 @@ def test_without_the_active_file_the_server_begins_anew_and_does_not_say_what_is
     assert one.details["restart"] == {"new_log": "binlog-000000.ibb", "gtid": None} and not one.clean
 
 
-@pytest.mark.corpus
 def test_a_redo_log_that_the_server_refuses_keeps_it_down(corpus: Path, tmp_path: Path) -> None:
     folder, redo = logs.crashed(corpus, tmp_path, logs.manifest(corpus)["crash_cases"][1])
     data = bytearray(redo.read_bytes())
@@ -300,7 +287,6 @@ def test_a_redo_log_that_the_server_refuses_keeps_it_down(corpus: Path, tmp_path
 # -- a server that has a part of it ------------------------------------------------------------------------------------
 
 
-@pytest.mark.corpus
 def test_what_a_replica_has_is_skipped_and_both_halves_make_the_whole(corpus: Path, tmp_path: Path) -> None:
     path = corpus / logs.FORMAT / "generated/basic"
     whole = replayed(path)
@@ -318,7 +304,6 @@ def test_what_a_replica_has_is_skipped_and_both_halves_make_the_whole(corpus: Pa
     assert replayed(path, against=whole.position).reasons == {"executed": sum(whole.decisions.values())}
 
 
-@pytest.mark.corpus
 def test_a_replica_that_is_too_far_behind_is_refused(corpus: Path, tmp_path: Path) -> None:
     folder = logs.copied(corpus / logs.FORMAT / "generated/basic", tmp_path / "log")
     (folder / "binlog-000000.ibb").unlink()
@@ -334,7 +319,6 @@ def test_a_state_is_a_position_of_mariadb() -> None:
     assert state_of("x", b"\x00\xff garbage") is None and state_of("x", b"") is None
 
 
-@pytest.mark.corpus
 def test_a_file_alone_has_the_groups_that_begin_in_it_and_a_text_that_is_no_position_is_refused(corpus: Path) -> None:
     _, path, facts = sample_of(corpus, 0)
     one, gtids = applied(path / "binlog-000001.ibb")
@@ -395,7 +379,6 @@ def test_where_a_file_ends_between_records_the_reader_goes_on_unless_the_next_on
         assert loss.facts["missing_gtids"] == {"0-11": [[3, 6]]}
 
 
-@pytest.mark.corpus
 def test_files_of_two_servers_do_not_pass_for_one_log(corpus: Path, tmp_path: Path) -> None:
     generated = corpus / logs.FORMAT / "generated"
     folder = logs.copied(generated / "flush", tmp_path / "log")

@@ -16,7 +16,7 @@ from tests.formats.mysql_binlog.server_trees import TREES, programs_of
 
 INSTALLED_AND_TREES = (
     pytest.param("mariadb", marks=pytest.mark.server),
-    *(pytest.param(name, marks=pytest.mark.servers) for name in TREES),
+    *(pytest.param(name, marks=pytest.mark.nightly) for name in TREES),
 )
 
 

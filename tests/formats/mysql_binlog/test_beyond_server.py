@@ -35,14 +35,14 @@ def _hold(name: str) -> None:
 
 
 @pytest.mark.server
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_installed_server_says_what_the_document_says() -> None:
     if Server.program() is None and os.environ.get("BINLOGTOOL_SERVER") != "1":
         pytest.skip("no mariadbd is installed; BINLOGTOOL_SERVER=1 demands one")
     _hold("mariadb")
 
 
-@pytest.mark.servers
+@pytest.mark.nightly
 def test_mysql_says_what_the_document_says() -> None:
     if programs_of("mysql-9") is None:
         pytest.skip("make it with .ci/server-tree mysql-9")

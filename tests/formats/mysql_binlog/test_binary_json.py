@@ -91,6 +91,7 @@ documents = st.recursive(
 )
 
 
+@pytest.mark.full
 @given(documents, st.booleans())
 @settings(max_examples=300, deadline=None)
 def test_every_document_comes_back_in_both_sizes(document: Any, large: bool) -> None:

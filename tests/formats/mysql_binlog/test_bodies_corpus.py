@@ -23,7 +23,6 @@ from binlogtool.schema.trace import Traced, trace
 from tests.formats.mysql_binlog.bodies_walk import Event, events, logs
 from tests.formats.mysql_binlog.holes import holes
 
-pytestmark = pytest.mark.corpus
 _T = EventType
 
 
@@ -39,6 +38,7 @@ def own_only(bodies: list[tuple[Path, Event]]) -> bool:
     return all("generated" in path.parts for path, _ in bodies)
 
 
+@pytest.mark.full
 def test_the_rows_of_an_annotated_body_tile_it(bodies: list[tuple[Path, Event]]) -> None:
     seen: Counter[str] = Counter()
     for path, event in bodies:
@@ -64,6 +64,7 @@ def rows_of(found: Traced) -> Iterator[tuple[int, str, FieldRow]]:
             yield int(place.rpartition("[")[2]), image, row
 
 
+@pytest.mark.full
 def test_with_a_table_map_each_value_of_a_row_event_is_a_row_of_its_own(bodies: list[tuple[Path, Event]]) -> None:
     maps: dict[int, TableMap] = {}
     schemas = rows_body(maps.get)

@@ -79,7 +79,6 @@ def test_a_body_of_zeros_or_ones_is_bounded() -> None:
     assert time.process_time() - start < 60
 
 
-@pytest.mark.corpus
 def test_mutated_bodies_of_real_logs_raise_nothing_else_than_malformed(corpus: Path) -> None:
     chance = random.Random(20)
     chosen: dict[int, list[bytes]] = {}
@@ -92,7 +91,6 @@ def test_mutated_bodies_of_real_logs_raise_nothing_else_than_malformed(corpus: P
                 check(kind, mutated)
 
 
-@pytest.mark.corpus
 def test_mutated_images_are_shown_as_far_as_they_make_sense(corpus: Path) -> None:
     chance = random.Random(21)
     maps: dict[int, TableMap] = {}

@@ -17,7 +17,6 @@ from binlogtool.formats.binlog_events.gtid.bodies import gtid_numbers, gtid_text
 from tests.formats.mysql_binlog import vvv
 from tests.formats.mysql_binlog.bodies_walk import Event, events, logs
 
-pytestmark = pytest.mark.corpus
 _T = EventType
 Pair = tuple[Event, vvv.Event, dict[str, Any]]
 

@@ -42,7 +42,6 @@ def _hit(ranges: list[tuple[int, int]], low: int, high: int) -> set[int]:
     return {i for i, (start, end) in enumerate(ranges) if start < high and end > low}
 
 
-@pytest.mark.corpus
 def test_a_flipped_bit_in_a_header_costs_one_event(log: Log) -> None:
     data, _, ranges, _ = log
     for i, (low, _) in enumerate(ranges[2:-1], 2):
@@ -51,7 +50,7 @@ def test_a_flipped_bit_in_a_header_costs_one_event(log: Log) -> None:
         assert _lost(bad, log, lambda at: at) == {i}
 
 
-@pytest.mark.corpus
+@pytest.mark.full
 def test_a_flipped_bit_in_a_size_costs_one_event_unless_it_hits_another_border(log: Log) -> None:
     data, _, ranges, _ = log
     borders = {low for low, _ in ranges} | {len(data)}
@@ -66,7 +65,6 @@ def test_a_flipped_bit_in_a_size_costs_one_event_unless_it_hits_another_border(l
     assert tried > 900
 
 
-@pytest.mark.corpus
 def test_a_size_that_hits_another_border_costs_the_events_up_to_it(log: Log) -> None:
     data, _, ranges, _ = log
     i = 60
@@ -75,7 +73,6 @@ def test_a_size_that_hits_another_border_costs_the_events_up_to_it(log: Log) -> 
     assert _lost(bad, log, lambda at: at) == {i, i + 1, i + 2}
 
 
-@pytest.mark.corpus
 def test_behind_a_hole_of_zeros_or_noise_every_event_is_readable(log: Log) -> None:
     data, _, ranges, _ = log
     chance = random.Random(3)
@@ -86,7 +83,6 @@ def test_behind_a_hole_of_zeros_or_noise_every_event_is_readable(log: Log) -> No
             assert _lost(bad, log, lambda at: at) <= _hit(ranges, at, at + size)
 
 
-@pytest.mark.corpus
 def test_bytes_of_a_hole_are_shown_as_they_are(log: Log) -> None:
     data, _, ranges, unveil = log
     low, high = ranges[40][0], ranges[44][1]
@@ -95,7 +91,6 @@ def test_bytes_of_a_hole_are_shown_as_they_are(log: Log) -> None:
     assert samples_of.plain(data[:low] + bytes(high - low) + data[high:], unveil)[low:high] == bytes(high - low)
 
 
-@pytest.mark.corpus
 def test_after_inserted_bytes_every_event_is_readable_at_its_new_place(log: Log) -> None:
     data, _, ranges, _ = log
     chance = random.Random(4)
@@ -106,7 +101,6 @@ def test_after_inserted_bytes_every_event_is_readable_at_its_new_place(log: Log)
         assert _lost(bad, log, moved) <= _hit(ranges, at, at + 1)
 
 
-@pytest.mark.corpus
 def test_after_removed_bytes_events_are_readable_again_from_the_next_that_tells_its_position(log: Log) -> None:
     data, plain, ranges, _ = log
     told = [int.from_bytes(plain[low + 13 : low + 17], "little") == high for low, high in ranges]
@@ -122,7 +116,6 @@ def test_after_removed_bytes_events_are_readable_again_from_the_next_that_tells_
         assert _lost(bad, log, moved) <= set(range(min(hit), again))
 
 
-@pytest.mark.corpus
 def test_removed_whole_events_shift_the_rest(log: Log) -> None:
     data, plain, ranges, _ = log
     first = next(i for i in range(50, len(ranges)) if plain[ranges[i][0] + 4] == 162)  # a GTID tells its position
@@ -131,7 +124,6 @@ def test_removed_whole_events_shift_the_rest(log: Log) -> None:
     assert _lost(data[:low] + data[high:], log, moved) == {first - 3, first - 2, first - 1}
 
 
-@pytest.mark.corpus
 def test_a_cut_file_shows_its_torn_event_as_far_as_there_are_whole_blocks(log: Log) -> None:
     data, plain, ranges, unveil = log
     low, high = max(ranges, key=lambda one: one[1] - one[0])
@@ -145,7 +137,6 @@ def test_a_cut_file_shows_its_torn_event_as_far_as_there_are_whole_blocks(log: L
         assert samples_of.plain(data[: low + size], unveil) == plain[:low] + data[low : low + size]
 
 
-@pytest.mark.corpus
 def test_reads_in_any_order_agree_in_a_damaged_file(log: Log) -> None:
     data, _, ranges, unveil = log
     chance = random.Random(7)
@@ -161,7 +152,6 @@ def test_reads_in_any_order_agree_in_a_damaged_file(log: Log) -> None:
         assert read_range(source, at, size) == whole[at : at + size]
 
 
-@pytest.mark.corpus
 def test_behind_a_long_hole_in_a_long_file_events_are_readable_again(log: Log) -> None:
     data, plain, _, _ = log
     key, nonce = bytes(range(16)), data[280:292]
@@ -181,7 +171,6 @@ def test_behind_a_long_hole_in_a_long_file_events_are_readable_again(log: Log) -
         assert got[behind:] == long[behind:]
 
 
-@pytest.mark.corpus
 def test_noise_behind_a_right_head_ends_without_a_hang(log: Log) -> None:
     data, plain, ranges, unveil = log
     end = ranges[6][1]
@@ -189,7 +178,6 @@ def test_noise_behind_a_right_head_ends_without_a_hang(log: Log) -> None:
     assert samples_of.plain(bad, unveil) == plain[:end] + bad[end:]
 
 
-@pytest.mark.corpus
 def test_any_mixture_of_damage_is_read_without_an_error_and_up_to_it_rightly(log: Log) -> None:
     data, plain, ranges, unveil = log
     chance = random.Random(10)
@@ -215,7 +203,6 @@ def test_any_mixture_of_damage_is_read_without_an_error_and_up_to_it_rightly(log
         assert len(got) == len(bad)
 
 
-@pytest.mark.corpus
 def test_in_an_encrypted_log_of_mysql_damage_stays_where_it_is(corpus: Path) -> None:
     data, unveil = samples_of.corpus_log(corpus, MYSQL)
     plain = samples_of.plain(data, unveil)

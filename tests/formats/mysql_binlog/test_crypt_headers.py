@@ -28,7 +28,6 @@ PASSWORD = b"\x02" + bytes(range(32))
 IV = b"\x03" + bytes(range(16))
 
 
-@pytest.mark.corpus
 def test_the_header_of_mysql_is_read_field_by_field(corpus: Path) -> None:
     data, unveil = samples_of.corpus_log(corpus, MYSQL)
     header = crypt.parse_encryption_header(data)
@@ -79,7 +78,6 @@ def test_a_hostile_header_is_one_clear_line(head: bytes, id_: str) -> None:
     assert "\n" not in str(found.value.args[0])
 
 
-@pytest.mark.corpus
 def test_a_wrong_key_is_told_before_anything_is_read(corpus: Path) -> None:
     data, _ = samples_of.corpus_log(corpus, MYSQL)
     for key in (bytes(32), bytes(16)):
@@ -93,7 +91,6 @@ def test_a_wrong_key_is_told_before_anything_is_read(corpus: Path) -> None:
                 samples_of.maria(data, b"1;" + b"5a" * size)
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("server", MARIA)
 def test_damage_in_the_first_events_is_not_taken_for_a_wrong_key(corpus: Path, server: str) -> None:
     data, _ = samples_of.corpus_log(corpus, server)
@@ -104,7 +101,6 @@ def test_damage_in_the_first_events_is_not_taken_for_a_wrong_key(corpus: Path, s
         samples_of.maria(bytes(bad), keyfile)
 
 
-@pytest.mark.corpus
 def test_damage_in_the_first_plain_bytes_of_mysql_is_not_taken_for_a_wrong_key(corpus: Path) -> None:
     data, _ = samples_of.corpus_log(corpus, MYSQL)
     ring = (samples_of.folder(corpus, MYSQL) / "keyring.json").read_bytes()
@@ -114,7 +110,6 @@ def test_damage_in_the_first_plain_bytes_of_mysql_is_not_taken_for_a_wrong_key(c
         samples_of.mysql(bytes(bad), ring)
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("server", [*MARIA, MYSQL])
 def test_a_log_that_ends_early_can_still_be_opened(corpus: Path, server: str) -> None:
     data, unveil = samples_of.corpus_log(corpus, server)
@@ -131,7 +126,6 @@ def test_a_log_that_ends_early_can_still_be_opened(corpus: Path, server: str) ->
             assert got[: ends[-1]] == whole[: ends[-1]]
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("server", MARIA)
 def test_start_encryption_is_read_and_bounded(corpus: Path, server: str) -> None:
     data, _ = samples_of.corpus_log(corpus, server)
@@ -152,7 +146,6 @@ def test_start_encryption_is_read_and_bounded(corpus: Path, server: str) -> None
             crypt.parse_start_encryption(bytes(event), 256)
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("server", MARIA)
 def test_sizes_can_be_walked_without_a_key(corpus: Path, server: str) -> None:
     data, unveil = samples_of.corpus_log(corpus, server)

@@ -99,6 +99,7 @@ def test_an_encrypted_key_file_asks_for_its_secret(home: Path) -> None:
     assert "--keyfile-secret" in says(found)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("secret", [b"", b"wrong", b"a secret for this test only!"])
 def test_a_wrong_secret_is_one_clear_line(home: Path, secret: bytes) -> None:
     with pytest.raises(KeyFileError) as found:
@@ -122,7 +123,6 @@ def test_an_encrypted_key_file_cut_short_is_one_clear_line(home: Path, size: int
 KEY_ID = "MySQLReplicationKey_4806e0cc-e55c-11f1-8d64-02fc00000001_1"
 
 
-@pytest.mark.corpus
 def test_a_keyring_gives_the_key_of_this_id(corpus: Path) -> None:
     ring = (samples_of.folder(corpus, samples_of.MYSQL) / "keyring.json").read_bytes()
     expected = bytes.fromhex("A8AE51AE873069835ACC678FF999CDDA15BA2B2A4145CD961BB689A94E717636")

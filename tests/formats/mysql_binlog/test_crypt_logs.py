@@ -44,7 +44,6 @@ def _agrees(plain: bytes, first: int, text: Path, mysql: bool, checksums: bool) 
     return len(listed)
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize(("server", "number"), LOGS)
 def test_every_event_is_what_the_server_printed(corpus: Path, server: str, number: int) -> None:
     data, unveil = samples_of.corpus_log(corpus, server, number)
@@ -73,7 +72,6 @@ def test_an_event_of_19_bytes_has_no_whole_block_and_is_read(samples: Path) -> N
     assert int.from_bytes(stop[13:17], "little") == len(data)
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize(("server", "number"), LOGS)
 def test_reads_in_any_order_give_the_same_bytes(corpus: Path, server: str, number: int) -> None:
     data, unveil = samples_of.corpus_log(corpus, server, number)
@@ -85,7 +83,6 @@ def test_reads_in_any_order_give_the_same_bytes(corpus: Path, server: str, numbe
         assert read_range(source, at, size) == whole[at : at + size]
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("server", MARIA)
 @pytest.mark.parametrize("mode", ["cbc", "ctr"])
 def test_long_events_are_read_piece_by_piece_in_any_order(corpus: Path, server: str, mode: str) -> None:
@@ -106,7 +103,6 @@ def test_long_events_are_read_piece_by_piece_in_any_order(corpus: Path, server: 
         assert read_range(source, at, size) == plain[at : at + size]
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("server", MARIA)
 def test_the_writer_of_these_tests_makes_the_bytes_that_the_server_made(corpus: Path, server: str) -> None:
     data, unveil = samples_of.corpus_log(corpus, server)
@@ -114,7 +110,6 @@ def test_the_writer_of_these_tests_makes_the_bytes_that_the_server_made(corpus: 
     assert writer.seal_log(samples_of.plain(data, unveil), 296, key, data[280:292]) == data
 
 
-@pytest.mark.corpus
 def test_a_relay_log_is_read_though_its_positions_are_those_of_the_source(corpus: Path) -> None:
     home = corpus / "mysql-binlog" / "generated" / "mariadb-11.8" / "relay"
     key, nonce = bytes(range(32)), bytes(range(100, 112))

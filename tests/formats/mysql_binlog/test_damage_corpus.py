@@ -6,13 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from binlogtool.findings import Severity
 from binlogtool.recovery.report import FileReport
 from tests.formats.mysql_binlog.judged import errors, judged_file
-
-pytestmark = pytest.mark.corpus
 
 INVISIBLE = {
     "damaged/mariadb-10.11/nocrc-bitflip-row-body.bin",

@@ -111,6 +111,7 @@ def body_of(source: random.Random, code: int) -> bytes:
     return noise(source, source.choice([0, 4, 8, 9, 13, 16, 17, 30]))
 
 
+@pytest.mark.full
 @settings(max_examples=1500, deadline=None)
 @given(st.integers(0, 1 << 60), st.sampled_from(TYPES), st.integers(0, 400))
 def test_a_body_is_shown_as_construct_parses_it_and_json_says_the_same(seed: int, code: EventType, room: int) -> None:

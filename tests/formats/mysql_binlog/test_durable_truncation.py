@@ -10,8 +10,6 @@ from binlogtool.findings import Severity
 from binlogtool.formats.binlog_events.groups.groups import Groups, Step
 from tests.formats.mysql_binlog.judged import errors, events_of, judged, starts_of
 
-pytestmark = pytest.mark.corpus
-
 SMALL = (
     "mysql-9.7/checksum-switch/binlog.000002",
     "mysql-9.7/gtid-tagged/binlog.000002",
@@ -36,6 +34,7 @@ def test_a_log_that_is_cut_at_any_byte_keeps_all_events_in_front_of_the_cut(corp
             durable = report.durable_end or 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", [name for name in SMALL if "relay" not in name])
 def test_a_closed_log_that_is_cut_inside_an_event_is_an_error(corpus: Path, name: str) -> None:
     data = (corpus / "mysql-binlog/generated" / name).read_bytes()

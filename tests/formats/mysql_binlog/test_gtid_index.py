@@ -184,7 +184,6 @@ def test_a_key_with_many_gtids_goes_on_over_several_pages(tmp_path: Path) -> Non
     assert found == [100, 101, 102, 103, 104, 105, 106]
 
 
-@pytest.mark.corpus
 def test_every_gtid_index_of_the_corpus_is_whole(corpus: Path) -> None:
     paths = sorted((corpus / "mysql-binlog/generated").rglob("*.idx"))
     assert len(paths) > 40

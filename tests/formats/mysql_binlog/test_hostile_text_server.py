@@ -205,7 +205,7 @@ def test_any_bytes_come_back_in_every_character_set() -> None:
             held(Path(folder), Programs(Server.program() or ""), charsets, format_, seed)
 
 
-@pytest.mark.servers
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("tree", ["mysql-9", "mariadb-11.8"])
 def test_any_bytes_come_back_on_other_servers(tree: str, seed: int) -> None:

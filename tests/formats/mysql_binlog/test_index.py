@@ -241,6 +241,7 @@ def many_lines(count: int) -> Head:
     return Head(peek(0, 4096), "mysql-bin.index", count * size, peek=peek)
 
 
+@pytest.mark.full
 def test_an_index_may_have_a_million_lines() -> None:
     made = FORMAT.reading.layout(many_lines(1_000_000), Limits())
     listing = made.context.listings["mysql-bin"]
@@ -248,6 +249,7 @@ def test_an_index_may_have_a_million_lines() -> None:
     assert (len(listing.numbers), listing.numbers[0], listing.numbers[-1]) == (1_000_000, 0, 999_999)
 
 
+@pytest.mark.full
 def test_a_long_index_takes_little_memory() -> None:
     start = many_lines(100_000)
     tracemalloc.start()
@@ -257,6 +259,7 @@ def test_a_long_index_takes_little_memory() -> None:
     assert peak < 12 << 20  # mostly the piece of 1 MiB that is read at a time, as lines
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("text", [b"\n", b"./a.000001\n" + b"#" * 4000, b"a" * 1000])
 def test_a_file_that_is_too_long_is_read_in_part(text: bytes) -> None:
     read: list[int] = []

@@ -11,8 +11,6 @@ import pytest
 from binlogtool.findings import Severity
 from tests.formats.mysql_binlog.judged import errors, judged_file
 
-pytestmark = pytest.mark.corpus
-
 EXPLICIT_TIME = {"compressed-events", "mixed-ddl", "row-load-data", "stmt"}
 """Scenarios that set the session's time stamp to another year."""
 

@@ -27,8 +27,6 @@ from tests.formats.mysql_binlog.judged import (
     log_of,
 )
 
-pytestmark = pytest.mark.corpus
-
 MYSQL = "mysql-9.7/rotated-set/rot-bin.000005"
 MARIADB = "mariadb-11.8/rotated-set/rot-bin.000005"
 BOTH = (MYSQL, MARIADB)

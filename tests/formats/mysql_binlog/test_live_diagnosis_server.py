@@ -62,7 +62,7 @@ def test_nothing_is_wrong_beside_a_running_mariadb(tmp_path: Path) -> None:
     assert _alarms("mariadb-10.11", tmp_path) == []
 
 
-@pytest.mark.servers
+@pytest.mark.nightly
 @pytest.mark.parametrize("server", SERVERS[1:])
 def test_nothing_is_wrong_beside_running_servers_of_other_versions(server: str, tmp_path: Path) -> None:
     assert _alarms(server, tmp_path) == []

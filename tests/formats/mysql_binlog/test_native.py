@@ -49,7 +49,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # -- real files --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.corpus
+@pytest.mark.full
 def test_real_logs_are_written_the_same_and_most_events_by_compiled_code(corpus: Path) -> None:
     paths = sorted((corpus / "mysql-binlog").rglob("*.[0-9][0-9][0-9][0-9][0-9][0-9]"))
     assert len(paths) > 150
@@ -63,7 +63,7 @@ def test_real_logs_are_written_the_same_and_most_events_by_compiled_code(corpus:
     assert count > 4 * others
 
 
-@pytest.mark.corpus
+@pytest.mark.full
 def test_damaged_logs_are_written_the_same(corpus: Path) -> None:
     count = 0
     for path in sorted((corpus / "mysql-binlog" / "generated" / "damaged").rglob("*.bin")):
@@ -74,7 +74,7 @@ def test_damaged_logs_are_written_the_same(corpus: Path) -> None:
     assert count > 1000
 
 
-@pytest.mark.corpus
+@pytest.mark.full
 def test_mutated_logs_are_written_the_same(corpus: Path, file: Path) -> None:
     """Without checksums, so that events with wrong bytes are decoded."""
     source = random.Random(4)
@@ -206,6 +206,7 @@ def maps_with_ids(count: int) -> Iterator[bytes]:
         yield make.event(WRITE_V1, number.to_bytes(6, "little") + rows_body(1, image([b"\x05"]))[6:])
 
 
+@pytest.mark.full
 def test_very_many_maps_are_left_to_the_general_writer(file: Path) -> None:
     """More than are kept from batch to batch."""
     few = dumped(file, *maps_with_ids(3000))
@@ -309,6 +310,7 @@ bodies = st.one_of(
 )
 
 
+@pytest.mark.full
 @settings(settings.get_profile("native"), max_examples=250)
 @given(
     st.lists(

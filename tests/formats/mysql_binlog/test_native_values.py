@@ -76,6 +76,7 @@ def test_floats_of_any_bits_are_written_the_same(file: Path) -> None:
     one_column(file, map_, [source.randbytes(4) for _ in range(500)])
 
 
+@pytest.mark.full
 def test_powers_of_two_as_floats_are_written_the_same(file: Path) -> None:
     """Below them neighbours are half as far away as above."""
     values = [struct.pack("<I", exponent << 23 | more) for exponent in range(255) for more in (0, 1, 0x7FFFFF)]
@@ -100,6 +101,7 @@ def packed(digits: str, precision: int, scale: int, negative: bool) -> bytes:
     return bytes(byte ^ 0xFF for byte in data) if negative else bytes(data)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("precision", range(1, 66))
 def test_decimals_of_every_number_of_digits_are_exact(file: Path, precision: int) -> None:
     source = random.Random(precision)
@@ -149,6 +151,7 @@ TEXTS = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("collation", [None, 8, 33, 45, 63, 11, 9, 13, 28, 35, 255, 4000])
 @pytest.mark.parametrize(
     ("kind", "metadata", "length"),
@@ -169,6 +172,7 @@ def test_texts_of_any_bytes_and_character_sets_are_written_the_same(
     assert count == {None: 15, 33: 15, 45: 15, 63: 20, 255: 15, 4000: 15, 8: 11, 35: 1}.get(collation, 6)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("digits", range(7))
 @pytest.mark.parametrize(("kind", "width"), [(TIME2, 3), (DATETIME2, 5), (TIMESTAMP2, 4)])
 def test_times_of_any_bits_are_written_the_same(file: Path, kind: int, width: int, digits: int) -> None:

@@ -18,8 +18,6 @@ from binlogtool.formats.detecting import Hints
 from binlogtool.log.records import Record
 from tests.formats.mysql_binlog import vvv
 
-pytestmark = pytest.mark.corpus
-
 KINDS = {
     "Start": {"FORMAT_DESCRIPTION"},
     "Query": {"QUERY"},
@@ -106,6 +104,7 @@ def _ours(name: str) -> str:
     return {"ANONYMOUS_GTID_LOG": "ANONYMOUS_GTID"}.get(name, name)
 
 
+@pytest.mark.full
 def test_every_event_is_where_and_what_the_tool_says(corpus: Path) -> None:
     differences: list[Any] = []
     files = events = checksums = inner = elsewhere = 0

@@ -232,14 +232,14 @@ _PARTS = (_times, _places, _databases, _crossed, _stop_before, _gtids)
 
 
 @pytest.mark.server
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("part", _PARTS)
 def test_a_part_of_a_log_is_what_the_server_s_tool_gives(part: object, installed: Logs) -> None:
     assert callable(part)
     part(installed)
 
 
-@pytest.mark.servers
+@pytest.mark.nightly
 @pytest.mark.parametrize("part", _PARTS)
 def test_a_part_of_another_server_s_log_is_what_its_tool_gives(part: object, other: Logs) -> None:
     assert callable(part)

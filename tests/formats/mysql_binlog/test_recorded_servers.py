@@ -15,8 +15,6 @@ import binlogtool
 from tests.formats.mysql_binlog.newer_servers import cases
 from tests.formats.mysql_binlog.repaired import Case, gtids_of, plan_of, predicted, put, told
 
-pytestmark = pytest.mark.corpus
-
 MARIADB, MYSQL = "MariaDB 11.8.6-MariaDB-0+deb13u1 from Debian-log", "MySQL 9.7.4-2"
 
 
@@ -38,6 +36,7 @@ def today(case: Case, folder: Path) -> dict[str, Any]:
     return {"started": True, "size": size, "complaints": [], **told(events), "gtids": gtids_of(path)}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("server", [MARIADB, pytest.param(MYSQL, marks=pytest.mark.full_corpus)])
 def test_newer_servers_had_exactly_what_is_predicted_today(
     corpus: Path, tmp_path: Path, record: dict[str, list[dict[str, Any]]], server: str

@@ -22,6 +22,7 @@ def record() -> dict[str, dict[str, Any]]:
     return Recorded().read()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("server", SERVERS)
 def test_the_scripts_of_today_are_those_that_were_proven(
     server: str, record: dict[str, dict[str, Any]], tmp_path: Path

@@ -23,7 +23,7 @@ from binlogtool.recovery.plan import Asked
 from tests.formats.mysql_binlog.repaired import Case, gtids_of, look, plain, plan_of, predicted, put, repairable
 from tests.formats.mysql_binlog.server import Event, Server
 
-pytestmark = [pytest.mark.server, pytest.mark.corpus]
+pytestmark = pytest.mark.server
 
 
 @pytest.fixture(scope="module")

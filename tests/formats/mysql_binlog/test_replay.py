@@ -69,7 +69,6 @@ def cases(corpus: Path) -> list[dict[str, Any]]:
 # -- damage ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.corpus
 def test_as_many_events_are_taken_as_the_real_tool_prints_of_every_damaged_file(corpus: Path) -> None:
     differs = {}
     for case in cases(corpus):
@@ -85,7 +84,6 @@ def test_as_many_events_are_taken_as_the_real_tool_prints_of_every_damaged_file(
     assert set(differs) == set(PRINTED_DIFFERENTLY)
 
 
-@pytest.mark.corpus
 def test_the_reading_stops_where_the_first_damage_is(corpus: Path) -> None:
     checked = 0
     for case in cases(corpus):
@@ -97,7 +95,6 @@ def test_the_reading_stops_where_the_first_damage_is(corpus: Path) -> None:
     assert checked == 60
 
 
-@pytest.mark.corpus
 def test_a_loss_that_no_tool_tells_is_found_in_every_file_that_has_one(corpus: Path) -> None:
     silent = ("table-map-removed", "transaction-removed", "truncated-in-transaction")
     for case in cases(corpus):
@@ -109,7 +106,6 @@ def test_a_loss_that_no_tool_tells_is_found_in_every_file_that_has_one(corpus: P
             assert not found, (case["file"], found)
 
 
-@pytest.mark.corpus
 def test_force_leaves_out_the_damaged_transaction_and_applies_those_behind_it(corpus: Path) -> None:
     log = corpus / GENERATED / "damaged/mysql-9.7/crc-two-damages.bin"
     forced = replayed(log, policy="force")
@@ -119,7 +115,6 @@ def test_force_leaves_out_the_damaged_transaction_and_applies_those_behind_it(co
     assert replayed(log).position["gtid"] == f"{UUID}:1-6"
 
 
-@pytest.mark.corpus
 def test_behind_damage_in_a_file_that_was_not_closed_events_are_lost_without_a_word(
     corpus: Path, tmp_path: Path
 ) -> None:
@@ -134,7 +129,6 @@ def test_behind_damage_in_a_file_that_was_not_closed_events_are_lost_without_a_w
     assert {found.facts["situation"] for found in losses(one)} == {"apply"}
 
 
-@pytest.mark.corpus
 def test_a_missing_file_is_a_silent_loss_of_its_transactions(corpus: Path) -> None:
     [loss] = losses(replayed(corpus / GENERATED / "damaged/mysql-9.7/set-missing-file"))
     assert loss.facts["missing_gtids"] == {UUID: [[27, 34]]}
@@ -151,7 +145,6 @@ def intact(corpus: Path) -> list[dict[str, Any]]:
     return [one for one in manifest if not any(word in one["file"] for word in no) and not one["in_use_flag"]]
 
 
-@pytest.mark.corpus
 def test_every_transaction_of_every_intact_log_is_applied(corpus: Path) -> None:
     checked = 0
     for one in intact(corpus):
@@ -177,7 +170,6 @@ def ends(gtids: str) -> set[str]:
     return found
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("server", ["mariadb-10.11", "mariadb-11.8", "mysql-9.7"])
 def test_a_log_in_files_and_its_files_one_by_one_leave_the_same_state(corpus: Path, server: str) -> None:
     folder = corpus / GENERATED / server / "rotated-set"
@@ -192,7 +184,6 @@ def test_a_log_in_files_and_its_files_one_by_one_leave_the_same_state(corpus: Pa
     assert counts["applied"] == whole.decisions["applied"]
 
 
-@pytest.mark.corpus
 def test_a_relay_log_leaves_the_state_of_the_source_that_it_came_from(corpus: Path, tmp_path: Path) -> None:
     for server in ("mariadb-11.8", "mysql-9.7"):
         folder = corpus / GENERATED / server / "relay"
@@ -207,7 +198,6 @@ def test_a_relay_log_leaves_the_state_of_the_source_that_it_came_from(corpus: Pa
         assert relay.digest == source.digest
 
 
-@pytest.mark.corpus
 def test_prepared_transactions_take_effect_with_their_commit_only(corpus: Path) -> None:
     for name in ("mariadb-11.8/xa/mariadb-bin.000001", "mysql-9.7/xa/binlog.000001"):
         found = reasons(corpus / GENERATED / name)
@@ -219,7 +209,6 @@ def test_prepared_transactions_take_effect_with_their_commit_only(corpus: Path) 
         assert cut.reasons["xa-prepared"] == len(rolled_back)
 
 
-@pytest.mark.corpus
 def test_rows_behind_a_savepoint_that_was_rolled_back_to_are_not_applied(corpus: Path) -> None:
     log = corpus / GENERATED / "mariadb-10.11/savepoint-nontrans-row/mariadb-bin.000001"
     found = reasons(log)
@@ -229,7 +218,6 @@ def test_rows_behind_a_savepoint_that_was_rolled_back_to_are_not_applied(corpus:
     assert rows["db_east1.orders2_i"] == 3
 
 
-@pytest.mark.corpus
 def test_the_first_half_of_a_two_phase_alter_changes_nothing(corpus: Path) -> None:
     found = reasons(corpus / GENERATED / "mariadb-11.8/alter-two-phase/mariadb-bin.000001")
     assert [record for record, one in found.items() if one[1] == "start-alter"] == [7, 8]
@@ -243,7 +231,6 @@ CRASHES = (
 )  # fmt: skip
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("name", CRASHES)
 def test_crash_recovery_ends_with_the_transactions_that_the_real_server_had_behind_it(corpus: Path, name: str) -> None:
     before, after = (corpus / GENERATED / f"{name}-{side}" for side in ("before", "after"))
@@ -281,7 +268,6 @@ def test_an_incident_stops_whoever_applies_the_log(corpus: Path) -> None:
 # -- what the server has -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.corpus
 def test_transactions_that_the_server_has_are_skipped(corpus: Path) -> None:
     log = corpus / GENERATED / "mysql-9.7/row-full-types/binlog.000001"
     one = replayed(log, against={"gtid": f"{UUID}:1-5:8"})
@@ -301,14 +287,12 @@ def decided(log: Path) -> list[Any]:
     return decisions
 
 
-@pytest.mark.corpus
 def test_the_state_file_of_a_server_says_what_it_has(corpus: Path) -> None:
     folder = corpus / GENERATED / "mariadb-11.8/rotated-set"
     one = replayed(folder, against=folder / "rot-bin.state")
     assert one.decisions["applied"] == 0 and one.position["gtid"] == "1-2-53"
 
 
-@pytest.mark.corpus
 def test_a_replica_goes_on_where_relay_log_info_says(corpus: Path, tmp_path: Path) -> None:
     folder = corpus / GENERATED / "mariadb-11.8/relay"
     whole = reasons(folder / "src-bin.000005")
@@ -319,7 +303,6 @@ def test_a_replica_goes_on_where_relay_log_info_says(corpus: Path, tmp_path: Pat
     assert all(whole[record] == found[record] for record in offsets)
 
 
-@pytest.mark.corpus
 def test_a_log_that_begins_too_late_for_the_server_is_refused(corpus: Path) -> None:
     for server, has in (("mysql-9.7", f"{UUID}:1-3"), ("mariadb-11.8", "1-2-3")):
         folder = corpus / GENERATED / server / "rotated-set"
@@ -329,7 +312,6 @@ def test_a_log_that_begins_too_late_for_the_server_is_refused(corpus: Path) -> N
         assert replayed(folder, against={"gtid": has}, policy="force").decisions["applied"] > 0
 
 
-@pytest.mark.corpus
 def test_two_logs_in_one_directory_are_not_mixed(corpus: Path, tmp_path: Path) -> None:
     folder = corpus / GENERATED / "mysql-9.7"
     shutil.copy(folder / "xa/binlog.000001", tmp_path / "a.000001")
@@ -400,7 +382,6 @@ def test_an_xa_commit_of_a_transaction_that_is_not_prepared_stops_the_server(tmp
     assert replayed(log, policy="force").decisions == {"applied": 1, "skipped": 1, "rejected": 1}
 
 
-@pytest.mark.corpus
 def test_the_digest_follows_the_primary_key_of_create_table_and_of_full_metadata_alike(corpus: Path) -> None:
     """The same workload, once with the key in TABLE_MAP, once only in its CREATE TABLE: as many rows are left."""
     for server, name in (("mariadb-10.11", "mariadb-bin.000001"), ("mysql-9.7", "binlog.000001")):
@@ -412,7 +393,6 @@ def test_the_digest_follows_the_primary_key_of_create_table_and_of_full_metadata
         assert all(one["db_east1.orders2_nopk"] == 0 for one in counts), counts
 
 
-@pytest.mark.corpus
 def test_one_log_and_the_same_log_in_two_files_have_one_digest(corpus: Path, tmp_path: Path) -> None:
     for server, name in (("mariadb-10.11", "mariadb-bin.000001"), ("mysql-9.7", "binlog.000001")):
         log = corpus / GENERATED / server / "row-full-types" / name
@@ -427,7 +407,6 @@ def test_one_log_and_the_same_log_in_two_files_have_one_digest(corpus: Path, tmp
         assert split.digest == whole.digest and split.position["gtid"] == whole.position["gtid"]
 
 
-@pytest.mark.corpus
 def test_a_log_has_the_same_digest_before_and_after_mysql_has_cut_it(corpus: Path) -> None:
     logs = [corpus / GENERATED / f"mysql-9.7/crash-disk-full-{side}/crash-bin.000001" for side in ("before", "after")]
     torn, cut = map(plainly, logs)
@@ -435,7 +414,6 @@ def test_a_log_has_the_same_digest_before_and_after_mysql_has_cut_it(corpus: Pat
     assert torn.reasons["incomplete"] and "incomplete" not in cut.reasons
 
 
-@pytest.mark.corpus
 def test_every_reason_that_can_come_has_its_rule(corpus: Path) -> None:
     assert FORMAT.replay is not None
     rules = FORMAT.replay.reasons

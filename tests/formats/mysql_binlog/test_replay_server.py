@@ -16,7 +16,7 @@ import pytest
 import binlogtool
 from tests.formats.mysql_binlog.server import Server
 
-pytestmark = [pytest.mark.server, pytest.mark.corpus]
+pytestmark = pytest.mark.server
 
 GENERATED = "mysql-binlog/generated"
 OPTIONS = (

@@ -95,6 +95,7 @@ def test_a_statement_behind_a_comment_is_the_same_statement(comment: str) -> Non
 _MANY = 1 << 20
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("text", "unread"),
     [

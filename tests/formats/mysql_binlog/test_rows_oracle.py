@@ -25,8 +25,6 @@ from binlogtool.log.source import read_range
 from tests.formats.mysql_binlog import vvv
 from tests.formats.mysql_binlog.vvv_values import same, text_of
 
-pytestmark = pytest.mark.corpus
-
 HEADER = 19
 STMT_END = 1
 LIMITS = Limits()
@@ -205,6 +203,7 @@ def unpacked(raw: bytes) -> bytes:
     return raw[1:] if raw[0] == 0 else zlib.decompress(raw[2:], -15)
 
 
+@pytest.mark.full
 def test_every_value_is_what_the_servers_own_tools_print(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     totals = Totals()
     maps: dict[str, dict[int, TableMap]] = {}

@@ -14,8 +14,6 @@ import binlogtool
 from binlogtool.findings import Severity
 from tests.formats.mysql_binlog.sets import Directory, said
 
-pytestmark = pytest.mark.corpus
-
 ALL = ("rotated-set", "checksum-switch", "crash-kill9-before", "crash-kill9-after")
 SOME = ("relay", "crash-disk-full-before", "crash-disk-full-after")
 WHOLE = {

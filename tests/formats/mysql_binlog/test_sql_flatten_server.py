@@ -36,7 +36,7 @@ def _rows() -> list[Made]:
     return [table_map(b"\3"), rows(b"\0\1\0\0\0", 1)]
 
 
-@pytest.mark.servers
+@pytest.mark.nightly
 @pytest.mark.parametrize("how", ["exact", "statements"])
 def test_a_flat_script_of_create_table_select_is_taken_by_mysql(how: str, tmp_path: Path) -> None:
     programs = programs_of("mysql-9")

@@ -29,7 +29,7 @@ ROWS = {
 GBK = "D2BB"
 SERVERS = (
     pytest.param("mariadb", marks=pytest.mark.server),
-    *(pytest.param(name, marks=pytest.mark.servers) for name in TREES),
+    *(pytest.param(name, marks=pytest.mark.nightly) for name in TREES),
 )
 
 

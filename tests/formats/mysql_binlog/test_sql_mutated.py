@@ -122,6 +122,7 @@ def test_rows_of_tables_without_names_are_events_by_kernels(
     assert quick >= 38 * 5, "all but the first row event"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("checksums", [True, False])
 def test_large_statements_are_the_same(checksums: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """One that is larger than what is read at once, one that is cut off, one with another table in its middle, and one

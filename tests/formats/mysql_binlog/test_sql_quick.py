@@ -27,11 +27,12 @@ def logs() -> list[Any]:
         server, mode = path.parent.name, path.name.split(".")[1]
         for rows in ("exact", "statements"):
             daily = server != "mariadb-11.8" and (mode == "full" or (mode, rows) == ("row", "statements"))
-            marks = () if daily else pytest.mark.slow
+            marks = () if daily else pytest.mark.full
             made.append(pytest.param(path, rows, id=f"{rows}-{server}/{path.name[:-3]}", marks=marks))
     return made
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("path", "rows"), logs())
 def test_scripts_of_workloads_are_the_same(path: Path, rows: str, kernels: Any, tmp_path: Path) -> None:
     file = tmp_path / "log.000001"
@@ -48,8 +49,7 @@ MOST_BYTES = 64 << 10
 """Larger logs of the corpus take too long in plain Python."""
 
 
-@pytest.mark.corpus
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("rows", ["exact", "statements"])
 def test_scripts_of_the_corpus_are_the_same_by_native_code(
     rows: str, corpus: Path, monkeypatch: pytest.MonkeyPatch
@@ -157,6 +157,7 @@ def test_compressed_rows_of_any_values_are_the_same(seed: int, rows: str, kernel
     assert quick > 40, "kernels wrote row events"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rows", ["exact", "statements"])
 @pytest.mark.parametrize("seed", range(8))
 def test_compressed_transactions_of_any_values_are_the_same(seed: int, rows: str, kernels: Any, tmp_path: Path) -> None:
@@ -177,7 +178,7 @@ def test_compressed_transactions_of_any_values_are_the_same(seed: int, rows: str
     "seed",
     [
         *range(3),
-        *(pytest.param(i, marks=pytest.mark.slow if i < 20 else pytest.mark.nightly) for i in range(3, 60)),
+        *(pytest.param(i, marks=pytest.mark.full if i < 20 else pytest.mark.nightly) for i in range(3, 60)),
     ],
 )
 def test_disordered_compressed_transactions_are_the_same(seed: int, rows: str, kernels: Any, tmp_path: Path) -> None:

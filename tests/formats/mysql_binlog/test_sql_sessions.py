@@ -66,6 +66,7 @@ def a_log(source: random.Random) -> bytes:
     return make.log(events, version=make.MYSQL.replace(b"8.0", b"9.7"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rows", ["exact", "statements"])
 @pytest.mark.parametrize("seed", range(16))
 def test_transactions_of_many_sessions_are_the_same(seed: int, rows: str, kernels: Any, tmp_path: Path) -> None:

@@ -103,10 +103,11 @@ FOUND = (148, 171, 218, 232, 250, 256, 284, 430, 506, 698)
 
 def seeds() -> list[Any]:
     """A few for each run, those that found something for the slow ones, and the rest for the night."""
-    later = (pytest.param(i, marks=pytest.mark.slow if i in FOUND else pytest.mark.nightly) for i in range(16, 800))
+    later = (pytest.param(i, marks=pytest.mark.full if i in FOUND else pytest.mark.nightly) for i in range(16, 800))
     return [*range(16), *later]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", seeds())
 def test_statements_of_any_text_are_the_same(seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     source = random.Random(seed)

@@ -44,6 +44,7 @@ ELSEWHERE = "index-elsewhere"
 """The index names files in another directory: it may be a copy of it."""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("server", SERVERS)
 def test_every_start_that_a_server_was_seen_to_make_or_to_refuse_is_predicted(
@@ -216,7 +217,7 @@ def test_mariadb_starts_after_every_remedy() -> None:
     _remedies("mariadb-10.11", PLANNED + BY_HAND)
 
 
-@pytest.mark.servers
+@pytest.mark.nightly
 @pytest.mark.parametrize("server", SERVERS[1:])
 def test_servers_of_other_versions_start_after_every_remedy(server: str) -> None:
     mysql = server.startswith("mysql")
@@ -243,7 +244,7 @@ def test_no_start_of_mariadb_with_random_damages_is_predicted_wrongly() -> None:
     assert _random_damages("mariadb-10.11", 5, 25)["right"] >= 20
 
 
-@pytest.mark.servers
+@pytest.mark.nightly
 @pytest.mark.parametrize("server", SERVERS[1:])
 def test_no_start_of_other_servers_with_random_damages_is_predicted_wrongly(server: str) -> None:
     assert _random_damages(server, 6, 12)["right"] >= 9
@@ -258,7 +259,6 @@ def test_no_start_with_many_random_damages_is_predicted_wrongly(server: str) -> 
 # -- files of others ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.corpus
 @pytest.mark.full_corpus
 def test_a_log_of_mysql_5_5_whose_older_file_still_has_the_in_use_flag_is_no_damage(
     corpus: Path, tmp_path: Path
@@ -272,7 +272,6 @@ def test_a_log_of_mysql_5_5_whose_older_file_still_has_the_in_use_flag_is_no_dam
     assert binlogtool.diagnose([folder]).logs[0].well
 
 
-@pytest.mark.corpus
 @pytest.mark.full_corpus
 def test_no_list_of_files_is_offered_where_a_file_between_others_is_missing(corpus: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(corpus / "found-3/next-command-refused", tmp_path / "log")
@@ -310,7 +309,6 @@ def test_its_torn_end_is_cut_once_where_the_file_is_named(tmp_path: Path) -> Non
 # -- keys --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.corpus
 def test_a_wrong_key_makes_no_file_missing(corpus: Path, tmp_path: Path) -> None:
     source = corpus / "mysql-binlog/generated/mariadb-10.11/encrypted"
     key = tmp_path / "keys"

@@ -473,6 +473,7 @@ def test_what_a_client_would_not_find_the_end_of_is_written_so_that_it_does(sql:
     assert client.read(sql, "utf8mb4", 0) == (written, None)
 
 
+@pytest.mark.full
 def test_a_long_text_of_marks_is_read_in_linear_time() -> None:
     for piece in (b"'a'", b"$a$ $a$ ", b"/*! */*", b"/* /*! */", b"\ndelimiter '\ndelimiter\n' ", b"$b$a", b"/*!'a' "):
         start = time.process_time()

@@ -15,7 +15,7 @@ import pytest
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog.server import Server
 
-pytestmark = [pytest.mark.server, pytest.mark.corpus]
+pytestmark = pytest.mark.server
 
 FOLDER = "mysql-binlog/generated/mariadb-10.11"
 NAME = "mariadb-bin.000001"

@@ -170,7 +170,7 @@ def test_no_random_sequence_of_ddl_gives_a_wrong_name_where_case_makes_no_differ
     assert answer.right > 150
 
 
-@pytest.mark.servers
+@pytest.mark.nightly
 @pytest.mark.parametrize("tree", ["mysql-9", "mariadb-11.8"])
 def test_no_random_sequence_of_ddl_gives_a_wrong_name_on_newer_servers(tree: str) -> None:
     answer = ddl_sequences.run(2026, 12, tree)

@@ -34,7 +34,7 @@ def test_an_undo_of_some_transactions_is_exact_or_reports_later_changes() -> Non
     assert found("mariadb") == []
 
 
-@pytest.mark.servers
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", [name for name in TREES if "mysql" in name or "mariadb" in name])
 def test_an_undo_on_other_servers_is_exact_or_reports_later_changes(name: str) -> None:
     if programs_of(name) is None:

@@ -52,13 +52,13 @@ def mysql() -> Iterator[Pair]:
 
 
 @pytest.mark.server
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(("load", "mode"), chosen_cases("mariadb"), ids=lambda one: getattr(one, "name", one))
 def test_an_undo_leaves_tables_without_a_row(load: Workload, mode: str, installed: Pair) -> None:
     assert faults(load.name, undone(installed, load, mode)) == []
 
 
-@pytest.mark.servers
+@pytest.mark.nightly
 @pytest.mark.parametrize("server", SERVERS[1:])
 def test_an_undo_leaves_tables_of_other_servers_without_a_row(server: str) -> None:
     if programs_of(server) is None:
@@ -69,7 +69,7 @@ def test_an_undo_leaves_tables_of_other_servers_without_a_row(server: str) -> No
     assert {case: one for case, one in found.items() if one} == {}
 
 
-@pytest.mark.servers
+@pytest.mark.nightly
 @pytest.mark.parametrize("way", ["exact", "statements"])
 def test_changes_inside_of_json_are_taken_back(way: str, mysql: Pair, tmp_path: Path) -> None:
     """Up to a point between the rows and their changes: every value is what it was there."""

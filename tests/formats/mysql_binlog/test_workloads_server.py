@@ -48,7 +48,7 @@ def test_a_script_makes_what_the_log_holds(load: Workload, mode: str, installed:
         assert all(not one.differences and not one.errors for one in runs if not one.way.startswith("control"))
 
 
-@pytest.mark.servers
+@pytest.mark.nightly
 def test_scripts_of_all_workloads_make_what_the_logs_hold(other: Pair) -> None:
     found = {f"{load.name}/{mode}": faults(list(other.runs(load, mode))) for load, mode in cases(other.name)}
     assert {case: one for case, one in found.items() if one} == {}

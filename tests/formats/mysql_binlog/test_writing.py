@@ -22,7 +22,6 @@ def logs(corpus: Path, name: str) -> list[Path]:
     return sorted(p for p in (corpus / FOLDER / name).iterdir() if len(p.suffix) == 7 and p.suffix[1:].isdigit())
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("name", LOGS)
 def test_every_event_of_a_server_is_framed_as_the_server_does_it(corpus: Path, name: str) -> None:
     framed = 0
@@ -36,7 +35,6 @@ def test_every_event_of_a_server_is_framed_as_the_server_does_it(corpus: Path, n
     assert framed > 30
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("name", LOGS)
 def test_the_events_of_a_file_are_those_of_a_server(corpus: Path, name: str) -> None:
     seen = set()
@@ -64,7 +62,6 @@ def rebuilt(event: classic.Event, path: Path) -> bytes | None:
     return None
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("version", ["mariadb-10.11", "mariadb-11.8"])
 def test_the_default_description_knows_what_servers_know(corpus: Path, version: str) -> None:
     path = logs(corpus, f"{version}/domains")[0]

@@ -76,6 +76,7 @@ def test_a_block_of_nothing_but_bad_rows_is_damage_as_before() -> None:
     assert (report.records, report.bytes["damaged"]) == (2, len(block(framed(2) + framed(3))))
 
 
+@pytest.mark.full
 def test_many_bad_rows_in_one_block_are_read_in_linear_time_and_told_in_bounds() -> None:
     rows = b"".join(framed(2 * i + 2) + dml(2 * i + 3) for i in range(20_000))
     report = verify(log([block(dml(1)), block(rows)]))

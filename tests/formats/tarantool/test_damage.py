@@ -13,8 +13,6 @@ from binlogtool.findings import Finding, Severity
 from binlogtool.recovery.report import Report
 from tests.formats.tarantool.damages import build, cases, load
 
-pytestmark = pytest.mark.corpus
-
 HARMLESS = {
     "none", "unknown_header_key", "inprogress_left", "torn_tail", "not_closed", "tx_crosses_block",
 }  # fmt: skip

@@ -41,6 +41,7 @@ def test_rows_in_order_are_clean(judged: Any) -> None:
     assert report.details["vclock"] == {"0": 1, "1": 3, "2": 1}
 
 
+@pytest.mark.full
 def test_many_batches_are_one_log(judged: Any) -> None:
     rows = [block(b"".join(dml(i) for i in range(n, n + 30))) for n in range(1, 150_001, 30)]
     report = judged(rows)
@@ -383,6 +384,7 @@ def test_an_index_begins_with_runinfo_and_counts_its_pages() -> None:
     assert "missing_body_key" in [f[0] for f in said(verify(log([block(info + broken)], kind="INDEX"), name))]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(12))
 def test_the_judge_says_the_same_row_by_row_as_with_the_fold(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Runs of odd rows between rows in order: who looks at a row must not be seen."""

@@ -22,8 +22,6 @@ from binlogtool.log.records import Record
 from tests.formats.tarantool import oracle
 from tests.formats.tarantool.readings import as_expected, as_printed, ours
 
-pytestmark = pytest.mark.corpus
-
 SETS = ("single", "rotated", "chain", "killed", "repl")
 _SUFFIX = ".json.gz"
 
@@ -43,6 +41,7 @@ def pairs(corpus: Path, folder: str) -> Iterator[tuple[Path, Path]]:
             yield path, root / FOLDERS[folder] / path.relative_to(base).with_name(path.name.removesuffix(_SUFFIX))
 
 
+@pytest.mark.full
 @each_folder
 def test_every_row_is_what_the_servers_tool_prints(corpus: Path, folder: str) -> None:
     files = rows = 0
@@ -54,6 +53,7 @@ def test_every_row_is_what_the_servers_tool_prints(corpus: Path, folder: str) ->
     assert (files, rows) == {"oracle": (97, 26447), "oracle-third-party": (130, 24411)}[folder]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("backend", ["python", "native"])
 def test_times_and_bodies_are_exact_to_the_bit(corpus: Path, backend: str) -> None:
     base = corpus / "tarantool" / "generated" / "oracle"
@@ -119,6 +119,7 @@ def test_counts_are_those_of_the_manifest(corpus: Path) -> None:
     assert checked > 80
 
 
+@pytest.mark.full
 @each_folder
 def test_every_block_and_row_of_the_corpus_builds_the_same_bytes(corpus: Path, folder: str) -> None:
     blocks = rows = 0

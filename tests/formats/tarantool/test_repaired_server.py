@@ -25,7 +25,7 @@ from binlogtool.recovery.plan import Applied, Asked, Plan
 from tests.formats.tarantool.server import Started, program, start
 from tests.harness import oracle
 
-pytestmark = [pytest.mark.corpus, pytest.mark.server]
+pytestmark = pytest.mark.server
 
 INSERT, REPLACE, DELETE, NOP = 2, 3, 5, 12
 TYPE, REPLICA, LSN, SPACE, KEY, TUPLE = 0, 2, 3, 0x10, 0x20, 0x21

@@ -66,7 +66,6 @@ def in_memory(folder: Path, files: Iterable[Path]) -> Path:
 # -- recorded starts ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("name", ["single", "rotated", "chain", "killed", "killed_restarted", "repl/a", "repl/b"])
 def test_an_undamaged_set_starts_as_it_did(corpus: Path, tmp_path: Path, name: str) -> None:
     root = corpus / "tarantool" / "generated"
@@ -80,7 +79,6 @@ def test_an_undamaged_set_starts_as_it_did(corpus: Path, tmp_path: Path, name: s
     assert not losses(result)
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("policy", POLICIES)
 def test_rows_appended_behind_torn_bytes_stop_the_start(corpus: Path, policy: str) -> None:
     root = corpus / "tarantool" / "generated"
@@ -91,7 +89,6 @@ def test_rows_appended_behind_torn_bytes_stop_the_start(corpus: Path, policy: st
     )
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize(
     ("kind", "name"), [(kind, name) for kind in ("damaged", "damaged_vinyl") for name in cases(kind)]
@@ -111,7 +108,6 @@ SILENT = (
 )  # fmt: skip
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize("name", SILENT)
 def test_rows_that_the_server_loses_without_a_word_are_named(corpus: Path, tmp_path: Path, name: str) -> None:
     case = load(corpus, "damaged")[name]
@@ -123,7 +119,7 @@ def test_rows_that_the_server_loses_without_a_word_are_named(corpus: Path, tmp_p
     assert not result.clean
 
 
-@pytest.mark.corpus
+@pytest.mark.full
 def test_no_other_start_of_a_damaged_case_loses_rows_in_silence(corpus: Path, tmp_path: Path) -> None:
     for name, case in load(corpus, "damaged").items():
         result = replayed(build(corpus, "damaged", case, tmp_path / name), digest=False)
@@ -139,7 +135,6 @@ SNAPSHOTS = [("single", 0, 1188), ("single", 1188, 1753), ("rotated", 0, 1188), 
              ("repl/a", 0, 380), ("repl/b", 16, 159)]  # fmt: skip
 
 
-@pytest.mark.corpus
 @pytest.mark.parametrize(("name", "first", "second"), SNAPSHOTS)
 def test_a_snapshot_and_the_logs_behind_it_give_the_next_snapshot(
     corpus: Path, tmp_path: Path, name: str, first: int, second: int
@@ -164,7 +159,6 @@ def states(result: Replayed) -> dict[str, tuple[int | None, str | None]]:
     return {one.name: (one.keys, one.digest) for one in result.objects if one.keys}
 
 
-@pytest.mark.corpus
 def test_rows_of_vinyl_in_the_logs_are_as_many_as_the_checkpoint_wrote(corpus: Path, tmp_path: Path) -> None:
     generated = corpus / "tarantool" / "generated"
     manifest = json.loads((generated / "manifest.json").read_text())["sets"]
@@ -179,7 +173,6 @@ def test_rows_of_vinyl_in_the_logs_are_as_many_as_the_checkpoint_wrote(corpus: P
 # -- digests -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.corpus
 def test_a_log_split_in_two_files_leaves_the_same_state(corpus: Path, tmp_path: Path) -> None:
     chain = corpus / "tarantool" / "generated" / "chain"
     folder = shutil.copytree(chain, tmp_path / "data", copy_function=shutil.copyfile)
@@ -203,7 +196,6 @@ def test_a_log_split_in_two_files_leaves_the_same_state(corpus: Path, tmp_path: 
     assert (one.digest, one.position) == (two.digest, two.position)
 
 
-@pytest.mark.corpus
 def test_a_repaired_log_leaves_the_state_of_the_damaged_one(corpus: Path, tmp_path: Path) -> None:
     case = load(corpus, "damaged")["torn_tail_mid_block"]
     folder = build(corpus, "damaged", case, tmp_path / "data")
@@ -228,7 +220,6 @@ def test_a_single_log_is_read_from_its_own_vclock(tmp_path: Path) -> None:
     assert result.position == {"vclock": {"1": 12}}
 
 
-@pytest.mark.corpus
 def test_a_position_ends_what_is_skipped(corpus: Path) -> None:
     chain = corpus / "tarantool" / "generated" / "chain"
     result = replayed(chain, against={"vclock": {"0": 22, "1": 210}})
@@ -238,7 +229,6 @@ def test_a_position_ends_what_is_skipped(corpus: Path) -> None:
     assert replayed(chain, against=str(chain / f"{227:020d}.xlog")).position == result.position
 
 
-@pytest.mark.corpus
 def test_a_directory_without_a_snapshot_is_a_new_instance(corpus: Path, tmp_path: Path) -> None:
     chain = corpus / "tarantool" / "generated" / "chain"
     result = replayed(in_memory(tmp_path / "data", chain.glob("*.xlog")))

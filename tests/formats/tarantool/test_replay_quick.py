@@ -145,6 +145,7 @@ def some_log(seed: int, count: int, plain: bool) -> bytes:
     return make.log(make.block(b"".join(payloads[at : at + 50])) for at in range(0, len(payloads), 50))
 
 
+@pytest.mark.full
 @NATIVE
 @pytest.mark.parametrize("plain", [True, False])
 @pytest.mark.parametrize("seed", range(6))

@@ -22,7 +22,7 @@ from tests.cli.invoke import invoke
 from tests.formats.tarantool.make import END, block, dml, row
 from tests.formats.tarantool.server import Started, program, start
 
-pytestmark = [pytest.mark.corpus, pytest.mark.server]
+pytestmark = pytest.mark.server
 
 ZSTD_MAGIC = b"\xd5\xba\x0b\xba"
 POLICIES = {"server": False, "force": True}

@@ -31,6 +31,7 @@ def built(corpus: Path, folder: Path, name: str) -> Path:
     return folder
 
 
+@pytest.mark.full
 def test_starts_of_damaged_vinyl_files_and_names_are_those_that_the_servers_recorded(corpus: Path) -> None:
     answers = list(predictions.answers(corpus, WORDS))
     assert len(answers) > 100
