@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -51,6 +52,7 @@ def settings(
     loopback: nothing is heard from outside. name: of the application. small: for one short job.
     """
     java = f"-Dlog4j2.configurationFile=file:{folder / 'log4j2.properties'} -Djava.io.tmpdir={folder}"
+    java += f" {shlex.quote(f'-Duser.dir={os.getcwd()}')}"  # relative paths are the user's, though Java works elsewhere
     defaults = {
         "spark.app.name": name,
         "spark.ui.enabled": "false",

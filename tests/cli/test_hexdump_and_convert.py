@@ -211,7 +211,7 @@ def test_a_place_that_is_not_there_is_a_usage_error(plain: Path, words: list[str
     ("words", "head"),
     [
         (["--width", "8", "--border", "none"], "00 01 02 03 04 05 06 07"),
-        (["--group", "4", "--border", "none"], "00010203 04050607 08090a0b 0c0d0e0f"),
+        (["--group", "4", "--border", "none"], "00010203 04050607  08090a0b 0c0d0e0f"),
     ],
 )
 def test_the_columns_can_be_chosen(plain: Path, words: list[str], head: str) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 from pathlib import Path
@@ -118,8 +119,6 @@ def test_an_application_is_named_after_its_work() -> None:
 def test_an_executor_that_changed_its_directory_finds_the_native_code_in_the_zip(tmp_path: Path) -> None:
     if binlogtool.backend() != "native":
         pytest.skip("no native code on this machine")
-    import click
-
     write_zip(tmp_path / "b.zip")
     program = (
         "import sys; sys.path[0] = './b.zip'\n"
@@ -127,7 +126,7 @@ def test_an_executor_that_changed_its_directory_finds_the_native_code_in_the_zip
         "package.anchor(); os.chdir('/'); package.anchor()\n"
         "import binlogtool; print(binlogtool.backend(), binlogtool.__file__)"
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(click.__file__).parent.parent)}
+    environment = {**os.environ, "PYTHONPATH": sysconfig.get_path("purelib")}
     words = [sys.executable, "-S", "-c", program]
     done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == ["native", f"{tmp_path}/b.zip/binlogtool/__init__.py"], done.stderr
