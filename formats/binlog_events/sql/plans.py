@@ -16,6 +16,7 @@ from collections.abc import Callable
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, column_kinds
 from binlogtool.formats.binlog_events.rows.table_map_bytes import MOST_COLUMNS, PAD, map_table
 from binlogtool.formats.binlog_events.sql.client import DELIMITER
+from binlogtool.formats.binlog_events.sql.event_record import event_record
 from binlogtool.formats.binlog_events.sql.kernels.walk import (
     CAST,
     COLUMN_SIZE,
@@ -76,11 +77,11 @@ def plan(table: TableMap, rows: RowEvents, described: FormatDescription) -> byte
     knowledge = rows.knowledge
     known = knowledge.keyed(table)
     if rows.wording.rows == "exact":
-        return _kept(table, "events", as_events)
+        return _kept(table, "events", event_record)
     why = knowledge.doubt(known, described) or refused(known)
     if why is not None:
         silent = known.flags & HAS_TRIGGERS or not rows.is_news(known, why)
-        return _kept(table, "events", as_events) if silent else b""
+        return _kept(table, "events", event_record) if silent else b""
     if rows.is_news(known, knowledge.unsure(known)):
         return b""
     return _kept(known, "plan", _plan)
@@ -91,19 +92,6 @@ def _kept(table: TableMap, what: str, make: Callable[[TableMap], bytes]) -> byte
     if made is None:
         made = table.memo[what] = make(table)
     return made
-
-
-def as_events(table: TableMap) -> bytes:
-    """The record of a table whose rows are written as events."""
-    try:
-        kinds = column_kinds(table)
-    except MalformedError:
-        return b""
-    if len(kinds) > MOST_COLUMNS or not kinds:
-        return b""
-    head = [len(kinds), 0, 0, 0, HEAD_SIZE + COLUMN_SIZE * len(kinds), len(table.body)]
-    columns = [number for kind in kinds for number in (*kind, 0, 0, 0, 0, 0, 0)]
-    return struct.pack(f">{len(head) + len(columns)}I", *head, *columns) + table.body + PAD
 
 
 def _plan(table: TableMap) -> bytes:

@@ -14,7 +14,7 @@ from binlogtool.formats.binlog_events.rows.image_kernels import rows_between
 from binlogtool.formats.binlog_events.rows.rows import DUMMY_TABLE_ID, count_rows, parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import UNTOLD, TableMap, parse_table_map
 from binlogtool.formats.binlog_events.rows.table_map_bytes import PAD
-from binlogtool.formats.binlog_events.sql.plans import as_events
+from binlogtool.formats.binlog_events.sql.event_record import event_record
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.layouts import Kernel
 from binlogtool.formats.mysql_binlog.judge import folds
@@ -68,7 +68,7 @@ class RowRules:
         if place is None:
             if len(self.records) > _MOST_RECORDS:
                 self._forget_records()
-            record = as_events(known)
+            record = event_record(known)
             place = self._places[shape] = len(self.records) if record else 0
             self.records += record
         return place

@@ -1,0 +1,23 @@
+"""The record of a table for the kernels that walk or write the images of its row events (layout: `sql.plans`)."""
+
+from __future__ import annotations
+
+import struct
+
+from binlogtool.formats.binlog_events.rows.table_map import TableMap, column_kinds
+from binlogtool.formats.binlog_events.rows.table_map_bytes import MOST_COLUMNS, PAD
+from binlogtool.formats.binlog_events.sql.kernels.walk import COLUMN_SIZE, HEAD_SIZE
+from binlogtool.formats.fields import MalformedError
+
+
+def event_record(table: TableMap) -> bytes:
+    """The record of a table whose rows are written as events."""
+    try:
+        kinds = column_kinds(table)
+    except MalformedError:
+        return b""
+    if len(kinds) > MOST_COLUMNS or not kinds:
+        return b""
+    head = [len(kinds), 0, 0, 0, HEAD_SIZE + COLUMN_SIZE * len(kinds), len(table.body)]
+    columns = [number for kind in kinds for number in (*kind, 0, 0, 0, 0, 0, 0)]
+    return struct.pack(f">{len(head) + len(columns)}I", *head, *columns) + table.body + PAD
