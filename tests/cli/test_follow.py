@@ -71,6 +71,7 @@ def test_a_signal_ends_it_between_two_records(plain: Path, number: int, status: 
         assert err.count(b"\n") == 1
 
 
+@pytest.mark.full
 def test_the_time_and_the_number_of_records_end_it(plain: Path, damaged: Path) -> None:
     assert invoke("dump", "-F", "--timeout", "4s", "--poll", "100ms", str(plain)).code == 0
     assert invoke("dump", "-F", "--limit", "4", str(damaged)).code == 1
@@ -101,6 +102,7 @@ def test_what_is_named_must_be_there(tmp_path: Path) -> None:
     assert invoke("dump", "-F", "-").code == 4
 
 
+@pytest.mark.full
 def test_the_file_that_a_rotation_makes_for_a_moment_does_no_harm(samples: Path, tmp_path: Path) -> None:
     """MySQL makes NAME.~rec~ at each rotation, and removes it."""
     real = samples / "mysql_binlog/sets/mysql"

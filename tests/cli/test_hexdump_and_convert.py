@@ -253,6 +253,7 @@ def test_an_existing_output_is_kept(plain: Path, tmp_path: Path) -> None:
     assert plain.stat().st_size == 285
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_parquet_comes_from_the_embedded_spark(plain: Path, tmp_path: Path) -> None:
     import pyarrow.parquet

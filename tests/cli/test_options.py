@@ -204,6 +204,7 @@ def test_colour_follows_the_customs(plain: Path, environment: dict[str, str], wo
     assert (b"\x1b[" in invoke("verify", *words, str(plain), environment=clean).out) is coloured
 
 
+@pytest.mark.full
 def test_progress_is_never_among_the_records(plain: Path) -> None:
     done = program("dump", "--progress", "json", "-F", "--timeout", "3s", "--poll", "100ms", "-O", "jsonl", str(plain))
     assert len(done.stdout.splitlines()) == 3

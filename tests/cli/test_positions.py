@@ -132,6 +132,7 @@ def test_stats_and_conversions_use_the_same_positions(rotated: Path, tmp_path: P
     assert [(Path(one["file"]).name, one["offset"]) for one in lines] == wanted
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.parametrize("named", [False, True])
 def test_a_table_on_spark_has_the_same_records(rotated: Path, tmp_path: Path, named: bool) -> None:

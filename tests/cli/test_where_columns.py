@@ -84,6 +84,7 @@ def test_counts_of_nothing_are_refused_too() -> None:
     assert invoke("stats", "--where", "after.total = -5", SECOND).code == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "target",
     ["jsonl", "raw", "sql", "sql-undo", "parquet --per-table", "csv --object shop.orders", "jsonl --append",
@@ -117,6 +118,7 @@ def test_rows_of_tables_know_the_columns_that_only_statements_of_the_log_name(tm
     assert (done.code, done.out) == (2, b"") and "no table of the log has a column misspelt" in done.err
 
 
+@pytest.mark.full
 def test_who_follows_is_told_once_and_goes_on(tmp_path: Path) -> None:
     log = tmp_path / "mariadb-bin.000002"
     whole = Path(SECOND).read_bytes()

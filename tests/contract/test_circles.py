@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 
+import pytest
+
 from tests.house.modules import ROOT, Code, circles, imported
 
 CODE = Code(ROOT)
@@ -15,6 +17,7 @@ LATER = {
 """Modules that close a circle by an import inside a function, and why. None may be added."""
 
 
+@pytest.mark.full
 def test_nothing_is_loaded_in_a_circle() -> None:
     assert circles(CODE.loaded) == []
 

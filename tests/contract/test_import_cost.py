@@ -108,6 +108,7 @@ def test_a_small_file_loads_no_heavy_module(command: list[str], sample: str, sam
     print(f"{' '.join(command)} {sample}: {len(result['modules'])} modules, {result['cpu']:.2f} s CPU")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("sample", SMALL)
 def test_a_process_of_its_own_loads_no_module_that_checking_a_sound_file_does_not_need(
     sample: str, samples: Path, tmp_path: Path

@@ -101,6 +101,7 @@ def modules(reads: Callable[[Path], bool] = by_hand) -> set[str]:
     return {str(path.relative_to(FORMATS).with_suffix("")) for path in FORMATS.rglob("*.py") if reads(path)}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("reads", "listed"), [(by_kernel, COMPILED), (by_reader, READERS)])
 def test_compiled_code_and_readers_that_take_numbers_out_of_bytes_are_listed(
     reads: Callable[[Path], bool], listed: tuple[str, ...]

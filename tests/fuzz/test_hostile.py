@@ -15,6 +15,7 @@ CHECKED = ("tarantool", "mariadb-innodb-binlog", "drizzle", "mysql-binlog")
 """Targets whose checksums cover a stated range, whatever is in it."""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("target", CHECKED)
 def test_the_checksums_of_changed_records_are_right(corpus: Path, target: str) -> None:
     sound = [seed for seed in content_seeds(corpus, target) if not _is_damaged(seed.format, seed.name, seed.data)]
@@ -27,6 +28,7 @@ def _is_damaged(format: str, name: str, data: bytes) -> bool:
     return bool(opinion(format, name, data, depth="checksum").ids & {"checksum-mismatch", "bad-magic"})
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("target", TARGETS)
 def test_some_hostile_inputs_break_no_promise(corpus: Path, tmp_path: Path, target: str) -> None:
     done = run(Order(target, 12, 0, 3, 1, tmp_path), content_seeds(corpus, target))

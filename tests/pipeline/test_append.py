@@ -332,6 +332,7 @@ def test_damage_stops_and_adds_nothing_until_it_is_left_out(samples: Path, log: 
     assert records == sorted(set(records)) and 0 < len(records) < len(expected("tarantool", file))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "to", ["jsonl", "orc", *(pytest.param(to, marks=pytest.mark.nightly) for to in ("parquet", "avro", "csv", "json"))]
 )

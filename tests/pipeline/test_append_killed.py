@@ -26,6 +26,7 @@ def longer(files: list[Path], folder: Path, count: int) -> list[Path]:
     return [Path(shutil.copy(files[n % len(files)], folder / "made" / f"rot-bin.{n + 1:06}")) for n in range(count)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("kind", "to", "kills"),
     [
@@ -98,6 +99,7 @@ def fill(folder: Path, state: dict[str, bytes], purged: set[str]) -> None:
                 file.write(data)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("to", "kills"),
     [

@@ -33,6 +33,7 @@ def keys(out: Path) -> list[tuple[Any, ...]]:
     ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("to", ["jsonl", "csv", pytest.param("parquet", marks=pytest.mark.nightly)])
 def test_every_event_of_a_mariadb_that_writes_rotates_and_purges_is_there_once(to: str, tmp_path: Path) -> None:
     chance, out, kept, killed = random.Random(to), tmp_path / "out", list[tuple[str, int]](), 0

@@ -81,6 +81,7 @@ def purged(home: Path, out: Path) -> list[Key]:
     return made
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("to", ["jsonl", pytest.param("parquet", marks=pytest.mark.nightly)])
 def test_every_row_of_a_tarantool_that_writes_rotates_and_is_killed_is_there_once(to: str, tmp_path: Path) -> None:
     chance, home, out = random.Random(to), tmp_path / "server", tmp_path / "out"

@@ -56,6 +56,7 @@ def bad(good: Path, tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_parquet_holds_every_record_and_the_manifest_proves_it(
     good: Path, tmp_path: Path, spark_session: Session
@@ -86,6 +87,7 @@ def test_parquet_holds_every_record_and_the_manifest_proves_it(
     assert sorted(os.listdir(tmp_path)) == ["m.json", "out"]
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_rows_agree_with_the_real_reader_on_every_intact_drizzle_file(
     corpus: Path, tmp_path: Path, spark_session: Session
@@ -103,6 +105,7 @@ def test_rows_agree_with_the_real_reader_on_every_intact_drizzle_file(
         assert sum(row["size"] for row in own) == said["parsed_end"]
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_rows_carry_the_same_values_as_the_json_lines_of_dump(
     corpus: Path, tmp_path: Path, spark_session: Session
@@ -311,6 +314,7 @@ print("finished")
 """
 
 
+@pytest.mark.full
 @pytest.mark.spark(alone=True)
 @pytest.mark.parametrize("delay", [1.0, 2.5])
 def test_an_interrupted_conversion_leaves_nothing(good: Path, tmp_path: Path, delay: float) -> None:

@@ -13,6 +13,7 @@ DOCUMENT = ROOT / "docs" / "scale.md"
 EXAMPLES = examples(DOCUMENT.read_text("utf-8"), ("binlogtool", "python docs/"))
 
 
+@pytest.mark.full
 @pytest.mark.spark(alone=True)
 def test_the_examples_print_what_the_document_says(tmp_path: Path) -> None:
     place = make_place(tmp_path)

@@ -61,6 +61,7 @@ def fleet(samples: Path, tmp_path: Path) -> list[Path]:
     return paths
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_few_large_files_with_rows_in_order_instead_of_many_small_ones(
     fleet: list[Path], tmp_path: Path, spark_session: Session

@@ -49,6 +49,7 @@ def assert_same_reports(paths: list[str], session: Session) -> list[Report]:
     return here
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_fleet_gets_the_reports_that_each_log_gets_alone(
     samples: Path, tmp_path: Path, spark_session: Session
@@ -63,6 +64,7 @@ def test_a_fleet_gets_the_reports_that_each_log_gets_alone(
     assert len(reports[-1].sets) > 5  # one path, many logs: they are shared out one by one
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_the_damaged_corpus_gets_the_same_reports(corpus: Path, spark_session: Session) -> None:
     damaged = sorted(str(p) for p in corpus.glob("*/generated/**/*damaged*/*") if not p.name.endswith((".md", ".json")))
@@ -93,6 +95,7 @@ def on_the_shared_spark(spark_session: Session, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(sessions, "open_session", opened)
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.usefixtures("on_the_shared_spark")
 def test_verify_says_the_same_with_a_master(samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

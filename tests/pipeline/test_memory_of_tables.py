@@ -46,6 +46,7 @@ def test_a_text_that_does_not_fit_ends_the_conversion_with_status_6(tmp_path: Pa
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("to", "status"), [("parquet", 0), ("orc", 6)])
 def test_long_values_are_written_below_the_ceiling_or_not_at_all(tmp_path: Path, to: str, status: int) -> None:
     """Parquet's statistics held four copies of a value, and ORC's writer ended the process when a look at the memory

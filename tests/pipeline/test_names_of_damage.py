@@ -73,6 +73,7 @@ def test_such_a_table_is_chosen_by_its_own_name(log: Path, tmp_path: Path) -> No
     assert own([row for row in found if row["op"] != "DAMAGE"]) == ["DAMAGE"]
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.parametrize("to", ["parquet", "avro"])
 def test_a_partition_of_records_without_an_object_has_no_others(log: Path, tmp_path: Path, to: str) -> None:

@@ -127,6 +127,7 @@ def test_an_executor_that_changed_its_directory_finds_the_native_code_in_the_zip
         "import binlogtool; print(binlogtool.backend(), binlogtool.__file__)"
     )
     environment = {**os.environ, "PYTHONPATH": sysconfig.get_path("purelib")}
+    environment.pop("PYTHONSAFEPATH", None)  # a session that other tests share sets it; sys.path[0] is then no folder
     words = [sys.executable, "-S", "-c", program]
     done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == ["native", f"{tmp_path}/b.zip/binlogtool/__init__.py"], done.stderr

@@ -22,6 +22,7 @@ from tests.pipeline.store import put, with_place
 DRIZZLE = "drizzle/basic-checksum.log"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("words", [
     ("verify",), ("verify", "-O", "json"), ("dump", "-O", "jsonl"), ("stats",), ("replay-dry-run", "-O", "json"),
     ("hexdump-annotate", "--record", "3"),

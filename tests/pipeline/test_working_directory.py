@@ -51,6 +51,7 @@ def test_workers_import_nothing_from_the_working_directory(hostile: Path, words:
     assert list(hostile.glob("RAN-*")) == []
 
 
+@pytest.mark.full
 @pytest.mark.spark(alone=True)
 def test_spark_and_its_workers_work_in_a_private_directory(hostile: Path) -> None:
     """Both Java and the Python that runs tasks; it is gone when they are."""

@@ -116,6 +116,7 @@ def shown(tmp_path: Path, show: Callable[..., Any]) -> Any:
     return show(page_of(tmp_path, XLOG, code=1))
 
 
+@pytest.mark.full
 def test_a_field_and_its_bytes_light_up_together(shown: Any) -> None:
     shown.hover(".row:has-text('prev_vclock')")
     assert "".join(shown.locator(".text i.on").all_inner_texts()) == "PrevVClock: {0: 10, 1: 101}."
@@ -123,6 +124,7 @@ def test_a_field_and_its_bytes_light_up_together(shown: Any) -> None:
     assert shown.inner_text(".row.on") == 'type = "XLOG"'
 
 
+@pytest.mark.full
 def test_search_keys_and_damage(shown: Any) -> None:
     shown.keyboard.press("/")
     shown.keyboard.type("prevvclock")

@@ -76,6 +76,7 @@ def test_every_byte_is_drawn_once(corpus: Path, name: str) -> None:
         assert len(hexes.replace(" ", "")) == 2 * spaces, path
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["drizzle", "tarantool"])
 def test_intact_files_have_no_marks_and_named_bytes_only(corpus: Path, name: str) -> None:
     seen = 0

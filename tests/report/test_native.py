@@ -52,6 +52,7 @@ def test_records_without_kernels_are_written_by_the_general_writer(corpus: Path)
     assert done.native == 0 and done.others > 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "share"),
     [("drizzle", 0.98), ("eblob", 0.9), ("manticore", 0.85), ("mysql-binlog", 0.75), ("tarantool", 0.88)],

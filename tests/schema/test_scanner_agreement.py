@@ -561,6 +561,7 @@ class FencedPage:
         return view
 
 
+@pytest.mark.full
 @ALL
 def test_no_byte_beyond_the_end_of_memory_is_touched(sample: Sample) -> None:
     page, source = FencedPage(), random.Random(5)

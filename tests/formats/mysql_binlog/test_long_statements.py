@@ -136,6 +136,7 @@ def read_long(what: str, size: int, seconds: float) -> None:
             read(begins + piece * (size // len(piece)) + ends)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("what", TEXTS)
 def test_a_long_text_is_gone_through_once(what: str) -> None:
     read_long(what, 1 << 16, 4)

@@ -173,6 +173,7 @@ def test_compressed_transactions_of_any_values_are_the_same(seed: int, rows: str
     assert quick > 40, "kernels wrote row events"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rows", ["exact", "statements"])
 @pytest.mark.parametrize(
     "seed",
