@@ -267,18 +267,19 @@ def _fixed_header(data: bytes) -> int:
     Raises:
         MalformedError: the server's words for what is wrong with it.
     """
-    at, values = 4, []
+    at, length = 4, 0
     for field in ("length", "crc32p", "crc32c"):
         token = _field(data, at)
-        if token is None or (field != "crc32p" and token.kind is not Kind.UINT):
+        if token is None or token.kind is not Kind.UINT:
             raise MalformedError(f"broken fixheader {field}")
-        if field == "length" and token.value & U32 > MAX_LENGTH:
-            raise MalformedError("too large fixheader length")
-        values.append(token.value & U32)
+        if field == "length":
+            length = token.value & U32
+            if length > MAX_LENGTH:
+                raise MalformedError("too large fixheader length")
         at = token.end
     if at < FIXED_SIZE and skip_value(data, at, FIXED_SIZE)[0] != FIXED_SIZE:
         raise MalformedError("broken fixheader padding")
-    return int(values[0])
+    return length
 
 
 def _field(data: bytes, at: int) -> Token | None:

@@ -51,6 +51,13 @@ def long_length(payload: bytes) -> bytes:
     return bytes.fromhex("d5ba0bab") + length + b"\x00\xce" + checksum(payload).to_bytes(4, "big") + payload
 
 
+def text_checksum(payload: bytes) -> bytes:
+    """A block with a text where the checksum of the block before it is due."""
+    head = bytes.fromhex("d5ba0bab") + b"".join(map(msgpack.packb, (len(payload), "ab", checksum(payload))))
+    left = 19 - len(head)
+    return head + bytes([0xA0 + left - 1]) + bytes(left - 1) + payload
+
+
 BLOCKS: dict[str, Callable[[int], bytes]] = {
     "sound": lambda lsn: block(replace(lsn)),
     "no type": lambda lsn: block(replace(lsn).replace(b"\x84\x00\x03", b"\x83", 1)),
@@ -66,6 +73,7 @@ BLOCKS: dict[str, Callable[[int], bytes]] = {
     "two frames": lambda lsn: packed(replace(lsn)[:20], replace(lsn)[20:]),
     "skippable frame": lambda lsn: packed(replace(lsn), after=SKIPPABLE),
     "length of 64 bits": lambda lsn: long_length(replace(lsn)),
+    "text as the checksum before": lambda lsn: text_checksum(replace(lsn)),
     "no rows": lambda lsn: block(b"") + block(replace(lsn)),
     "bytes after the frame": lambda lsn: packed(replace(lsn), after=b"junkjunk"),
     "two bytes after the frame": lambda lsn: packed(replace(lsn), after=b"ju"),
