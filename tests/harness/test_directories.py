@@ -68,7 +68,7 @@ def test_twenty_thousand_files_stay_far_below_the_ceiling(corpus: Path, tmp_path
         assert peak <= 128 * MIB + SLACK
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("words", ["dump -O jsonl", "dump -O sql", "stats"])
 def test_six_thousand_files_need_no_more_in_other_commands(words: str, corpus: Path, tmp_path: Path) -> None:
     status, peak, _, _ = run(tmp_path, *words.split(), str(directory(corpus, tmp_path, 6_000)), backend="auto")

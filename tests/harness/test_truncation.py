@@ -14,7 +14,7 @@ from tests.harness import oracle, oracle_mysql
 from tests.harness.engine import opinion
 from tests.harness.samples import FORMATS, FULL, WALKERS, Sample, samples
 
-pytestmark = pytest.mark.full
+pytestmark = pytest.mark.nightly
 
 KIB = 1024
 EVERY_BYTE = 64 * KIB if FULL else 2 * KIB

@@ -28,7 +28,7 @@ def older(folder: Path) -> dict[str, str]:
     return {**made, "PYTHONPATH": str(folder)}
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.spark(alone=True)
 def test_rows_take_the_same_ways_through_the_oldest_spark(tmp_path: Path) -> None:
     environment = older(tmp_path / "older")

@@ -59,7 +59,7 @@ def test_r4_a_cut_log_is_repaired_to_exactly_its_durable_records(corpus: Path, f
     assert outcomes["repaired"] >= 20
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("format", FORMATS)
 def test_r4_logs_cut_at_every_byte_are_repaired(corpus: Path, folder: Path, format: str) -> None:
     """Each plan is looked at; one is carried out, and taken back, for each different end."""
