@@ -184,7 +184,7 @@ def run(words: list[str]) -> Ended:
     finally:
         sys.stdout, sys.stderr = streams
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    return Ended(status, *texts, tuple(written()), seconds, peak)
+    return Ended(status, *texts, tuple(output_hashes()), seconds, peak)
 
 
 def normalised(data: bytes) -> bytes:
@@ -194,7 +194,7 @@ def normalised(data: bytes) -> bytes:
     return data
 
 
-def written() -> Iterator[tuple[str, str]]:
+def output_hashes() -> Iterator[tuple[str, str]]:
     """The files of `out`, and what is in them."""
     for path in sorted(Path("out").rglob("*")):
         if path.is_file():

@@ -142,7 +142,7 @@ def _work(order: Order, seeds: Sequence[Seed], first: int, at: Any, pipe: Any) -
         os.chdir(scratch)
         os.environ["TMPDIR"] = str(scratch)
         if not sanitizers.loaded():
-            warm(_written(min(seeds, key=lambda seed: len(seed.data))), seeds[0].format)
+            warm(_write_seed(min(seeds, key=lambda seed: len(seed.data))), seeds[0].format)
         for number in range(first, order.first + order.count):
             at.value = number
             used = int(time.process_time())
@@ -159,7 +159,7 @@ def _work(order: Order, seeds: Sequence[Seed], first: int, at: Any, pipe: Any) -
     pipe.close()
 
 
-def _written(seed: Seed) -> Path:
+def _write_seed(seed: Seed) -> Path:
     path = Path("in", Path(seed.name).name)
     shutil.rmtree("in", ignore_errors=True)
     path.parent.mkdir()
@@ -169,7 +169,7 @@ def _written(seed: Seed) -> Path:
 
 def _one(order: Order, seeds: Sequence[Seed], number: int, out: Summary) -> None:
     seed, rng = _input(seeds, number)
-    path = _written(seed)
+    path = _write_seed(seed)
     backends = BACKENDS if number % order.both == 0 else BACKENDS[:1]
     out.inputs += 1
     for call in calls_for(seed.format, rng, order.calls):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import time
 from collections import Counter
@@ -35,7 +36,9 @@ def held(found: Replayed) -> None:
     total = sum(found.decisions.values())
     assert sum(found.reasons.values()) == total and set(found.rules) == set(found.reasons)
     assert sum(sum(one.counts.values()) for one in found.objects) <= total
-    assert len(found.digest or bytes(32).hex()) == 64
+    assert (found.digest is None) == bool(found.unknown)  # where rows are not known, the state has no digest
+    if found.digest is not None:
+        assert re.fullmatch("[0-9a-f]{64}", found.digest)
 
 
 def logs(corpus: Path, folder: str) -> Iterator[Path]:

@@ -177,7 +177,7 @@ def _of_rows(column: pa.Array, places: pa.Array | None) -> pa.Array:
 
 
 def _rest(one: Runs, places: pa.Array | None, unfit: dict[int, dict[str, Any]], count: int) -> Iterator[pa.Array]:
-    """What does not fit, what is absent, and what is wrong with their events."""
+    """Columns with the values of a row that do not fit or are absent, and the findings on its event."""
     for field in REST_FIELDS:
         if field.name == "unfit" and unfit:
             yield pa.array([json_text(unfit[i]) if i in unfit else None for i in range(count)], field.type)

@@ -194,7 +194,7 @@ class _Lexer:
         return b"".join([*pieces, sql[done:]])
 
     def has_backslashes(self, sql: bytes, marks: bytes) -> bool:
-        """Is there a backslash between quotation marks of these kinds?"""
+        """Whether a backslash is between quotation marks of these kinds."""
         return any(
             mark in marks and any(pair[0][:1] == b"\\" for pair in self._pairs.finditer(sql, inside, end))
             for mark, _, inside, end in self._pieces(sql)
@@ -293,8 +293,8 @@ def read(sql: bytes, charset: str | None, sql_mode: int) -> tuple[bytes, str | N
 
 
 def is_same_without_escapes(sql: bytes, charset: str | None, sql_mode: int) -> bool:
-    """Does a text mean the same if sql_mode has NO_BACKSLASH_ESCAPES? A stored program keeps the sql_mode that it was
-    made in, and does not."""
+    """Whether a text means the same with NO_BACKSLASH_ESCAPES in sql_mode. A stored program does not: it keeps the
+    sql_mode that it was made in."""
     if sql_mode & NO_BACKSLASH_ESCAPES or b"\\" not in sql:
         return False
     strings = b"'" if sql_mode & ANSI_QUOTES else b"'\""

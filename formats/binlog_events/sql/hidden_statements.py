@@ -51,7 +51,7 @@ _HANDLER = re.compile(
     rb"DECLARE\s+\w+\s+HANDLER\s+FOR\s+(?:" + _CONDITION + rb",\s*)*" + _CONDITION + rb"|(?:FOLLOWS|PRECEDES)\s+\S+\s*",
     _FLAGS,
 )
-"""What may be in front of a BEGIN where a statement begins, if anything is."""
+"""Words that may precede BEGIN at the start of a statement."""
 
 _SOMETIMES = re.compile(rb"/\*(?:M!|!(?:50[7-9]|5[1-9]|[6-9]\d|\d{6}))", _FLAGS)
 """A comment that not all servers execute."""

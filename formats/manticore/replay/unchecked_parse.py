@@ -84,7 +84,7 @@ class _Reader:
                 return
             self.number()
 
-    def named(self, count: int) -> None:
+    def skip_names(self, count: int) -> None:
         """A text and so many numbers."""
         self.text()
         self.numbers(count)
@@ -129,7 +129,7 @@ def parse_doubt(read: Read, offset: int, size: int, version: int, ids: int) -> P
 
 def _parse(reader: _Reader, kind: int, version: int, ids: int) -> None:
     if kind == OldOp.ADD_CACHE:
-        reader.repeat(lambda: reader.named(5))
+        reader.repeat(lambda: reader.skip_names(5))
         return
     reader.numbers(1)
     if kind == OldOp.ADD_INDEX:
@@ -139,7 +139,7 @@ def _parse(reader: _Reader, kind: int, version: int, ids: int) -> None:
     if kind == OldOp.COMMIT:
         _parse_commit(reader, version, ids)
     elif kind == OldOp.UPDATE_ATTRS:
-        reader.repeat(lambda: reader.named(1))
+        reader.repeat(lambda: reader.skip_names(1))
         for width in (4, ids, 4):
             reader.vector(width)
     elif kind == OldOp.PQ_ADD:

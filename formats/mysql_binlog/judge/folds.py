@@ -110,7 +110,7 @@ MAP_FROM = MAP_COLUMNS + MOST_MAPS
 """Where in the window the body of a map is that the fold let pass, and where it ends; 0 = the judge has read it."""
 MAP_TO = MAP_FROM + MOST_MAPS
 MAP_RECORDS = MAP_TO + MOST_MAPS
-"""Where the record of the map is among those of the judge (`sql.plans.as_events`); 0 = it has none."""
+"""Where the record of the map is among those of the judge (`sql.event_record`); 0 = it has none."""
 KNOWN_IDS = 512
 """Of maps that were read before, by the low bits of their ids: id + 1, and number of columns."""
 KNOWN_COLUMNS = KNOWN_IDS + KNOWN_MAPS
@@ -252,7 +252,7 @@ def query(p: int, n: int, end: int, state: Any, buf: Any) -> bool:
 
 @kernel(word_at)
 def is_known_map(p: int, n: int, buf: Any, texts: Any, r: int) -> bool:
-    """Is the TABLE_MAP body `buf[p:n]`, but for its id and flags, the one that the record at `texts[r]` is of?"""
+    """Compare the TABLE_MAP body `buf[p:n]`, without its id and flags, with the one in the record at `texts[r]`."""
     size = word_at(texts, r + 20)
     at = r + word_at(texts, r + 16)
     same = 0

@@ -48,7 +48,7 @@ _HEAD_FIXED = HEADER_SIZE + 57
 _HEAD_REST = CHECKSUM_SIZE + 1
 
 
-class _Outcome(enum.Enum):
+class _Reaction(enum.Enum):
     """What a reader without checksums does at a damaged event."""
 
     READ = 1
@@ -98,7 +98,7 @@ def recovery_read(log: Binlog, read: Read | None, peers: Sequence[Binlog] = ()) 
         first = head_end
         if not _is_like(read(len(MAGIC), described.size), peers):
             walk.doubt = head_end
-    return walk.from_(first)
+    return walk.read_from(first)
 
 
 def _description(log: Binlog) -> FormatDescription | None:
@@ -108,7 +108,7 @@ def _description(log: Binlog) -> FormatDescription | None:
 
 
 def _is_like(event: bytes, peers: Sequence[Binlog]) -> bool:
-    """Does a FORMAT_DESCRIPTION say the same lengths of headers as another one of this server?"""
+    """Whether a FORMAT_DESCRIPTION has the header lengths of another one of this server."""
     lengths = event[_HEAD_FIXED:-_HEAD_REST]
     return any(found is not None and bytes(found.post_header_len) == lengths for found in map(_description, peers))
 
@@ -122,16 +122,16 @@ class _Walk:
         self._damaged = frozenset(damage.offset for damage in log.damages)
         self.doubt: int | None = None
 
-    def from_(self, at: int) -> RecoveryRead:
+    def read_from(self, at: int) -> RecoveryRead:
         """Read up to the end."""
         for _ in range(MOST_EVENTS):
             event = self._event(at)
-            outcome = _Outcome.END if event is None else self._outcome(at, event)
-            if event is None or outcome is _Outcome.END:
+            reaction = _Reaction.END if event is None else self._reaction(at, event)
+            if event is None or reaction is _Reaction.END:
                 break
-            if outcome is _Outcome.DOUBT and self.doubt is None:
+            if reaction is _Reaction.DOUBT and self.doubt is None:
                 self.doubt = at
-            if event[4] == _T.BINLOG_CHECKPOINT and outcome is _Outcome.READ:
+            if event[4] == _T.BINLOG_CHECKPOINT and reaction is _Reaction.READ:
                 self._marks.append(Checkpoint(_name(self._body(event)), at))
             at += len(event)
         else:
@@ -149,30 +149,30 @@ class _Walk:
     def _body(self, event: bytes) -> bytes:
         return event[HEADER_SIZE : -CHECKSUM_SIZE if self._described.has_checksums else None]
 
-    def _outcome(self, at: int, event: bytes) -> _Outcome:
+    def _reaction(self, at: int, event: bytes) -> _Reaction:
         if self._described.has_checksums:
             if zlib.crc32(event[:-CHECKSUM_SIZE]) == int.from_bytes(event[-CHECKSUM_SIZE:], "little"):
-                return _Outcome.READ
+                return _Reaction.READ
         elif at not in self._damaged:
-            return _Outcome.READ
-        return self._damaged_outcome(event)
+            return _Reaction.READ
+        return self._reaction_to_damage(event)
 
-    def _damaged_outcome(self, event: bytes) -> _Outcome:
+    def _reaction_to_damage(self, event: bytes) -> _Reaction:
         code, flags = event[4], int.from_bytes(event[17:19], "little")
         foreign = code in _MYSQL_ONLY if self._described.is_mariadb else code >= _FIRST_OF_MARIADB
         if code not in _T.__members__.values() or code == _T.UNKNOWN or foreign:
-            return _Outcome.READ if flags & EventFlag.IGNORABLE else _Outcome.END
+            return _Reaction.READ if flags & EventFlag.IGNORABLE else _Reaction.END
         if code in _UNSURE:
-            return _Outcome.DOUBT
+            return _Reaction.DOUBT
         body = self._body(event)
         if code == _T.BINLOG_CHECKPOINT:
             whole = len(body) >= 4 and 4 + int.from_bytes(body[:4], "little") <= len(body)
-            return _Outcome.READ if whole else _Outcome.END
+            return _Reaction.READ if whole else _Reaction.END
         try:
             decoded(code, body, self._described)
         except (MalformedError, CodecError):
-            return _Outcome.DOUBT
-        return _Outcome.READ
+            return _Reaction.DOUBT
+        return _Reaction.READ
 
 
 def _name(body: bytes) -> str:

@@ -174,7 +174,11 @@ class RowStore(msgspec.Struct):
         """All rows of a space are gone; undone by `spaces` alone."""
         rows = self.spaces.pop(space, None)
         if rows is not None:
-            self.cost -= sum(len(image) + ROW_BYTES for image in rows.rows.values())
+            freed = sum(len(image) + ROW_BYTES for image in rows.rows.values())
+            if space > LAST_SYSTEM_SPACE:
+                self.cost -= freed
+            else:
+                self.system_cost -= freed
             self.spaces[space] = Rows(unique=None if rows.unique is None else {})
 
     # -- undo ----------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ import binlogtool
 from binlogtool.errors import UnknownFormatError
 from binlogtool.recovery.diagnosis_result import not_checked
 from binlogtool.recovery.replay_result import Decision, Replayed
+from tests.byte_damage import change_bytes
 from tests.formats.manticore import make, sphinx_server, version7
 from tests.formats.manticore.old_damages import META, Files, transactions
 
@@ -86,20 +87,7 @@ def _damage_one(rng: random.Random, files: Files) -> tuple[str, Files]:
     length = rng.choice(_LENGTHS)
     if kind == "lose":
         return f"{name} lost", {each: data for each, data in files.items() if each != name}
-    if kind == "cut":
-        del content[at:]
-    elif kind == "flip" and content:
-        content[at] ^= 1 << rng.randrange(8)
-    elif kind == "zero":
-        content[at : at + length] = bytes(len(content[at : at + length]))
-    elif kind == "random":
-        content[at : at + length] = rng.randbytes(len(content[at : at + length]))
-    elif kind == "remove":
-        del content[at : at + length]
-    elif kind == "insert":
-        content[at:at] = rng.randbytes(length)
-    else:
-        content += bytes(length) if kind == "zeros-appended" else rng.randbytes(length)
+    change_bytes(content, kind, at, length, rng)
     return f"{name} {kind} {at}+{length}", {**files, name: bytes(content)}
 
 

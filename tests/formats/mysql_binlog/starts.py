@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import binlogtool
+from tests.byte_damage import change_bytes
 from tests.formats.mysql_binlog.server import Programs, Server
 from tests.formats.mysql_binlog.server_trees import programs_of
 
@@ -226,21 +227,8 @@ def _damage_log(rng: random.Random, folder: Path) -> str:
     size = len(content)
     at = rng.randrange(min(size, 330)) if rng.random() < 0.5 else rng.randrange(size)
     length = rng.choice((1, 4, 19, 60, 300))
-    kind = rng.choice(("cut", "flip", "zero", "random", "remove", "insert", "zeros-behind"))
-    if kind == "cut":
-        del content[at:]
-    elif kind == "flip":
-        content[at] ^= 1 << rng.randrange(8)
-    elif kind == "zero":
-        content[at : at + length] = bytes(len(content[at : at + length]))
-    elif kind == "random":
-        content[at : at + length] = rng.randbytes(len(content[at : at + length]))
-    elif kind == "remove":
-        del content[at : at + length]
-    elif kind == "insert":
-        content[at:at] = rng.randbytes(length)
-    else:
-        content += bytes(length)
+    kind = rng.choice(("cut", "flip", "zero", "random", "remove", "insert", "zeros-appended"))
+    change_bytes(content, kind, at, length, rng)
     path.write_bytes(content)
     return f"{name} {kind} {at}+{length}"
 
