@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -70,6 +70,8 @@ class Reading(msgspec.Struct, frozen=True):
     settled: layout -> what the rules of a set and a replay need of it once the file was read, which is kept of each
         file of a directory; None = all of it.
     heads: of a file with a damaged head: which flipped bit explains it, proven (`formats.heads`).
+    compiled_layouts: the layouts for which native code is made when the package is built; they represent all that files
+        can have. None = all layouts run as Python.
     """
 
     detect: Callable[[Head], Match]
@@ -85,6 +87,7 @@ class Reading(msgspec.Struct, frozen=True):
     apart: Callable[[Any], Any] | None = None
     settled: Callable[[Layout], Layout] | None = None
     heads: Heads | None = None
+    compiled_layouts: Callable[[], Iterable[Layout]] | None = None
 
 
 class Judging(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ import msgspec
 from construct import Adapter, Construct, Renamed, Subconstruct, stream_read, stream_write
 
 from binlogtool.formats.fields import MalformedError, kernel
+from binlogtool.formats.kernel_types import MutableUInt8s, UInt8s
 from binlogtool.formats.later import Later
 
 
@@ -280,7 +281,7 @@ uuid_of = lru_cache(maxsize=4096)(uuid_text)
 
 
 @kernel()
-def put_uuid(buf: Any, p: int, out: Any, o: int) -> int:
+def put_uuid(buf: UInt8s, p: int, out: MutableUInt8s, o: int) -> int:
     """16 bytes as a UUID"""
     for i in range(16):
         if i == 4 or i == 6 or i == 8 or i == 10:
@@ -295,7 +296,7 @@ def put_uuid(buf: Any, p: int, out: Any, o: int) -> int:
 
 
 @kernel(put_uuid)
-def put_uuid_text(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> int:
+def put_uuid_text(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> int:
     """16 bytes as a UUID, without quotes."""
     if n - p < 16:
         return -2

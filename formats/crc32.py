@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.kernel_types import UInt8s
 from binlogtool.formats.loads import load_big
 
 TABLE_AT = 8192
@@ -14,7 +13,7 @@ _POLYNOMIAL = 0xEDB88320
 
 
 @kernel(load_big, native="crc32_bytes")
-def crc_of(buf: Any, p: int, n: int, texts: Any) -> int:
+def crc_of(buf: UInt8s, p: int, n: int, texts: UInt8s) -> int:
     """The CRC-32 of `buf[p:n]`."""
     crc = 0xFFFFFFFF
     for i in range(p, n):

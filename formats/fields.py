@@ -1,9 +1,9 @@
 """Bounded field types. Each is a construct class (parse, build, trace) that also names its scan kernel.
 
-A *kernel* is a plain module-level function over integers: it indexes `buf` (bytes or a uint8 array), calls only other
-kernels, uses only literals and the constants below, and never loops without consuming a byte. The Python scanner calls
-it as it is; the build of the package turns its source into C and compiles it. Values are int64: the bit pattern of
-unsigned 64-bit fields.
+A *kernel* is a plain module-level function over integers: it indexes arrays, calls only other kernels, uses only
+literals and the constants of its module, and never loops without consuming a byte. Its parameters and its result are
+declared (`kernel_types`); their names mean nothing. The Python scanner calls it unchanged; the build of the package
+turns its source into C and compiles it. Values are int64: the bit pattern of unsigned 64-bit fields.
 
     scalar kernel   read(buf, p, n) -> (value, next)
     record kernel   read(buf, p, n, table, out, at) -> next      writes len(columns) values to out[at:]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.kernel_types import MutableUInt8s
 
 _LIMB = (1 << 56) - 1
 _ONE = 1 << 56
@@ -12,7 +11,7 @@ _HALF = 1 << 55
 
 
 @kernel()
-def put_null(out: Any, o: int, z: int) -> int:
+def put_null(out: MutableUInt8s, o: int, z: int) -> int:
     """`null`."""
     if z - o < 4:
         return -1
@@ -24,7 +23,7 @@ def put_null(out: Any, o: int, z: int) -> int:
 
 
 @kernel()
-def put_eight(value: int, size: int, out: Any, o: int) -> int:
+def put_eight(value: int, size: int, out: MutableUInt8s, o: int) -> int:
     """The last `size` (1 to 8) digits of a number below 10**8; writes eight bytes whatever the size.
 
     The number is cut in halves three times, all halves of one step by one multiplication.
@@ -49,7 +48,7 @@ def digits_of(value: int) -> int:
 
 
 @kernel(digits_of, put_eight)
-def put_unsigned(value: int, out: Any, o: int, z: int) -> int:
+def put_unsigned(value: int, out: MutableUInt8s, o: int, z: int) -> int:
     """The unsigned number with these 64 bits."""
     if z - o < 24:
         return -1
@@ -73,7 +72,7 @@ def put_unsigned(value: int, out: Any, o: int, z: int) -> int:
 
 
 @kernel(put_unsigned)
-def put_signed(value: int, out: Any, o: int, z: int) -> int:
+def put_signed(value: int, out: MutableUInt8s, o: int, z: int) -> int:
     """A signed number."""
     if value >= 0:
         return put_unsigned(value, out, o, z)
@@ -84,7 +83,7 @@ def put_signed(value: int, out: Any, o: int, z: int) -> int:
 
 
 @kernel()
-def put_hex8(value: int, out: Any, o: int, z: int) -> int:
+def put_hex8(value: int, out: MutableUInt8s, o: int, z: int) -> int:
     """The low 32 bits as eight hexadecimal digits."""
     if z - o < 8:
         return -1
@@ -96,7 +95,7 @@ def put_hex8(value: int, out: Any, o: int, z: int) -> int:
 
 @kernel()
 def put_fraction(
-    high: int, low: int, above_high: int, above_low: int, below_high: int, below_low: int, out: Any, o: int
+    high: int, low: int, above_high: int, above_low: int, below_high: int, below_low: int, out: MutableUInt8s, o: int
 ) -> int:
     """The digits of a fraction, as few as lie between its two borders, the last one rounded to the nearest.
 
@@ -128,7 +127,7 @@ def put_fraction(
 
 
 @kernel(put_fraction, put_unsigned)
-def put_binary(number: int, k: int, lowest: bool, out: Any, o: int, z: int) -> int:
+def put_binary(number: int, k: int, lowest: bool, out: MutableUInt8s, o: int, z: int) -> int:
     """The shortest decimal that reads back as the float `number / 2**k`, with k from 0 to 68 and number below 2**53.
 
     Its neighbours are half a unit of number away, or a quarter below a power of 2 (lowest).
@@ -158,7 +157,7 @@ def put_binary(number: int, k: int, lowest: bool, out: Any, o: int, z: int) -> i
 
 
 @kernel(put_binary)
-def put_double(bits: int, out: Any, o: int, z: int) -> int:
+def put_double(bits: int, out: MutableUInt8s, o: int, z: int) -> int:
     """The shortest decimal that reads back as the double with these bits, for 0 and magnitudes from 2**-16 to 2**53."""
     if z - o < 65:
         return -1
@@ -175,7 +174,7 @@ def put_double(bits: int, out: Any, o: int, z: int) -> int:
 
 
 @kernel(put_eight)
-def put_date(days: int, out: Any, o: int) -> int:
+def put_date(days: int, out: MutableUInt8s, o: int) -> int:
     """Days since 1970-01-01 as YYYY-MM-DD, by eras of 400 years that begin in March."""
     days += 719468
     era = days // 146097
@@ -197,7 +196,7 @@ def put_date(days: int, out: Any, o: int) -> int:
 
 
 @kernel(put_date, put_eight)
-def put_time(microseconds: int, out: Any, o: int, z: int) -> int:
+def put_time(microseconds: int, out: MutableUInt8s, o: int, z: int) -> int:
     """Microseconds since 1970-01-01 UTC as a quoted RFC 3339 time; for the years 1970 to 9999."""
     if z - o < 40:
         return -1

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import Any
 
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_null, put_unsigned
+from binlogtool.formats.kernel_types import Int64s, MutableUInt8s, UInt8s
 
 NO_ROOM = -1
 NOT_MINE = -2
@@ -44,12 +44,12 @@ def _table(texts: list[bytes]) -> bytes:
 
 
 @kernel()
-def _number(texts: Any, p: int) -> int:
-    return texts[p] * 0x1000000 + texts[p + 1] * 0x10000 + texts[p + 2] * 0x100 + texts[p + 3]  # type: ignore[no-any-return]
+def _number(texts: UInt8s, p: int) -> int:
+    return texts[p] * 0x1000000 + texts[p + 1] * 0x10000 + texts[p + 2] * 0x100 + texts[p + 3]
 
 
 @kernel(_number)
-def put_entry(texts: Any, base: int, index: int, out: Any, o: int, z: int) -> int:
+def put_entry(texts: UInt8s, base: int, index: int, out: MutableUInt8s, o: int, z: int) -> int:
     """Entry number `index` of the table of texts at `texts[base]`."""
     if index < 0 or index >= _number(texts, base):
         return -2
@@ -66,13 +66,13 @@ def put_entry(texts: Any, base: int, index: int, out: Any, o: int, z: int) -> in
 
 
 @kernel(put_entry)
-def put_text(texts: Any, index: int, out: Any, o: int, z: int) -> int:
+def put_text(texts: UInt8s, index: int, out: MutableUInt8s, o: int, z: int) -> int:
     """A text of a table made by `text_table`."""
     return put_entry(texts, 0, index, out, o, z)
 
 
 @kernel(_number, put_entry)
-def put_name(texts: Any, number: int, out: Any, o: int, z: int) -> int:
+def put_name(texts: UInt8s, number: int, out: MutableUInt8s, o: int, z: int) -> int:
     """The text of a number in a table made by `name_table`; NOT_MINE if it has none."""
     count = _number(texts, 0)
     low = 0
@@ -100,7 +100,7 @@ def put_name(texts: Any, number: int, out: Any, o: int, z: int) -> int:
 
 
 @kernel()
-def _sequence(buf: Any, p: int, n: int) -> int:
+def _sequence(buf: UInt8s, p: int, n: int) -> int:
     """The size of the UTF-8 sequence at `buf[p]`; 0 if it is none, or a character that reports escape."""
     first = buf[p] + 0
     if first < 0xC2 or first > 0xF4 or n - p < 2:
@@ -139,7 +139,7 @@ def _sequence(buf: Any, p: int, n: int) -> int:
 
 
 @kernel()
-def put_control(c: int, out: Any, o: int) -> int:
+def put_control(c: int, out: MutableUInt8s, o: int) -> int:
     """A character below 0x20: `\\n` and the like, or `\\u001f`; writes up to six bytes."""
     short = 0
     if c == 8:
@@ -166,7 +166,7 @@ def put_control(c: int, out: Any, o: int) -> int:
 
 
 @kernel(_sequence, put_control)
-def put_string(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> int:
+def put_string(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> int:
     """The text `buf[p:n]` as a JSON string; NOT_MINE if it is no UTF-8 or holds what reports escape in addition."""
     if z - o < 6 * (n - p) + 2:
         return -1
@@ -197,7 +197,7 @@ def put_string(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> int:
 
 
 @kernel()
-def is_utf8(buf: Any, p: int, n: int) -> bool:
+def is_utf8(buf: UInt8s, p: int, n: int) -> bool:
     """Is it valid UTF-8, whatever the characters?"""
     while p < n:
         first = buf[p] + 0
@@ -230,7 +230,7 @@ def is_utf8(buf: Any, p: int, n: int) -> bool:
 
 
 @kernel()
-def put_bytes(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> int:
+def put_bytes(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> int:
     """`{"$bytes":"…"}`, hexadecimal."""
     if z - o < 2 * (n - p) + 16:
         return -1
@@ -256,7 +256,7 @@ def put_bytes(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> int:
 
 
 @kernel(is_utf8, put_bytes, put_string)
-def put_any_text(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> int:
+def put_any_text(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> int:
     """Text where it is valid UTF-8, else bytes."""
     reached = put_string(buf, p, n, out, o, z)
     if reached != -2 or is_utf8(buf, p, n):
@@ -268,18 +268,18 @@ def put_any_text(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> int:
 
 
 @kernel(put_null)
-def null_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int) -> int:
+def null_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int) -> int:
     """A member that is always null."""
     return put_null(out, o, z)
 
 
 @kernel(put_text)
-def text_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, index: int) -> int:
+def text_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, index: int) -> int:
     """A member that is one of the member's texts."""
     return put_text(texts, index, out, o, z)
 
 
 @kernel(put_unsigned)
-def unsigned_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, value: int) -> int:
+def unsigned_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, value: int) -> int:
     """A member that is an unsigned column."""
     return put_unsigned(value, out, o, z)

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from binlogtool.formats.blake2 import blake2b
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.kernel_types import Int64s, MutableInt64s, MutableUInt8s, UInt8s
 from binlogtool.formats.layouts import Kernel
 
 OWNER, STATE, ROOM, CONTENT = 1, 2, 3, 4
@@ -59,7 +60,7 @@ class Kept(Protocol):
 
 
 @kernel(native="copy_bytes")
-def copy_bytes(buf: Any, p: int, n: int, out: Any, o: int) -> int:
+def copy_bytes(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int) -> int:
     """`buf[p:n]` to `out[o]`; where it ends."""
     for i in range(n - p):
         out[o + i] = buf[p + i]
@@ -67,7 +68,7 @@ def copy_bytes(buf: Any, p: int, n: int, out: Any, o: int) -> int:
 
 
 @kernel(native="same_bytes")
-def same_bytes(buf: Any, p: int, texts: Any, q: int, size: int) -> int:
+def same_bytes(buf: UInt8s, p: int, texts: UInt8s, q: int, size: int) -> int:
     """Are these bytes equal?"""
     for i in range(size):
         if buf[p + i] != texts[q + i]:
@@ -76,7 +77,7 @@ def same_bytes(buf: Any, p: int, texts: Any, q: int, size: int) -> int:
 
 
 @kernel(native="hash_bytes")
-def hash_bytes(texts: Any, p: int, size: int, seed: int) -> int:
+def hash_bytes(texts: UInt8s, p: int, size: int, seed: int) -> int:
     """A hash that nobody can foretell who does not know the seed."""
     value = (seed ^ size * _STEP) & _U64
     for at in range(p, p + size, 8):
@@ -95,7 +96,7 @@ def integers_of(size: int) -> int:
 
 
 @kernel(integers_of)
-def has_room(head: Any, key_size: int, image_size: int) -> int:
+def has_room(head: Int64s, key_size: int, image_size: int) -> int:
     """Is there memory for one more row, and a slot for it?"""
     if head[FREE] + CONTENT + integers_of(key_size) + integers_of(image_size) > head[END]:
         return 0
@@ -103,7 +104,7 @@ def has_room(head: Any, key_size: int, image_size: int) -> int:
 
 
 @kernel(hash_bytes, same_bytes)
-def look(texts: Any, rows: Any, slots: Any, head: Any, owner: int) -> tuple[int, int, int]:
+def look(texts: UInt8s, rows: Int64s, slots: Int64s, head: Int64s, owner: int) -> tuple[int, int, int]:
     """The key behind the last row: its slot, the row that has it (-1 = none), its hash. owner: as in a row."""
     p = 8 * (head[FREE] + CONTENT)
     size = owner & 0x7FFFFFFF
@@ -122,7 +123,7 @@ def look(texts: Any, rows: Any, slots: Any, head: Any, owner: int) -> tuple[int,
 
 
 @kernel(integers_of)
-def leave(rows: Any, head: Any, at: int) -> int:
+def leave(rows: MutableInt64s, head: MutableInt64s, at: int) -> int:
     """Gives up the place of a row."""
     head[LEFT] = head[LEFT] + CONTENT + integers_of(rows[at + OWNER] & 0x7FFFFFFF) + integers_of(rows[at + ROOM] >> 32)
     rows[at + STATE] = -1
@@ -131,7 +132,15 @@ def leave(rows: Any, head: Any, at: int) -> int:
 
 @kernel(integers_of, leave)
 def settle(
-    rows: Any, slots: Any, head: Any, slot: int, before: int, code: int, owner: int, state: int, size: int
+    rows: MutableInt64s,
+    slots: MutableInt64s,
+    head: MutableInt64s,
+    slot: int,
+    before: int,
+    code: int,
+    owner: int,
+    state: int,
+    size: int,
 ) -> int:
     """What stands behind the last row, key and image, becomes one. before: the place that its key had; -1 = none."""
     at = head[FREE]
@@ -146,12 +155,21 @@ def settle(
     else:
         head[COUNT] = head[COUNT] + 1
     slots[slot] = at + 1
-    return at  # type: ignore[no-any-return]
+    return at
 
 
 @kernel(copy_bytes, integers_of, look, settle)
 def put_row(
-    buf: Any, p: int, n: int, texts: Any, out: Any, rows: Any, slots: Any, head: Any, owner: int, state: int
+    buf: UInt8s,
+    p: int,
+    n: int,
+    texts: UInt8s,
+    out: MutableUInt8s,
+    rows: MutableInt64s,
+    slots: MutableInt64s,
+    head: MutableInt64s,
+    owner: int,
+    state: int,
 ) -> int:
     """The row whose key stands behind the last one gets the image `buf[p:n]`. There must be room for it."""
     slot, at, code = look(texts, rows, slots, head, owner)
@@ -167,7 +185,16 @@ def put_row(
 
 @kernel(copy_bytes, has_room, put_row)
 def put(
-    buf: Any, size: int, n: int, texts: Any, out: Any, rows: Any, slots: Any, head: Any, number: int, state: int
+    buf: UInt8s,
+    size: int,
+    n: int,
+    texts: UInt8s,
+    out: MutableUInt8s,
+    rows: MutableInt64s,
+    slots: MutableInt64s,
+    head: MutableInt64s,
+    number: int,
+    state: int,
 ) -> int:
     """The key `buf[:size]` of object `number` gets the image `buf[size:n]`; or NO_ROOM."""
     if has_room(head, size, n - size) == 0:
@@ -177,7 +204,9 @@ def put(
 
 
 @kernel(copy_bytes, has_room, look)
-def get(buf: Any, size: int, texts: Any, out: Any, rows: Any, slots: Any, head: Any, number: int) -> int:
+def get(
+    buf: UInt8s, size: int, texts: UInt8s, out: MutableUInt8s, rows: Int64s, slots: Int64s, head: Int64s, number: int
+) -> int:
     """The place of the row with the key `buf[:size]` of object `number`; NO_ROOM to look for it, NOT_MINE: none."""
     if has_room(head, size, 0) == 0:
         return -1
@@ -187,17 +216,17 @@ def get(buf: Any, size: int, texts: Any, out: Any, rows: Any, slots: Any, head: 
 
 
 @kernel()
-def place(rows: Any, slots: Any, head: Any, at: int) -> int:
+def place(rows: Int64s, slots: MutableInt64s, head: Int64s, at: int) -> int:
     """Puts a row into empty slots."""
     slot = rows[at] & head[MASK]
     while slots[slot] != 0:
         slot = (slot + 1) & head[MASK]
     slots[slot] = at + 1
-    return slot  # type: ignore[no-any-return]
+    return slot
 
 
 @kernel(integers_of, place)
-def rebuild(rows: Any, slots: Any, head: Any) -> int:
+def rebuild(rows: MutableInt64s, slots: MutableInt64s, head: MutableInt64s) -> int:
     """Fills empty slots anew, and moves all rows together, without the places that were left."""
     at = 0
     free = 0
@@ -217,7 +246,16 @@ def rebuild(rows: Any, slots: Any, head: Any) -> int:
 
 @kernel(native="add_row")
 def add_row(
-    texts: Any, name: int, name_size: int, buf: Any, key: int, key_size: int, image: int, size: int, sums: Any, at: int
+    texts: UInt8s,
+    name: int,
+    name_size: int,
+    buf: UInt8s,
+    key: int,
+    key_size: int,
+    image: int,
+    size: int,
+    sums: MutableInt64s,
+    at: int,
 ) -> int:
     """Adds the number of a row (`recovery.state.row_number`) to the 256 bits at `sums[at]`, lowest ones first."""
     named, key_of = bytes(texts[name : name + name_size]), bytes(buf[key : key + key_size])
@@ -231,7 +269,9 @@ def add_row(
 
 
 @kernel(add_row, integers_of)
-def add_rows(texts: Any, buf: Any, rows: Any, head: Any, objects: Any, sums: Any, at: int) -> int:
+def add_rows(
+    texts: UInt8s, buf: UInt8s, rows: Int64s, head: Int64s, objects: Int64s, sums: MutableInt64s, at: int
+) -> int:
     """Adds all rows from `at` on: for each object their number and the sum of their numbers (5 integers of `sums`).
 
     Returns the place of a row that is neither there nor gone, or where the rows end. texts: names of objects.

@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.kernel_types import UInt8s
 
 
 @kernel()
-def word32(buf: Any, p: int) -> int:
+def word32(buf: UInt8s, p: int) -> int:
     """Unsigned 32 bits, little-endian."""
-    return buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24  # type: ignore[no-any-return]
+    return buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24
 
 
 @kernel()
-def word48(buf: Any, p: int) -> int:
+def word48(buf: UInt8s, p: int) -> int:
     """Unsigned 48 bits, little-endian."""
     low = buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24
-    return low | buf[p + 4] << 32 | buf[p + 5] << 40  # type: ignore[no-any-return]
+    return low | buf[p + 4] << 32 | buf[p + 5] << 40
 
 
 @kernel()
-def word64(buf: Any, p: int) -> int:
+def word64(buf: UInt8s, p: int) -> int:
     """64 bits, little-endian; negative above the signed range."""
     low = buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24
     high = buf[p + 4] | buf[p + 5] << 8 | buf[p + 6] << 16
     top = buf[p + 7] + 0
-    return low | high << 32 | (top - 256 if top >= 128 else top) << 56  # type: ignore[no-any-return]
+    return low | high << 32 | (top - 256 if top >= 128 else top) << 56
 
 
 @kernel()
-def load_little(buf: Any, p: int, size: int) -> int:
+def load_little(buf: UInt8s, p: int, size: int) -> int:
     """An unsigned number of up to 7 bytes, or the signed one with these 8 bytes."""
     if size == 4:
-        return buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24  # type: ignore[no-any-return]
+        return buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24
     value = 0
     for i in range(min(size, 7)):
         value |= buf[p + i] << 8 * i
@@ -44,7 +43,7 @@ def load_little(buf: Any, p: int, size: int) -> int:
 
 
 @kernel()
-def load_big(buf: Any, p: int, size: int) -> int:
+def load_big(buf: UInt8s, p: int, size: int) -> int:
     """The same, big-endian."""
     value = 0
     first = 1 if size == 8 else 0

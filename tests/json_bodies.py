@@ -57,7 +57,7 @@ RUNTIME: dict[str, Any] = {
 @cache
 def json_writer(shown: Shown) -> Any:
     """The function of `schema.json_bodies`."""
-    kernels = identity.KernelNames(True)
+    kernels = identity.KernelNames()
     name, text = body_text(shown, kernels)
     space = RUNTIME | kernels.functions
     exec(compile(ast.parse(text), name, "exec"), space)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
+import os
+import re
+import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from binlogtool import formats
 from binlogtool.formats.base import Format
+from binlogtool.formats.fields import kernel
 from binlogtool.formats.layouts import FrameLevel, Kernel, Layout
 from binlogtool.schema import identity
 from binlogtool.schema.jsoncells import Plan as CellPlan
@@ -40,28 +43,44 @@ def whole() -> Unit:
 
 def add_walk(unit: Unit, schema: Any, columns: tuple[str, ...]) -> None:
     """The walk of a schema that gives these columns."""
-    names = identity.KernelNames(False)
+    names = identity.KernelNames()
     text = walk_text(lower(schema, columns), columns, names)
     unit.generated(identity.symbol_of("walk", text), text, names)
 
 
 def kernels() -> list[Kernel]:
-    """All kernels of all modules of the formats, and of those that write cells and lines."""
+    """All functions of the package that `fields.kernel` marks, in whichever module they are.
+
+    Only modules whose text uses the mark are imported: others may need what a build has not installed.
+    """
     found: dict[Kernel, None] = {}
-    modules = [one.name for one in pkgutil.walk_packages(formats.__path__, f"{formats.__name__}.")]
-    for name in (*modules, "binlogtool.schema.jsoncells", "binlogtool.schema.hexlines"):
-        for value in vars(importlib.import_module(name)).values():
+    for name in kernel_modules():
+        for value in vars(import_module(name)).values():
             if callable(value) and "kernel_uses" in getattr(value, "__dict__", ()):
                 found[value] = None
     return list(found)
 
 
+def kernel_modules() -> list[str]:
+    """The names of the modules of the package that mark kernels, sorted."""
+    mark = re.compile(rf"^@(?:\w+\.)*{kernel.__name__}\(".encode(), re.MULTILINE)
+    package = __name__.partition(".")[0]
+    [root] = sys.modules[package].__path__
+    names = []
+    for folder, _, files in os.walk(root, followlinks=True):
+        for file in files:
+            path = Path(folder, file)
+            if path.suffix == ".py" and mark.search(path.read_bytes()):
+                parts = path.relative_to(root).with_suffix("").parts
+                names.append(".".join((package, *parts)).removesuffix(".__init__"))
+    return sorted(names)
+
+
 def layouts() -> Iterator[tuple[Layout, Format]]:
-    """Layouts that stand for all that files can have, with their formats (`formats.NAME.native`)."""
+    """Layouts that stand for all that files can have, with their formats (`Reading.compiled_layouts`)."""
     for format_ in formats.built_in():
-        package = f"{formats.__name__}.{format_.name.replace('-', '_')}"
-        if find_spec(f"{package}.native") is not None:
-            for layout in importlib.import_module(f"{package}.native").layouts():
+        if format_.reading.compiled_layouts is not None:
+            for layout in format_.reading.compiled_layouts():
                 yield layout, format_
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.kernel_types import Int64s, MutableUInt8s, UInt8s
 
 WIDTH, SIZE, MARK, TEXT, HEX = 0, 1, 2, 3, 4
 """Places in `layout`: bytes in a line; bytes of a blank one; where in it the mark of what is wrong and the ASCII stand,
@@ -21,7 +20,16 @@ def digit(value: int) -> int:
 
 @kernel(digit)
 def put_lines(
-    buf: Any, base: int, count: int, starts: Any, ends: Any, marks: Any, layout: Any, blank: Any, texts: Any, out: Any
+    buf: UInt8s,
+    base: int,
+    count: int,
+    starts: Int64s,
+    ends: Int64s,
+    marks: Int64s,
+    layout: Int64s,
+    blank: Int64s,
+    texts: UInt8s,
+    out: MutableUInt8s,
 ) -> int:
     """The lines of `count` fields of the bytes `buf`, which stand at `base`. marks: 33 where something is wrong.
 

@@ -1,14 +1,13 @@
 """Names of compiled functions: each holds the hash of all that its meaning depends on, so stale code is never found.
 
-Of a kernel that is: the files in which it and the kernels that it calls are written, the line where each begins, and
-the integers that they name. No text is parsed for this, which a start could not afford.
+Of a kernel that is: its module and its name, the texts of the modules in which it and the kernels that it calls are
+written, and the integers that they name. No text is parsed for this, which a start could not afford.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from functools import lru_cache
 from types import FunctionType
 from typing import Any
@@ -16,7 +15,11 @@ from typing import Any
 from binlogtool.formats.blake2 import blake2b
 from binlogtool.formats.layouts import Kernel
 
-_MAKERS = ("c_emitter.py", "kernel_source.py", "runtime.c")
+_MAKERS = (
+    "binlogtool.formats.kernel_types", "binlogtool.schema.c_emitter", "binlogtool.schema.kernel_source",
+    "binlogtool.schema.signatures",
+)  # fmt: skip
+"""The modules that turn kernels into C; `runtime.c` beside this one belongs to them. They are read, not imported."""
 _BYTES = 10
 
 
@@ -26,18 +29,19 @@ def symbol_of(kind: str, text: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def kernel_name(function: Kernel, writes_bytes: bool) -> str:
-    """The name of a kernel's compiled form. writes_bytes: `out` is an array of bytes, not of integers.
+def kernel_name(function: Kernel) -> str:
+    """The name of a kernel's compiled form.
 
     Raises:
         OSError: its source cannot be read.
     """
-    parts = [str(writes_bytes)]
+    parts = []
     for one in closure(function):
         code = one.__code__
         numbers = sorted((n, int(v)) for n in code.co_names if isinstance(v := one.__globals__.get(n), int))
-        parts += [one.__qualname__, str(code.co_firstlineno), _source_identity(one.__module__), repr(numbers)]
-    return f"{function.__name__}_{_hash(maker_identity(), *parts)}"
+        parts += [one.__module__, one.__qualname__, _source_identity(one.__module__), repr(numbers)]
+    module = function.__module__.rpartition(".")[2]
+    return f"{module}_{function.__name__}_{_hash(maker_identity(), *parts)}"
 
 
 def closure(function: Kernel) -> list[FunctionType]:
@@ -52,32 +56,17 @@ def closure(function: Kernel) -> list[FunctionType]:
     return list(found)
 
 
-def arrays_of(function: Kernel) -> set[str]:
-    """Names of the parameters of a kernel, and of those that it calls, that are arrays."""
-    return {name for one in closure(function) for name in _own_arrays(one)}
-
-
-def writes_bytes(function: Kernel) -> bool:
-    """Kernels that are given `texts` write text: their `out` is bytes. In the others it is integers."""
-    return "texts" in arrays_of(function)
-
-
 class KernelNames:
     """Gives the names of kernels to a generated text, and keeps what it was asked for."""
 
-    def __init__(self, writes_bytes: bool) -> None:
-        self.writes_bytes = writes_bytes
+    def __init__(self) -> None:
         self.functions: dict[str, Kernel] = {}
 
     def add(self, function: Kernel) -> str:
         """The name of the compiled form."""
-        name = kernel_name(function, self.writes_bytes)
+        name = kernel_name(function)
         self.functions[name] = function
         return name
-
-
-def _own_arrays(function: FunctionType) -> Iterator[str]:
-    return (name for name, kind in function.__annotations__.items() if kind in ("Any", Any) and name != "return")
 
 
 @lru_cache
@@ -85,7 +74,9 @@ def maker_identity() -> str:
     """Of the code that turns text into C."""
     loader, file = _loader(__name__)
     folder = os.path.dirname(file)
-    return _hash(*(blake2b(loader.get_data(os.path.join(folder, name))).hexdigest() for name in _MAKERS))
+    root = folder[: -len(__name__.rpartition(".")[0])]
+    files = [f"{os.path.join(root, *name.split('.'))}.py" for name in _MAKERS]
+    return _hash(*(blake2b(loader.get_data(one)).hexdigest() for one in (*files, os.path.join(folder, "runtime.c"))))
 
 
 @lru_cache(maxsize=512)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from typing import Any
 
 import msgspec
 
@@ -17,6 +16,7 @@ from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonline import JsonLine, Quote
 from binlogtool.formats.jsonnumbers import put_hex8
 from binlogtool.formats.jsontext import NOT_MINE
+from binlogtool.formats.kernel_types import MutableUInt8s, UInt8s
 from binlogtool.formats.layouts import Batch, Layout
 from binlogtool.formats.room import words
 from binlogtool.schema.jsonmembers import (
@@ -109,7 +109,7 @@ class CellWriter:
 
 
 @kernel()
-def unquoted(buf: Any, out: Any, o: int, end: int) -> int:
+def unquoted(buf: UInt8s, out: MutableUInt8s, o: int, end: int) -> int:
     """Takes the quotes off the text at `out[o:end]` (which `buf` reads); its new end, or NOT_MINE if it has escapes."""
     end -= 2
     for p in range(o, end):
@@ -121,7 +121,7 @@ def unquoted(buf: Any, out: Any, o: int, end: int) -> int:
 
 
 @kernel()
-def number_at(buf: Any, p: int, end: int) -> int:
+def number_at(buf: UInt8s, p: int, end: int) -> int:
     """The decimal number at `buf[p:end]`; -1 if it is negative or too large."""
     value = 0
     if end - p > 18:
@@ -136,7 +136,7 @@ def number_at(buf: Any, p: int, end: int) -> int:
 
 
 @kernel(number_at)
-def time_at(buf: Any, p: int) -> int:
+def time_at(buf: UInt8s, p: int) -> int:
     """Microseconds since 1970-01-01 of the quoted RFC 3339 time at `buf[p]`, as `put_time` writes it."""
     year = number_at(buf, p + 1, p + 5)
     month = number_at(buf, p + 6, p + 8)

@@ -211,7 +211,7 @@ class RecordSource:
         self.line = Lines()
         self.words = b""
         self._tables = [slot for slot in shape.slots if slot.table]
-        self.kernels = identity.KernelNames(True)
+        self.kernels = identity.KernelNames()
         self._helpers: dict[str, str] = {}
         self.function: Entry | None = None
 

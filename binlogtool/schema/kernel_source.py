@@ -1,7 +1,8 @@
 """The source text of kernels, made ready for a generated module.
 
-Names are made unique, integer constants are written out, annotations and decorators fall away, and every byte that is
-loaded from `buf` becomes a 64-bit integer: so no kernel has to think about the types of small unsigned numbers.
+Names are made unique, integer constants are written out, annotations and decorators are removed, and every byte that is
+loaded from an array becomes a 64-bit integer: so no kernel has to think about the types of small unsigned numbers. What
+an array holds is what its parameter declares (`signatures`).
 """
 
 from __future__ import annotations
@@ -10,41 +11,40 @@ import ast
 import builtins
 import inspect
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any
+
+from binlogtool.formats.kernel_types import ArrayType
+from binlogtool.schema.signatures import KernelError, Signature, signature_of
 
 _BUILTINS = {"range", "min", "max", "abs", "int", "bool", "divmod"}
 
 
-class KernelError(ValueError):
-    """A function uses something that a kernel may not use."""
-
-
 class KernelTexts:
-    """Collects kernels with all that they call, each once. trees: by their names.
+    """Collects kernels with all that they call, each once.
 
-    loads, stores: by the name of an array parameter, how an element is loaded (template of the index) and stored
-    (template of the index and the value); all others are left to the emitter. name_of: what a kernel is called.
+    trees: by their names. signatures: by their names, the declared types. name_of: what a kernel is called.
     """
 
-    def __init__(
-        self, loads: Mapping[str, str], stores: Mapping[str, str], name_of: Callable[[Callable[..., Any]], str]
-    ) -> None:
-        self.loads = loads
-        self.stores = stores
+    def __init__(self, name_of: Callable[[Callable[..., Any]], str]) -> None:
         self.trees: dict[str, ast.FunctionDef] = {}
+        self.signatures: dict[str, Signature] = {}
         self._name_of = name_of
         self._names: dict[Callable[..., Any], str] = {}
 
     def add(self, function: Callable[..., Any]) -> str:
-        """The name under which a kernel stands in the text.
+        """The name of a kernel in the text.
 
         Raises:
-            KernelError: see there.
+            KernelError: the kernel or one that it calls has no compiled form.
         """
         if function not in self._names:
-            name = self._names[function] = self._name_of(function)
+            name = self._name_of(function)
+            if name in self.signatures:
+                raise KernelError(f"{function.__module__} has two kernels called {function.__qualname__}")
+            self.signatures[name] = signature_of(function)
+            self._names[function] = name
             if not function.__dict__.get("kernel_native"):  # its text says what the runtime does in its place
                 self.trees[name] = ast.fix_missing_locations(self._rewritten(function, name))
         return self._names[function]
@@ -55,30 +55,37 @@ class KernelTexts:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
         if not isinstance(tree, ast.FunctionDef):
             raise KernelError(f"{function.__qualname__} is not a plain function")
+        signature = self.signatures[name]
         tree.name, tree.decorator_list, tree.returns = name, [], None
         for argument in tree.args.args:
             argument.annotation = None
         if ast.get_docstring(tree) is not None:
             tree.body = tree.body[1:] or [ast.Pass()]
-        rewritten = _Rewriter(self, function).visit(tree)
+        rewritten = _Rewriter(self, function, signature.arrays).visit(tree)
         assert isinstance(rewritten, ast.FunctionDef)
         return rewritten
 
 
 class _Rewriter(ast.NodeTransformer):
-    def __init__(self, texts: KernelTexts, function: FunctionType) -> None:
+    def __init__(self, texts: KernelTexts, function: FunctionType, arrays: dict[str, ArrayType]) -> None:
         self._texts = texts
         self._function = function
+        self._arrays = arrays
         code = function.__code__
         self._locals = {*code.co_varnames, *code.co_cellvars}
 
+    def _error(self, text: str) -> KernelError:
+        return KernelError(f"{self._function.__module__}.{self._function.__qualname__} {text}")
+
     def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id in self._arrays:
+            raise self._error(f"uses the array {node.id} other than by an index or as an argument")
         if node.id in self._locals:
             return node
         if node.id not in self._function.__globals__:
             if node.id in _BUILTINS and hasattr(builtins, node.id):
                 return node
-            raise KernelError(f"{self._function.__qualname__} uses {node.id}, which is unknown")
+            raise self._error(f"uses {node.id}, which is unknown")
         return self._global(node.id, self._function.__globals__[node.id])
 
     def _global(self, name: str, value: Any) -> ast.expr:
@@ -86,21 +93,63 @@ class _Rewriter(ast.NodeTransformer):
             return _parsed(repr(int(value)))
         if callable(value) and hasattr(value, "kernel_uses"):
             if value not in self._function.__dict__.get("kernel_uses", ()) and value is not self._function:
-                raise KernelError(f"{self._function.__qualname__} calls {name} without naming it in @kernel()")
+                raise self._error(f"calls {name} without naming it in @kernel()")
             return ast.Name(self._texts.add(value), ast.Load())
-        raise KernelError(f"{self._function.__qualname__} uses {name}, which is neither a kernel nor an integer")
+        raise self._error(f"uses {name}, which is neither a kernel nor an integer")
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        """Arrays are passed on by their names, to parameters that declare the same elements."""
+        if not isinstance(node.func, ast.Name) or node.keywords or node.func.id in self._locals:
+            raise self._error(f"calls other than by a name and by positions: {ast.unparse(node)}")
+        node.func = self.visit_Name(node.func)
+        called = self._texts.signatures.get(node.func.id) if isinstance(node.func, ast.Name) else None
+        kinds = [None] * len(node.args) if called is None else list(called.parameters.values())
+        if len(kinds) != len(node.args):
+            raise self._error(f"passes {len(node.args)} arguments where {len(kinds)} are declared: {ast.unparse(node)}")
+        node.args = [self._argument(value, kind) for value, kind in zip(node.args, kinds, strict=True)]
+        return node
+
+    def _argument(self, value: ast.expr, kind: ArrayType | None) -> ast.expr:
+        own = self._arrays.get(value.id) if isinstance(value, ast.Name) else None
+        if kind is None:
+            return self.visit(value)  # type: ignore[no-any-return]
+        if own is None:
+            raise self._error(f"passes {ast.unparse(value)} where an array is declared")
+        if own.size != kind.size or kind.mutable > own.mutable:
+            raise self._error(f"passes the array {ast.unparse(value)} where another type is declared: {own}, {kind}")
+        return value
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        self.generic_visit(node)
-        if not isinstance(node.ctx, ast.Load) or _array(node) not in self._texts.loads:
+        array = self._array(node)
+        node.slice = self.visit(node.slice)
+        if array is None:
+            if not isinstance(node.value, ast.Call):
+                raise self._error(f"takes an element of {ast.unparse(node.value)}, which is not declared as an array")
+            text = ast.unparse(node.value)
+            node.value = self.visit(node.value)
+            called = self._texts.signatures.get(ast.unparse(node.value.func))  # type: ignore[attr-defined]
+            results = 1 if called is None else called.results
+            if results == 1:
+                raise self._error(f"takes an element of {text}, which returns 1 value")
+            if not isinstance(node.slice, ast.Constant) or node.slice.value not in range(results):
+                raise self._error(f"takes an element of {text} that is not there")
             return node
-        return _parsed(self._texts.loads[_array(node)].format(ast.unparse(node.slice)))
+        if isinstance(node.ctx, ast.Store) and not array.mutable:
+            raise self._error(f"writes to {ast.unparse(node.value)}, which is declared as read only")
+        if isinstance(node.ctx, ast.Load) and array.size == 1:
+            return _parsed(f"load_u1({ast.unparse(node.value)} + ({ast.unparse(node.slice)}))")
+        return node
+
+    def _array(self, node: ast.expr) -> ArrayType | None:
+        """The type of the array of `name[...]`; None = it is something else."""
+        named = isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name)
+        return self._arrays.get(node.value.id) if named else None  # type: ignore[attr-defined]
 
     def visit_Assign(self, node: ast.Assign) -> Any:
         self.generic_visit(node)
         target = node.targets[0]
         if len(node.targets) > 1 and any(map(self._is_stored, node.targets)):
-            raise KernelError(f"{self._function.__qualname__} stores one value in several places")
+            raise self._error("stores one value in several places")
         if isinstance(target, ast.Tuple) and any(map(self._is_stored, target.elts)):
             return self._unpacked(target, node.value)
         return self._store(target, node.value) if self._is_stored(target) else node
@@ -113,12 +162,14 @@ class _Rewriter(ast.NodeTransformer):
         return self.visit_Assign(ast.Assign([node.target], ast.BinOp(old, node.op, node.value)))
 
     def _is_stored(self, target: ast.expr) -> bool:
-        return _array(target) in self._texts.stores
+        """Is it an element of an array of bytes? Those of integers are stored by the emitter."""
+        array = self._array(target)
+        return array is not None and array.size == 1
 
     def _store(self, target: ast.expr, value: ast.expr) -> ast.stmt:
         assert isinstance(target, ast.Subscript)
-        text = self._texts.stores[_array(target)].format(ast.unparse(target.slice), ast.unparse(value))
-        return ast.Expr(_parsed(text))
+        where = f"{ast.unparse(target.value)} + ({ast.unparse(target.slice)})"
+        return ast.Expr(_parsed(f"store_u1({where}, {ast.unparse(value)})"))
 
     def _unpacked(self, target: ast.Tuple, value: ast.expr) -> list[ast.stmt]:
         """`out[i], p = call()` by way of a local name."""
@@ -130,21 +181,22 @@ class _Rewriter(ast.NodeTransformer):
                 plain.append(element)
                 continue
             if assigned & {node.id for node in ast.walk(element) if isinstance(node, ast.Name)}:
-                raise KernelError(f"{self._function.__qualname__} stores at an index that the same line changes")
-            plain.append(ast.Name(f"stored_{number}", ast.Store()))
-            stores.append(self._store(element, ast.Name(f"stored_{number}", ast.Load())))
+                raise self._error("stores at an index that the same line changes")
+            name = self._unused(f"stored_{number}")
+            plain.append(ast.Name(name, ast.Store()))
+            stores.append(self._store(element, ast.Name(name, ast.Load())))
         return [ast.Assign([ast.Tuple(plain, ast.Store())], value), *stores]
+
+    def _unused(self, name: str) -> str:
+        while name in self._locals:
+            name += "_"
+        return name
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt | None:
         if node.value is None:
             return None
         plain = ast.Assign([node.target], node.value)
-        return self.generic_visit(plain)  # type: ignore[return-value]
-
-
-def _array(node: ast.expr) -> str:
-    """The name of the array of `name[...]`, else an empty string."""
-    return node.value.id if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) else ""
+        return self.visit_Assign(plain)  # type: ignore[no-any-return]
 
 
 def _parsed(text: str) -> ast.expr:

@@ -62,7 +62,7 @@ class NativeBackend:
         return found
 
     def _found(self, function: Kernel) -> Kernel:
-        name = identity.kernel_name(function, identity.writes_bytes(function))
+        name = identity.kernel_name(function)
         kind = str(function.__annotations__.get("return", "int"))
         entry = self.entry(f"entry_{name}", 8, f"{function.__module__}.{function.__qualname__}")
         if entry is None:
@@ -113,7 +113,7 @@ def _program(schema: Any, columns: tuple[str, ...]) -> tuple[Program, str]:
 
 def walk_symbol(program: Program, columns: tuple[str, ...]) -> str:
     """The name of a walk in the library."""
-    return identity.symbol_of("walk", walk_text(program, columns, identity.KernelNames(False)))
+    return identity.symbol_of("walk", walk_text(program, columns, identity.KernelNames()))
 
 
 class NativeScanner(DrivenScanner):

@@ -9,10 +9,7 @@ from binlogtool.formats.layouts import Kernel
 from binlogtool.schema import identity
 from binlogtool.schema.c_emitter import Emitter
 from binlogtool.schema.kernel_source import KernelTexts
-
-_LOADS = {name: f"load_u1({name} + ({{}}))" for name in ("buf", "texts")}
-_OUT = {"out": "load_u1(out + ({}))"}, {"out": "store_u1(out + ({}), {})"}
-"""Arrays of bytes in kernels; all others are integers. Of kernels that write text, `out` is bytes, too."""
+from binlogtool.schema.signatures import KernelError
 
 
 class Unit:
@@ -20,14 +17,13 @@ class Unit:
 
     def __init__(self) -> None:
         self._emitter = Emitter()
-        self._texts = {True: _kernel_texts(True), False: _kernel_texts(False)}
+        self._texts = KernelTexts(identity.kernel_name)
         self._parts: list[str] = []
         self.symbols: set[str] = set()
 
     def kernel(self, function: Kernel) -> None:
         """Exports a kernel by itself."""
-        writes_bytes = identity.writes_bytes(function)
-        name = self._kernel(function, writes_bytes)
+        name = self._kernel(function)
         self._export(name, f"entry_{name}", function.__code__.co_argcount)
 
     def generated(self, symbol: str, text: str, kernels: identity.KernelNames) -> None:
@@ -38,7 +34,7 @@ class Unit:
         if symbol in self.symbols:
             return
         for function in kernels.functions.values():
-            self._kernel(function, kernels.writes_bytes)
+            self._kernel(function)
         tables: dict[str, str] = {}
         *before, last = ast.parse(text).body
         for node in before:
@@ -62,27 +58,28 @@ class Unit:
         runtime = files("binlogtool.schema").joinpath("runtime.c").read_text(encoding="utf-8")
         return "\n".join([runtime, *self._parts])
 
-    def _kernel(self, function: Kernel, writes_bytes: bool) -> str:
-        """The name of a kernel that is written down now, behind those that it calls."""
-        name = identity.kernel_name(function, writes_bytes)
+    def _kernel(self, function: Kernel) -> str:
+        """The name of a kernel that is written after those that it calls.
+
+        Raises:
+            KernelError: the kernel or one that it calls has no compiled form.
+        """
+        name = self._texts.add(function)
         native = function.__dict__.get("kernel_native")
         if name not in self._emitter.known and native:
             self._parts.append(self._emitter.given(name, native, function.__code__.co_argcount))
         elif name not in self._emitter.known:
             for used in function.__dict__["kernel_uses"]:
                 if used is not function:
-                    self._kernel(used, writes_bytes)
-            texts = self._texts[writes_bytes]
-            texts.add(function)
-            self._parts.append(self._emitter.function(texts.trees[name], name))
+                    self._kernel(used)
+            self._parts.append(self._emitter.function(self._texts.trees[name], name))
+            declared, returned = self._texts.signatures[name].results, self._emitter.known[name].arity
+            if declared != returned:
+                title = f"{function.__module__}.{function.__qualname__}"
+                raise KernelError(f"{title} returns {returned} values and declares {declared}")
         return name
 
     def _export(self, name: str, symbol: str, parameters: int) -> None:
         if symbol not in self.symbols:
             self.symbols.add(symbol)
             self._parts.append(self._emitter.entry(name, symbol, parameters))
-
-
-def _kernel_texts(writes_bytes: bool) -> KernelTexts:
-    loads, stores = _OUT if writes_bytes else ({}, {})
-    return KernelTexts(_LOADS | loads, stores, lambda one: identity.kernel_name(one, writes_bytes))

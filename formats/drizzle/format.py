@@ -26,6 +26,7 @@ FORMAT = Format(
         layout=layout,
         schemas={"entry": ENTRY} | {name: Message(CATALOG, name) for name in CATALOG.messages},
         cutter=lambda layout: Everywhere(layout) if layout.readable else None,
+        compiled_layouts=Later("drizzle.native:layouts"),
     ),
     judging=Judging(
         judge=judge,

@@ -33,6 +33,7 @@ FORMAT = Format(
         },
         cutter=Later("eblob.cuts:cutter"),
         variants=tuple(DIALECTS),
+        compiled_layouts=Later("eblob.native:layouts"),
     ),
     judging=Judging(
         judge=judge,

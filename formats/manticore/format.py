@@ -37,6 +37,7 @@ FORMAT = Format(
         },
         apart=apart,
         cutter=Later("manticore.cuts:cutter"),
+        compiled_layouts=Later("manticore.native:layouts"),
     ),
     judging=Judging(
         judge=judge,

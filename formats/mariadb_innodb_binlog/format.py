@@ -40,6 +40,7 @@ FORMAT = Format(
         apart=apart,
         cutter=Later("mariadb_innodb_binlog.cuts.cuts:cutter"),
         carries=True,
+        compiled_layouts=Later("mariadb_innodb_binlog.native:layouts"),
     ),
     judging=Judging(
         judge=judge,

@@ -34,6 +34,7 @@ FORMAT = Format(
         apart=apart,
         settled=settled,
         schemas=LaterTable("mysql_binlog.schema:SCHEMAS"),
+        compiled_layouts=Later("mysql_binlog.native:layouts"),
     ),
     judging=Judging(
         judge=judge,

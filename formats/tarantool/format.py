@@ -29,6 +29,7 @@ FORMAT = Format(
         schemas={"header": schema.HEADER, "block": schema.BLOCK, "payload": schema.PAYLOAD, "row": schema.ROW},
         apart=apart,
         cutter=Later("tarantool.cuts:cutter"),
+        compiled_layouts=Later("tarantool.native:layouts"),
     ),
     judging=Judging(
         judge=recovery.judge,

@@ -130,5 +130,5 @@ def test_a_derived_body_has_a_reader_and_a_writer_of_json(name: str) -> None:
 
     shown = SHOWN[EventType[name]]
     assert callable(decoder(shown))
-    made, text = body_text(shown, KernelNames(True))
+    made, text = body_text(shown, KernelNames())
     assert f"def {made}(buf, p, n, " in text

@@ -6,6 +6,7 @@ import base64
 import ctypes
 import os
 import random
+import re
 import subprocess
 import sys
 import zlib
@@ -21,13 +22,14 @@ from binlogtool.errors import BinlogtoolError, InputOutputError
 from binlogtool.formats.binlog_events.sql.kernels.base64 import put_base64, tables
 from binlogtool.formats.binlog_events.sql.kernels.texts import plain_text
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.kernel_types import Int64s, MutableInt64s, UInt8s
 from binlogtool.pipeline.package import write_zip
 from binlogtool.schema import backends, enumerated, identity, native_backend
 from binlogtool.schema import library as library_module
 from binlogtool.schema.build import compiled
-from binlogtool.schema.kernel_source import KernelError
 from binlogtool.schema.library import Library
 from binlogtool.schema.native_backend import NativeBackend
+from binlogtool.schema.signatures import KernelError
 from binlogtool.schema.unit import Unit
 from tests.compiling import CompilingBackend
 
@@ -42,7 +44,7 @@ def add_step(value: int) -> int:
 
 
 @kernel(add_step)
-def sum_all(values: Any, out: Any, count: int) -> int:
+def sum_all(values: Int64s, out: MutableInt64s, count: int) -> int:
     """The sum of all values, each with a step."""
     total: int = 0
     for i in range(count):
@@ -52,14 +54,14 @@ def sum_all(values: Any, out: Any, count: int) -> int:
 
 
 @kernel()
-def take(out: Any, place: int) -> int:
+def take(out: MutableInt64s, place: int) -> int:
     """Stores what it returns, so that the order of two calls shows."""
     out[0] = out[0] * 10 + place
     return out[0]
 
 
 @kernel(take)
-def mixed(out: Any, a: int, b: int) -> tuple[int, int]:
+def mixed(out: MutableInt64s, a: int, b: int) -> tuple[int, int]:
     """What Python and C do differently."""
     first = take(out, 1) - take(out, 2)
     chosen = (a or b) + (a and b)
@@ -70,8 +72,48 @@ def mixed(out: Any, a: int, b: int) -> tuple[int, int]:
 
 
 @kernel()
-def uses_a_list(values: Any) -> Any:
+def uses_a_list(values: Int64s) -> Any:
     return sorted(values)
+
+
+@kernel()
+def has_no_types(buf, place):  # type: ignore[no-untyped-def]
+    return buf[place]
+
+
+@kernel()
+def has_a_vague_type(buf: Any, place: int) -> int:
+    return int(buf[place])
+
+
+@kernel()
+def writes_what_it_reads(values: Int64s) -> int:
+    values[0] = 1  # type: ignore[index]
+    return 0
+
+
+@kernel(add_step)
+def takes_an_element_of_a_number(value: int) -> int:
+    return add_step(value)[0]  # type: ignore[index,no-any-return]
+
+
+@kernel(sum_all)
+def passes_bytes_as_integers(buf: UInt8s, out: MutableInt64s) -> int:
+    return sum_all(buf, out, 1)
+
+
+@kernel()
+def returns_more_than_it_declares(value: int) -> int:
+    return value, value  # type: ignore[return-value]
+
+
+@kernel()
+def reversed_bytes(texts: Int64s, buf: MutableInt64s, out: UInt8s, size: int) -> tuple[int, int]:
+    """Integers under the names that bytes often have, and bytes under another one."""
+    stored_0 = 7
+    for i in range(size):
+        buf[i], stored_0 = texts[i] + out[size - 1 - i], stored_0 + 1
+    return buf[0], stored_0
 
 
 def test_a_kernel_gives_what_python_gives() -> None:
@@ -89,18 +131,53 @@ def test_a_kernel_gives_what_python_gives() -> None:
             assert list(one) == other
 
 
-def test_what_is_no_kernel_is_refused() -> None:
-    with pytest.raises(KernelError):
-        CompilingBackend().compile(uses_a_list)
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (uses_a_list, "the type of the result is typing.Any"),
+        (
+            has_no_types,
+            "has_no_types: the type of parameter 'buf' is None; declare it as int, bool, or one of the array",
+        ),
+        (has_a_vague_type, "has_a_vague_type: the type of parameter 'buf' is typing.Any; declare it"),
+        (writes_what_it_reads, "writes to values, which is declared as read only"),
+        (takes_an_element_of_a_number, "takes an element of add_step(value), which returns 1 value"),
+        (passes_bytes_as_integers, "passes the array buf where another type is declared"),
+        (returns_more_than_it_declares, "returns 2 values and declares 1"),
+    ],
+)
+def test_what_is_no_kernel_is_refused(function: Any, message: str) -> None:
+    with pytest.raises(KernelError, match=re.escape(message)):
+        CompilingBackend().compile(function)
+
+
+def test_names_of_parameters_mean_nothing() -> None:
+    out, big = memoryview(bytearray(16)).cast("q"), 1 << 40
+    assert CompilingBackend().compile(reversed_bytes)([big, 5], out, b"\x01\xff", 2) == (big + 255, 9)
+    assert list(out) == [big + 255, 6]
+
+
+def test_two_kernels_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(take, "__qualname__", add_step.__qualname__)
+    monkeypatch.setattr(identity, "kernel_name", lambda function: function.__qualname__)
+    unit = Unit()
+    unit.kernel(add_step)
+    with pytest.raises(KernelError, match="two kernels called add_step"):
+        unit.kernel(take)
+
+
+def test_kernels_are_found_by_their_mark_wherever_they_are() -> None:
+    found = {function.__module__ for function in enumerated.kernels()}
+    assert found == set(enumerated.kernel_modules())
 
 
 def test_a_kernel_has_another_name_when_a_number_or_its_file_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     def name() -> str:
         identity.kernel_name.cache_clear()
-        return identity.kernel_name(sum_all, False)
+        return identity.kernel_name(sum_all)
 
     first = name()
-    assert name() == first != identity.kernel_name(sum_all, True)
+    assert name() == first
     monkeypatch.setitem(globals(), "STEP", 4)
     second = name()
     assert second != first

@@ -61,6 +61,7 @@ from binlogtool.formats.fields import (
     Shape,
     kernel,
 )
+from binlogtool.formats.kernel_types import Int64s, MutableInt64s, UInt8s
 from binlogtool.schema import exact
 from binlogtool.schema.lower import lower
 from binlogtool.schema.python_backend import PythonBackend
@@ -74,7 +75,7 @@ HOSTILE = (0, 1, 2**31, 2**63 - 1, 2**63, 2**64 - 1)
 
 
 @kernel()
-def read_number(buf: Any, p: int, n: int) -> tuple[int, int]:
+def read_number(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     """One byte below 0x80, or 0xCC..0xCF and 1, 2, 4 or 8 bytes, big-endian."""
     if p >= n:
         return 0, SHORT
@@ -93,7 +94,7 @@ def read_number(buf: Any, p: int, n: int) -> tuple[int, int]:
 
 
 @kernel()
-def read_filler(buf: Any, p: int, n: int) -> tuple[int, int]:
+def read_filler(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     """0xA0..0xBF and that many bytes less 0xA0."""
     if p >= n:
         return 0, SHORT
@@ -106,7 +107,7 @@ def read_filler(buf: Any, p: int, n: int) -> tuple[int, int]:
 
 
 @kernel(read_number, read_filler)
-def read_header(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
+def read_header(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at: int) -> int:
     """Three numbers and a filler in exactly 15 bytes; `table` holds the number of numbers."""
     end = p + 15
     if end > n:
@@ -122,7 +123,7 @@ def read_header(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
 
 
 @kernel(read_number)
-def read_two(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
+def read_two(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at: int) -> int:
     """Two numbers."""
     for i in range(2):
         out[at + i], p = read_number(buf, p, n)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from binlogtool.errors import LimitError
 from binlogtool.formats.fields import MALFORMED, SHORT, MalformedError, RecordKernel, kernel
+from binlogtool.formats.kernel_types import Int64s, MutableInt64s, UInt8s
 from binlogtool.schema.python_backend import PythonBackend
 from binlogtool.schema.scanner import Stop, StopReason
 from tests.compiling import CompilingBackend
@@ -22,7 +23,7 @@ COLUMNS_OF_KEYS = len(KEYS)  # kernels cannot ask an array for its length
 
 
 @kernel()
-def read_value(buf: Any, p: int, n: int) -> tuple[int, int]:
+def read_value(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     """A byte that counts the big-endian bytes behind it (at most 8)."""
     if p >= n:
         return 0, SHORT
@@ -38,7 +39,7 @@ def read_value(buf: Any, p: int, n: int) -> tuple[int, int]:
 
 
 @kernel(read_value)
-def read_keyed(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
+def read_keyed(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at: int) -> int:
     """A count of pairs (below 0x80), each a key byte and a value; `table` names the keys that have a column."""
     if p >= n:
         return SHORT

@@ -7,13 +7,12 @@ behind that of the row before. Flags say which cells have a value.
 # ruff: noqa: SIM109 - kernels have no `in`
 from __future__ import annotations
 
-from typing import Any
-
 from binlogtool.formats.binlog_events.rows.image_kernels import bounds_of
 from binlogtool.formats.binlog_events.values.kernels import put_duration
 from binlogtool.formats.binlog_events.values.numbers import group_at, group_digits, group_size
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsontext import is_utf8
+from binlogtool.formats.kernel_types import Int64s, MutableInt64s, MutableUInt8s, UInt8s
 from binlogtool.formats.loads import load_big, load_little
 
 HEAD, COLUMN = 4, 12
@@ -47,7 +46,7 @@ def days_of(year: int, month: int, day: int) -> int:
 
 
 @kernel(load_big)
-def microseconds_at(buf: Any, p: int, digits: int) -> int:
+def microseconds_at(buf: UInt8s, p: int, digits: int) -> int:
     """The fraction of a second; -1 if it is none."""
     width = (digits + 1) >> 1
     value = load_big(buf, p, width)
@@ -59,7 +58,7 @@ def microseconds_at(buf: Any, p: int, digits: int) -> int:
 
 
 @kernel(days_of, load_big, microseconds_at)
-def put_time(buf: Any, p: int, kind: int, digits: int, cells: Any, at: int) -> int:
+def put_time(buf: UInt8s, p: int, kind: int, digits: int, cells: MutableInt64s, at: int) -> int:
     """A DATETIME or TIMESTAMP in microseconds since 1970."""
     if kind == TIMESTAMP:
         seconds = load_big(buf, p, 4)
@@ -87,7 +86,7 @@ def put_time(buf: Any, p: int, kind: int, digits: int, cells: Any, at: int) -> i
 
 
 @kernel(group_at, group_digits, group_size)
-def put_digits(buf: Any, p: int, precision: int, scale: int, cells: Any, at: int) -> int:
+def put_digits(buf: UInt8s, p: int, precision: int, scale: int, cells: MutableInt64s, at: int) -> int:
     """A packed decimal of up to 38 digits as an integer of 128 bits without its point: four parts of 32 bits."""
     mask = 0 if buf[p] >= 128 else 255
     first = p
@@ -126,7 +125,7 @@ def put_digits(buf: Any, p: int, precision: int, scale: int, cells: Any, at: int
 
 
 @kernel(days_of, load_big, load_little, put_digits, put_time)
-def put_plain(buf: Any, p: int, size: int, kind: int, parameter: int, cells: Any, at: int) -> int:
+def put_plain(buf: UInt8s, p: int, size: int, kind: int, parameter: int, cells: MutableInt64s, at: int) -> int:
     """A value of fixed width: 0, or NOT_MINE."""
     if kind == SIGNED:
         value = load_little(buf, p, size)
@@ -163,7 +162,7 @@ def put_plain(buf: Any, p: int, size: int, kind: int, parameter: int, cells: Any
 
 
 @kernel(is_utf8, put_duration)
-def put_text(buf: Any, p: int, n: int, kind: int, parameter: int, out: Any, o: int, z: int) -> int:
+def put_text(buf: UInt8s, p: int, n: int, kind: int, parameter: int, out: MutableUInt8s, o: int, z: int) -> int:
     """A text at `out[o:z]`: the place behind it, or FULL, or NOT_MINE."""
     if z - o < 2 * (n - p) + 64 + parameter:
         return -1
@@ -201,7 +200,7 @@ def put_text(buf: Any, p: int, n: int, kind: int, parameter: int, out: Any, o: i
 
 
 @kernel()
-def put_nothing(plan: Any, c: int, side: int, row: int, cells: Any, out: Any) -> int:
+def put_nothing(plan: Int64s, c: int, side: int, row: int, cells: MutableInt64s, out: MutableUInt8s) -> int:
     """The cell of a column that has no value."""
     out[plan[c + 6 + side] + row] = 0
     if plan[c] >= TEXTS:
@@ -212,7 +211,7 @@ def put_nothing(plan: Any, c: int, side: int, row: int, cells: Any, out: Any) ->
 
 
 @kernel(put_nothing)
-def skip_image(plan: Any, at: int, side: int, row: int, cells: Any, out: Any) -> int:
+def skip_image(plan: Int64s, at: int, side: int, row: int, cells: MutableInt64s, out: MutableUInt8s) -> int:
     """There is no such image. at: where the plan stands."""
     c = at + HEAD
     for _ in range(plan[at]):
@@ -222,7 +221,7 @@ def skip_image(plan: Any, at: int, side: int, row: int, cells: Any, out: Any) ->
 
 @kernel(bounds_of, put_nothing, put_plain, put_text)
 def fill_image(
-    buf: Any, p: int, n: int, plan: Any, begin: int, side: int, row: int, cells: Any, out: Any
+    buf: UInt8s, p: int, n: int, plan: Int64s, begin: int, side: int, row: int, cells: MutableInt64s, out: MutableUInt8s
 ) -> tuple[int, int]:  # fmt: skip
     """The image at `buf[p]`: (place behind it, 0 or FULL or NOT_MINE). begin: where the plan stands."""
     count = plan[begin]
@@ -264,7 +263,17 @@ def fill_image(
 
 @kernel(fill_image, skip_image)
 def fill_rows(
-    buf: Any, p: int, n: int, texts: Any, plan: Any, at: int, sides: int, row: int, capacity: int, cells: Any, out: Any
+    buf: UInt8s,
+    p: int,
+    n: int,
+    texts: UInt8s,
+    plan: Int64s,
+    at: int,
+    sides: int,
+    row: int,
+    capacity: int,
+    cells: MutableInt64s,
+    out: MutableUInt8s,
 ) -> int:
     """All rows of the images `buf[p:n]` from row `row` on: the next row, or FULL, or NOT_MINE. at: where the plan
     stands. sides: 1 = there is an image before, 2 = one after. texts: of one byte, for the sake of the form."""
@@ -293,8 +302,9 @@ def fill_rows(
 
 @kernel(fill_rows)
 def fill_events(
-    k: int, stop: int, picks: Any, which: Any, layouts: Any, starts: Any, ends: Any, buf: Any, texts: Any, shapes: Any,
-    plans: Any, row: int, most: int, capacity: int, sizes: Any, cells: Any, out: Any,
+    k: int, stop: int, picks: Int64s, which: Int64s, layouts: Int64s, starts: Int64s, ends: Int64s, buf: UInt8s,
+    texts: UInt8s, shapes: Int64s, plans: Int64s, row: int, most: int, capacity: int, sizes: MutableInt64s,
+    cells: MutableInt64s, out: MutableUInt8s,
 ) -> tuple[int, int, int]:  # fmt: skip
     """The rows of the events `picks[k:stop]`, until there are `most` rows: (the first event without, the next row, 0 or
     FULL or NOT_MINE: why that event has none).

@@ -6,8 +6,6 @@ It stops at each event that it does not know enough of; nothing has happened for
 
 from __future__ import annotations
 
-from typing import Any
-
 from binlogtool.formats.binlog_events.ddl.kernels import may_declare
 from binlogtool.formats.binlog_events.events.type_codes import GTID
 from binlogtool.formats.binlog_events.groups.marks import ASKS, IS_GTID, IS_MAP, IS_QUERY, IS_ROWS, mark_of
@@ -23,6 +21,7 @@ from binlogtool.formats.binlog_events.groups.steps import (
 )
 from binlogtool.formats.binlog_events.groups.tracking_kernels import is_known
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.kernel_types import Int64s, MutableInt64s, UInt8s
 from binlogtool.formats.loads import load_little
 
 # State: an array of 64-bit integers.
@@ -40,7 +39,7 @@ size in bytes, its number."""
 
 
 @kernel()
-def is_query(buf: Any, p: int, n: int) -> bool:
+def is_query(buf: UInt8s, p: int, n: int) -> bool:
     """Can the QUERY with the body `buf[p:n]` be read (`decoding.query_parts`)?"""
     if n - p < 13:
         return False
@@ -48,7 +47,7 @@ def is_query(buf: Any, p: int, n: int) -> bool:
 
 
 @kernel(load_little)
-def commit_time(code: int, buf: Any, p: int, n: int) -> int:
+def commit_time(code: int, buf: UInt8s, p: int, n: int) -> int:
     """`MysqlGtid.original_commit_timestamp` of a GTID_LOG or ANONYMOUS_GTID, 0 = none (also of a GTID of MariaDB); -2 =
     its body is not of a usual form."""
     if code == GTID or n - p == 25 or n - p == 42:
@@ -80,22 +79,23 @@ def commit_time(code: int, buf: Any, p: int, n: int) -> int:
 
 
 @kernel(is_known)
-def head_of(code: int, buf: Any, p: int, n: int, heads: Any, at: int) -> int:
+def head_of(code: int, buf: UInt8s, p: int, n: int, heads: Int64s, at: int) -> int:
     """The number of the known head at `buf[p]`, -1 = it is not known. at: where the first one of its map stands."""
     while at > 0:
         size = heads[at + 2]
         if heads[at + 1] == code and size <= n - p and is_known(heads, at + 4, buf, p, p + size):
-            return heads[at + 3] + 0  # type: ignore[no-any-return]
+            return heads[at + 3] + 0
         at = heads[at]
     return -1
 
 
 @kernel(begins, commit_time, head_of, is_query, mark_of, may_declare, step)
 def follow_rows(
-    i: int, stop: int, codes: Any, servers: Any, stamps: Any, offsets: Any, starts: Any, ends: Any, sources: Any,
-    numbers: Any, maps: Any, buf: Any, traits: Any, words: Any, state: Any, known: Any, heads: Any, head_at: int,
-    which: Any, places: Any, layouts: Any, tables: Any, times: Any, origins: Any, owners: Any, serials: Any,
-    commits: Any,
+    i: int, stop: int, codes: Int64s, servers: Int64s, stamps: Int64s, offsets: Int64s, starts: Int64s, ends: Int64s,
+    sources: Int64s, numbers: Int64s, maps: Int64s, buf: UInt8s, traits: Int64s, words: Int64s, state: MutableInt64s,
+    known: Int64s, heads: Int64s, head_at: int, which: MutableInt64s, places: MutableInt64s, layouts: MutableInt64s,
+    tables: MutableInt64s, times: MutableInt64s, origins: MutableInt64s, owners: MutableInt64s, serials: MutableInt64s,
+    commits: MutableInt64s,
 ) -> int:  # fmt: skip
     """Goes on from the event `i`; returns where it stopped.
 

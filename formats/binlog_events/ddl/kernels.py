@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from binlogtool.formats.binlog_events.events.places import DB_LEN, HEAD, STATUS_LEN
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.kernel_types import UInt8s
 
 
 @kernel()
-def may_declare(buf: Any, p: int, n: int) -> bool:
+def may_declare(buf: UInt8s, p: int, n: int) -> bool:
     """Can the QUERY with the body `buf[p:n]` be one that makes, changes or drops a table? By its first letters: of
     CREATE, DROP, TRUNCATE, ALTER, RENAME, SET (STATEMENT), or of a comment."""
     if n - p < HEAD + 3:

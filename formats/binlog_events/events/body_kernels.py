@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from binlogtool.formats.binlog_events.rows.kernels import put_rows_event
 from binlogtool.formats.binlog_events.values.kernels import copy_text, word_at
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.kernel_types import Int64s, MutableUInt8s, UInt8s
 
 
 @kernel(copy_text, word_at)
-def put_map_body(texts: Any, record: int, out: Any, o: int, z: int) -> int:
+def put_map_body(texts: UInt8s, record: int, out: MutableUInt8s, o: int, z: int) -> int:
     """TABLE_MAP: the text in the record of its map."""
     size = word_at(texts, record + 20)
     if size == 0:
@@ -21,14 +20,24 @@ def put_map_body(texts: Any, record: int, out: Any, o: int, z: int) -> int:
 
 
 @kernel(word_at)
-def record_of(texts: Any, number: int) -> int:
+def record_of(texts: UInt8s, number: int) -> int:
     """Where the record of a map is; 0 = not ours."""
     return word_at(texts, 8 + 4 * number) if number >= 0 else 0
 
 
 @kernel(put_map_body, put_rows_event, record_of)
 def body_member(
-    buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, code: int, server: int, p: int, n: int, number: int
+    buf: UInt8s,
+    texts: UInt8s,
+    notes: Int64s,
+    out: MutableUInt8s,
+    o: int,
+    z: int,
+    code: int,
+    server: int,
+    p: int,
+    n: int,
+    number: int,
 ) -> int:
     """The body of an event that its schema alone does not say. number: of the map that belongs to it."""
     if code == 19 or (code >= 23 and code <= 25) or (code >= 30 and code <= 32):

@@ -33,6 +33,7 @@ from binlogtool.formats.binlog_events.wire.compression import unpack_payload
 from binlogtool.formats.binlog_events.wire.header import HEADER
 from binlogtool.formats.checksums import CRC32
 from binlogtool.formats.fields import CrcCheck, Expanded, MalformedError, ScalarKernel, kernel
+from binlogtool.formats.kernel_types import UInt8s
 
 COLUMNS = (
     "timestamp",
@@ -61,7 +62,7 @@ class Form(enum.IntEnum):
 
 
 @kernel()
-def description_form(buf: Any, p: int, n: int) -> tuple[int, int]:
+def description_form(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     """The `Form` that the FORMAT_DESCRIPTION with its body at `buf[p]` demands; takes no bytes."""
     size = buf[p - 10] | buf[p - 9] << 8 | buf[p - 8] << 16 | buf[p - 7] << 24
     if size < 19 + 57 or size > 4096:
@@ -100,7 +101,7 @@ def description_form(buf: Any, p: int, n: int) -> tuple[int, int]:
 
 
 @kernel()
-def in_use_change(buf: Any, p: int, n: int) -> tuple[int, int]:
+def in_use_change(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     """What the in-use flag of the FORMAT_DESCRIPTION with its body at `buf[p]` changes in its CRC-32; takes no bytes.
 
     A CRC is linear: the difference is the CRC register of a single one bit, followed by zeros.

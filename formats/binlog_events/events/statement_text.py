@@ -13,6 +13,7 @@ from binlogtool.formats.bodies import Leaf, Text
 from binlogtool.formats.bodies import text as utf8_text
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsontext import NOT_MINE, put_any_text
+from binlogtool.formats.kernel_types import MutableUInt8s, UInt8s
 from binlogtool.formats.later import Later
 
 _AS_UTF8 = frozenset({None, "utf8mb3", "utf8mb4", "ascii", "binary"})
@@ -40,7 +41,7 @@ def with_statement_text(shown: dict[str, Any]) -> dict[str, Any]:
 
 
 @kernel()
-def client_collation(buf: Any, p: int, n: int) -> int:
+def client_collation(buf: UInt8s, p: int, n: int) -> int:
     """The collation of the client in the status variables `buf[p:n]`; -1 = it is not there, or behind unusual ones."""
     while p < n:
         code = buf[p] + 0
@@ -65,7 +66,7 @@ def is_utf8_collation(number: int) -> bool:
 
 
 @kernel()
-def is_ascii(buf: Any, p: int, n: int) -> bool:
+def is_ascii(buf: UInt8s, p: int, n: int) -> bool:
     """Are all bytes ASCII?"""
     high = 0
     for i in range(p, n):
@@ -74,7 +75,7 @@ def is_ascii(buf: Any, p: int, n: int) -> bool:
 
 
 @kernel(client_collation, is_ascii, is_utf8_collation, put_any_text)
-def put_statement_text(buf: Any, p: int, n: int, size: int, status: int, out: Any, o: int, z: int) -> int:
+def put_statement_text(buf: UInt8s, p: int, n: int, size: int, status: int, out: MutableUInt8s, o: int, z: int) -> int:
     """A text in UTF-8 or ASCII; others are left to the general writer. size, status: of the status variables."""
     if not is_utf8_collation(client_collation(buf, status, status + size)) and not is_ascii(buf, p, n):
         return NOT_MINE

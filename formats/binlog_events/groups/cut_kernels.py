@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from binlogtool.formats.binlog_events.ddl.kernels import may_declare
 from binlogtool.formats.binlog_events.groups.marks import ASKS, IS_MAP, IS_QUERY, mark_of
 from binlogtool.formats.binlog_events.groups.steps import GROUP_BITS, NO_GROUP, step
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.kernel_types import Int64s, MutableInt64s, UInt8s
 from binlogtool.formats.loads import load_little
 
 # State: an array of 64-bit integers.
@@ -24,7 +23,7 @@ before the last border; WIDTH numbers for each."""
 
 
 @kernel()
-def is_same(buf: Any, a: int, b: int, size: int) -> bool:
+def is_same(buf: UInt8s, a: int, b: int, size: int) -> bool:
     """Do the same bytes stand at two places?"""
     i = 0
     while i < size and buf[a + i] == buf[b + i]:
@@ -33,7 +32,9 @@ def is_same(buf: Any, a: int, b: int, size: int) -> bool:
 
 
 @kernel(is_same, load_little)
-def note_map(i: int, starts: Any, ends: Any, buf: Any, state: Any, slots: Any, noted: Any) -> int:
+def note_map(
+    i: int, starts: Int64s, ends: Int64s, buf: UInt8s, state: MutableInt64s, slots: MutableInt64s, noted: MutableInt64s
+) -> int:
     """Notes the TABLE_MAP event `i`, unless it repeats the last one in its slot."""
     p = starts[i] + 0
     size = ends[i] - p
@@ -57,8 +58,8 @@ def note_map(i: int, starts: Any, ends: Any, buf: Any, state: Any, slots: Any, n
 
 @kernel(mark_of, may_declare, note_map, step)
 def borders(
-    i: int, stop: int, codes: Any, starts: Any, ends: Any, buf: Any, state: Any, traits: Any, words: Any, slots: Any,
-    noted: Any,
+    i: int, stop: int, codes: Int64s, starts: Int64s, ends: Int64s, buf: UInt8s, state: MutableInt64s, traits: Int64s,
+    words: Int64s, slots: MutableInt64s, noted: MutableInt64s,
 ) -> int:  # fmt: skip
     """Takes the events from `i` on; returns where it stopped: at one that it cannot read, or `stop`.
 

@@ -6,11 +6,11 @@ import enum
 import zlib
 from array import array
 from functools import lru_cache
-from typing import Any
 
 from binlogtool.formats.binlog_events.codes import EventType
 from binlogtool.formats.binlog_events.events.places import DB_LEN, HEAD, STATUS_LEN
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.kernel_types import Int64s, UInt8s
 
 
 class QueryKind(enum.IntEnum):
@@ -60,7 +60,7 @@ SMALL_A, SMALL_Z, CAPITAL_A, CAPITAL_Z, DIGIT_0, DIGIT_9 = b"azAZ09"
 
 
 @kernel()
-def is_word(words: Any, at: int, size: int, buf: Any, p: int, n: int) -> bool:
+def is_word(words: Int64s, at: int, size: int, buf: UInt8s, p: int, n: int) -> bool:
     """Does `buf[p:n]` begin with this word, in whichever case, and does the word end there?"""
     if n - p < size:
         return False
@@ -78,18 +78,18 @@ def is_word(words: Any, at: int, size: int, buf: Any, p: int, n: int) -> bool:
 
 
 @kernel(is_word)
-def kind_of_text(words: Any, buf: Any, p: int, n: int) -> int:
+def kind_of_text(words: Int64s, buf: UInt8s, p: int, n: int) -> int:
     """The `QueryKind` of the text `buf[p:n]`. words: `WORDS`."""
     at = 0
     while words[at] != 0:
         if is_word(words, at + 2, words[at] + 0, buf, p, n):
-            return words[at + 1] + 0  # type: ignore[no-any-return]
+            return words[at + 1] + 0
         at += 2 + words[at]
     return 0
 
 
 @kernel(kind_of_text)
-def kind_of_query(words: Any, buf: Any, p: int, n: int) -> int:
+def kind_of_query(words: Int64s, buf: UInt8s, p: int, n: int) -> int:
     """The `QueryKind` of a QUERY with the body `buf[p:n]`."""
     if n - p < HEAD:
         return 0

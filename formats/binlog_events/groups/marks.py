@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from binlogtool.formats.binlog_events.codes import GTIDS, MYSQL_GTIDS, QUERIES, ROWS, EventType
 from binlogtool.formats.binlog_events.groups.kinds import kind_of_query
@@ -23,6 +22,7 @@ from binlogtool.formats.binlog_events.groups.steps import (
 )
 from binlogtool.formats.binlog_events.gtid.places import FLAGS2
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.kernel_types import Int64s, UInt8s
 
 _T = EventType
 
@@ -81,7 +81,7 @@ def traits(asking: Iterable[int]) -> array[int]:
 
 
 @kernel(kind_of_query)
-def mark_of(trait: int, words: Any, buf: Any, p: int, n: int) -> int:
+def mark_of(trait: int, words: Int64s, buf: UInt8s, p: int, n: int) -> int:
     """The mark of an event with the body `buf[p:n]`; of a QUERY_COMPRESSED that of any statement."""
     mark = trait & MARK
     if trait & IS_ROWS:

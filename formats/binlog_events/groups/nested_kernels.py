@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from binlogtool.formats.binlog_events.groups.marks import IS_MAP, IS_ROWS
 from binlogtool.formats.binlog_events.groups.tracking_kernels import ID_SIZE, MASK, STATE_SIZE, map_of
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.kernel_types import Int64s, MutableInt64s, UInt8s
 
 HOLDER, TURN = STATE_SIZE, STATE_SIZE + 1
 """State, behind what `map_of` reads of it (ID_SIZE, MASK). HOLDER: place of the event that the last one was inside of;
@@ -18,8 +17,8 @@ __all__ = ["HOLDER", "ID_SIZE", "MASK", "SIZE", "TURN", "follow_nested"]
 
 @kernel(map_of)
 def follow_nested(
-    i: int, stop: int, codes: Any, starts: Any, ends: Any, holders: Any, buf: Any, state: Any, traits: Any, ids: Any,
-    known: Any, known_places: Any, seen: Any, maps: Any,
+    i: int, stop: int, codes: Int64s, starts: Int64s, ends: Int64s, holders: Int64s, buf: UInt8s, state: MutableInt64s,
+    traits: Int64s, ids: Int64s, known: Int64s, known_places: Int64s, seen: MutableInt64s, maps: MutableInt64s,
 ) -> int:  # fmt: skip
     """Fills `maps` for those events from `i` on that are inside of others; returns where it stopped: at a TABLE_MAP
     that is not known. seen: by number of a map, the TURN in which it was there last."""

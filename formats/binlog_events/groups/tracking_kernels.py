@@ -5,14 +5,13 @@ The kernel stops at each event that it does not know enough of; nothing has happ
 
 from __future__ import annotations
 
-from typing import Any
-
 from binlogtool.formats.binlog_events.ddl.kernels import may_declare
 from binlogtool.formats.binlog_events.events.type_codes import ANONYMOUS_GTID, GTID
 from binlogtool.formats.binlog_events.groups.marks import ASKS, IS_GTID, IS_MAP, IS_QUERY, IS_ROWS, mark_of
 from binlogtool.formats.binlog_events.groups.steps import ENDS, GROUP_BITS, OPENS, OUTSIDE, STEP_AT, STEP_BITS, step
 from binlogtool.formats.binlog_events.gtid.places import COMMIT_ID, DOMAIN_ID, GNO, LT_TYPE, SEQ_NO, SID
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.kernel_types import Int64s, MutableInt64s, UInt8s
 from binlogtool.formats.loads import load_little
 
 # State: an array of 64-bit integers.
@@ -24,7 +23,7 @@ itself (`follow_groups`): number of the record that it is inside of, and how man
 
 
 @kernel()
-def place_of(table_id: int, ids: Any, mask: int) -> int:
+def place_of(table_id: int, ids: Int64s, mask: int) -> int:
     """Where a table id stands in the table of ids (pairs of id + 1 and the number of its map), or could stand."""
     at = (table_id ^ table_id >> 13 ^ table_id >> 27) & mask
     while ids[2 * at] != 0 and ids[2 * at] != table_id + 1:
@@ -33,7 +32,7 @@ def place_of(table_id: int, ids: Any, mask: int) -> int:
 
 
 @kernel(load_little)
-def is_known(known: Any, at: int, buf: Any, p: int, n: int) -> bool:
+def is_known(known: Int64s, at: int, buf: UInt8s, p: int, n: int) -> bool:
     """Is `buf[p:n]` what stands at `known[at]`, eight bytes in a number, filled up with zeros?"""
     while p < n:
         if load_little(buf, p, min(n - p, 8)) != known[at]:
@@ -45,21 +44,21 @@ def is_known(known: Any, at: int, buf: Any, p: int, n: int) -> bool:
 
 @kernel(is_known, load_little, place_of)
 def map_of(
-    trait: int, buf: Any, p: int, n: int, state: Any, ids: Any, known: Any, known_places: Any,
+    trait: int, buf: UInt8s, p: int, n: int, state: Int64s, ids: Int64s, known: Int64s, known_places: Int64s,
 ) -> int:  # fmt: skip
     """The number of the map that belongs to a TABLE_MAP or row event, -1 = there is none, -2 = not known."""
     if n - p < 8:
         return -2
     found = ids[2 * place_of(load_little(buf, p, state[ID_SIZE]), ids, state[MASK]) + 1]
     if not trait & IS_MAP:
-        return found  # type: ignore[no-any-return]
+        return found
     if found < 0 or n - p != known_places[2 * found + 1]:
         return -2
     return found if is_known(known, known_places[2 * found], buf, p, n) else -2
 
 
 @kernel(load_little)
-def take_gtid(code: int, server: int, buf: Any, p: int, n: int, state: Any) -> bool:
+def take_gtid(code: int, server: int, buf: UInt8s, p: int, n: int, state: MutableInt64s) -> bool:
     """Makes the GTID of this event the owner; False if its source is not that of the GTID before."""
     if code == ANONYMOUS_GTID:
         state[SOURCE] = -1
@@ -84,8 +83,9 @@ def take_gtid(code: int, server: int, buf: Any, p: int, n: int, state: Any) -> b
 
 @kernel(map_of, mark_of, may_declare, step, take_gtid)
 def follow(
-    i: int, stop: int, codes: Any, servers: Any, starts: Any, ends: Any, buf: Any, state: Any, traits: Any, words: Any,
-    ids: Any, known: Any, known_places: Any, sources: Any, numbers: Any, maps: Any,
+    i: int, stop: int, codes: Int64s, servers: Int64s, starts: Int64s, ends: Int64s, buf: UInt8s, state: MutableInt64s,
+    traits: Int64s, words: Int64s, ids: Int64s, known: Int64s, known_places: Int64s, sources: MutableInt64s,
+    numbers: MutableInt64s, maps: MutableInt64s,
 ) -> int:  # fmt: skip
     """Fills `sources`, `numbers` and `maps` for the events from `i` on; returns where it stopped.
 
@@ -120,8 +120,9 @@ def follow(
 
 @kernel(map_of, may_declare, take_gtid)
 def follow_groups(
-    i: int, stop: int, codes: Any, servers: Any, starts: Any, ends: Any, buf: Any, state: Any, traits: Any, groups: Any,
-    ids: Any, known: Any, known_places: Any, met: Any, sources: Any, numbers: Any, maps: Any,
+    i: int, stop: int, codes: Int64s, servers: Int64s, starts: Int64s, ends: Int64s, buf: UInt8s, state: MutableInt64s,
+    traits: Int64s, groups: Int64s, ids: Int64s, known: Int64s, known_places: Int64s, met: MutableInt64s,
+    sources: MutableInt64s, numbers: MutableInt64s, maps: MutableInt64s,
 ) -> int:  # fmt: skip
     """The same where each group is for itself: the owner of its first event is that of all, and its maps are its own.
 

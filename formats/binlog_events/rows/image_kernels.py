@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.kernel_types import Int64s, UInt8s
 from binlogtool.formats.loads import load_little
 
 
 @kernel(load_little)
-def bounds_of(buf: Any, p: int, n: int, fixed: int, prefix: int) -> tuple[int, int]:
+def bounds_of(buf: UInt8s, p: int, n: int, fixed: int, prefix: int) -> tuple[int, int]:
     """Where a value starts and ends; the end is -2 if it does not fit."""
     if prefix > n - p:
         return p, -2
@@ -21,7 +20,7 @@ def bounds_of(buf: Any, p: int, n: int, fixed: int, prefix: int) -> tuple[int, i
 
 
 @kernel(bounds_of)
-def behind_image(buf: Any, p: int, n: int, cells: Any, first: int, count: int) -> int:
+def behind_image(buf: UInt8s, p: int, n: int, cells: Int64s, first: int, count: int) -> int:
     """The place behind the image at `buf[p]`; -2 if it does not fit. Its columns are `count` of `cells`, from the one
     with the number `first` on; each has two: its width, and the bytes of the length before it."""
     nulls = p
@@ -37,7 +36,7 @@ def behind_image(buf: Any, p: int, n: int, cells: Any, first: int, count: int) -
 
 
 @kernel(behind_image)
-def rows_between(buf: Any, p: int, n: int, cells: Any, first: int, second: int) -> int:
+def rows_between(buf: UInt8s, p: int, n: int, cells: Int64s, first: int, second: int) -> int:
     """How many rows `buf[p:n]` has; -2 if they do not fit. first: columns of the only image of a row, or of that
     before; second: of that after, -1 = there is none. cells: of both (see `behind_image`)."""
     rows = 0

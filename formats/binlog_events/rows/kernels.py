@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from binlogtool.formats.binlog_events.rows.image_kernels import bounds_of
 from binlogtool.formats.binlog_events.values.kernels import copy_text, put_fixed, put_sized, word_at
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_unsigned
+from binlogtool.formats.kernel_types import MutableUInt8s, UInt8s
 from binlogtool.formats.loads import load_little
 
 
 @kernel()
-def put_mark(mark: int, size: int, out: Any, o: int) -> int:
+def put_mark(mark: int, size: int, out: MutableUInt8s, o: int) -> int:
     """Up to eight characters, the first one in the lowest byte; writes eight bytes."""
     for i in range(8):
         out[o + i] = (mark >> 8 * i) & 255
@@ -20,7 +19,7 @@ def put_mark(mark: int, size: int, out: Any, o: int) -> int:
 
 
 @kernel()
-def present_count(buf: Any, bitmap: int, count: int) -> int:
+def present_count(buf: UInt8s, bitmap: int, count: int) -> int:
     """How many of the first `count` bits are set."""
     total = 0
     for i in range(count):
@@ -30,7 +29,7 @@ def present_count(buf: Any, bitmap: int, count: int) -> int:
 
 @kernel(bounds_of, copy_text, put_fixed, put_mark, put_sized, word_at)
 def put_image(
-    buf: Any, p: int, n: int, bitmap: int, present: int, texts: Any, r: int, out: Any, o: int, z: int
+    buf: UInt8s, p: int, n: int, bitmap: int, present: int, texts: UInt8s, r: int, out: MutableUInt8s, o: int, z: int
 ) -> tuple[int, int]:
     """The image at `buf[p]` with the columns of a bitmap: (place behind it, place behind what was written).
 
@@ -87,8 +86,8 @@ def put_image(
 
 @kernel(put_image, put_mark)
 def put_row(
-    buf: Any, p: int, n: int, before: int, befores: int, after: int, afters: int, texts: Any, r: int,
-    out: Any, o: int, z: int,
+    buf: UInt8s, p: int, n: int, before: int, befores: int, after: int, afters: int, texts: UInt8s, r: int,
+    out: MutableUInt8s, o: int, z: int,
 ) -> tuple[int, int]:  # fmt: skip
     """One row: (place behind its images, place behind what was written). before, after: the bitmaps, or -1."""
     if z - o < 64:
@@ -119,8 +118,8 @@ def put_row(
 
 @kernel(put_row)
 def put_rows(
-    buf: Any, p: int, n: int, before: int, befores: int, after: int, afters: int, texts: Any, r: int,
-    out: Any, o: int, z: int,
+    buf: UInt8s, p: int, n: int, before: int, befores: int, after: int, afters: int, texts: UInt8s, r: int,
+    out: MutableUInt8s, o: int, z: int,
 ) -> int:  # fmt: skip
     """All rows up to the end of the event, between commas."""
     start = p
@@ -141,7 +140,7 @@ def put_rows(
 
 @kernel(copy_text, load_little, present_count, put_mark, put_rows, put_unsigned, word_at)
 def put_rows_event(
-    buf: Any, p: int, n: int, code: int, texts: Any, r: int, out: Any, o: int, z: int
+    buf: UInt8s, p: int, n: int, code: int, texts: UInt8s, r: int, out: MutableUInt8s, o: int, z: int
 ) -> int:  # fmt: skip
     """The body of WRITE_ROWS, UPDATE_ROWS or DELETE_ROWS, v1 or v2 without extra data, whose map is at `texts[r]`."""
     columns = word_at(texts, r)

@@ -18,6 +18,7 @@ from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonline import JsonBodies, JsonLine, JsonMember, Quote
 from binlogtool.formats.jsonnumbers import put_null, put_time, put_unsigned
 from binlogtool.formats.jsontext import put_entry, text_member, text_table, unsigned_member
+from binlogtool.formats.kernel_types import Int64s, MutableUInt8s, UInt8s
 from binlogtool.formats.layouts import Batch, Column, Kernel
 
 DEPTH = 8
@@ -38,7 +39,9 @@ _HEADER = ("timestamp", "type_code", "server_id", "event_size", "end_log_pos", "
 
 
 @kernel(put_null, put_unsigned)
-def seq_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, source: int, number: int) -> int:
+def seq_member(
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, source: int, number: int
+) -> int:
     """The number in the GTID of the transaction."""
     if source < 0:
         return put_null(out, o, z)
@@ -46,7 +49,9 @@ def seq_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, sourc
 
 
 @kernel(put_entry, put_null, put_unsigned)
-def txn_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, source: int, number: int) -> int:
+def txn_member(
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, source: int, number: int
+) -> int:
     """The GTID of the transaction: the text of its source, and the number."""
     if source < 0:
         return put_null(out, o, z)
@@ -63,13 +68,13 @@ def txn_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, sourc
 
 
 @kernel(put_null, put_time)
-def time_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, seconds: int) -> int:
+def time_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, seconds: int) -> int:
     """The timestamp of the header; 0 is none."""
     return put_null(out, o, z) if seconds == 0 else put_time(seconds * 1000000, out, o, z)
 
 
 @kernel(copy_text, put_null, record_of, word_at)
-def object_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, number: int) -> int:
+def object_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, number: int) -> int:
     """The name of the table."""
     if number < 0:
         return put_null(out, o, z)
@@ -84,7 +89,7 @@ def object_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, nu
 
 @kernel(put_unsigned, copy_text)
 def header_member(
-    buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int,
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int,
     timestamp: int, code: int, server: int, size: int, position: int, flags: int,
 ) -> int:  # fmt: skip
     """The common header."""

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from binlogtool.formats.binlog_events.values.numbers import put_decimal, put_float
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_date, put_double, put_eight, put_signed, put_unsigned
 from binlogtool.formats.jsontext import put_any_text, put_bytes, put_control, put_entry
+from binlogtool.formats.kernel_types import MutableUInt8s, UInt8s
 from binlogtool.formats.loads import load_big, load_little
 
 # -- texts -------------------------------------------------------------------------------------------------------------
 
 
 @kernel()
-def word_at(texts: Any, p: int) -> int:
+def word_at(texts: UInt8s, p: int) -> int:
     """Four bytes, big-endian."""
-    return texts[p] << 24 | texts[p + 1] << 16 | texts[p + 2] << 8 | texts[p + 3]  # type: ignore[no-any-return]
+    return texts[p] << 24 | texts[p + 1] << 16 | texts[p + 2] << 8 | texts[p + 3]
 
 
 @kernel()
-def copy_text(texts: Any, p: int, size: int, out: Any, o: int) -> int:
+def copy_text(texts: UInt8s, p: int, size: int, out: MutableUInt8s, o: int) -> int:
     """Copies in steps of eight, so perhaps up to seven bytes more; there must be room for them on both sides."""
     at = 0
     while at < size:
@@ -34,7 +33,7 @@ def copy_text(texts: Any, p: int, size: int, out: Any, o: int) -> int:
 
 
 @kernel(put_control)
-def put_latin(buf: Any, p: int, n: int, most: int, out: Any, o: int, z: int) -> int:
+def put_latin(buf: UInt8s, p: int, n: int, most: int, out: MutableUInt8s, o: int, z: int) -> int:
     """Text of one byte per character, whose characters up to `most` are those of Unicode; others are not ours."""
     if z - o < 6 * (n - p) + 2:
         return -1
@@ -65,7 +64,7 @@ def put_latin(buf: Any, p: int, n: int, most: int, out: Any, o: int, z: int) -> 
 
 
 @kernel(put_eight)
-def put_day(year: int, month: int, day: int, out: Any, o: int) -> int:
+def put_day(year: int, month: int, day: int, out: MutableUInt8s, o: int) -> int:
     """YYYY-MM-DD behind a quote, for years of four digits."""
     if year > 9999:
         return -2
@@ -78,7 +77,7 @@ def put_day(year: int, month: int, day: int, out: Any, o: int) -> int:
 
 
 @kernel(put_eight)
-def put_clock(hour: int, minute: int, second: int, out: Any, o: int) -> int:
+def put_clock(hour: int, minute: int, second: int, out: MutableUInt8s, o: int) -> int:
     """HH:MM:SS"""
     digits = 2 + (hour >= 100) + (hour >= 1000)
     o = put_eight(hour, digits, out, o)
@@ -89,7 +88,7 @@ def put_clock(hour: int, minute: int, second: int, out: Any, o: int) -> int:
 
 
 @kernel(put_eight)
-def put_parts(units: int, digits: int, out: Any, o: int) -> int:
+def put_parts(units: int, digits: int, out: MutableUInt8s, o: int) -> int:
     """The fraction of a second, and the closing quote."""
     if digits > 0:
         width = (digits + 1) >> 1
@@ -108,7 +107,7 @@ def put_parts(units: int, digits: int, out: Any, o: int) -> int:
 
 
 @kernel(load_big, put_clock, put_day, put_parts)
-def put_datetime(buf: Any, p: int, digits: int, out: Any, o: int) -> int:
+def put_datetime(buf: UInt8s, p: int, digits: int, out: MutableUInt8s, o: int) -> int:
     """DATETIME2"""
     packed = load_big(buf, p, 5) - 0x8000000000
     if packed < 0:
@@ -124,7 +123,7 @@ def put_datetime(buf: Any, p: int, digits: int, out: Any, o: int) -> int:
 
 
 @kernel(load_big, put_clock, put_parts)
-def put_duration(buf: Any, p: int, digits: int, out: Any, o: int) -> int:
+def put_duration(buf: UInt8s, p: int, digits: int, out: MutableUInt8s, o: int) -> int:
     """TIME2"""
     width = (digits + 1) >> 1
     packed = load_big(buf, p, 3 + width) - (0x800000 << 8 * width)
@@ -140,7 +139,7 @@ def put_duration(buf: Any, p: int, digits: int, out: Any, o: int) -> int:
 
 
 @kernel(load_big, put_clock, put_date, put_day, put_parts)
-def put_timestamp(buf: Any, p: int, digits: int, out: Any, o: int) -> int:
+def put_timestamp(buf: UInt8s, p: int, digits: int, out: MutableUInt8s, o: int) -> int:
     """TIMESTAMP2"""
     seconds = load_big(buf, p, 4)
     days = seconds // 86400
@@ -159,7 +158,7 @@ def put_timestamp(buf: Any, p: int, digits: int, out: Any, o: int) -> int:
 
 
 @kernel(put_entry, put_unsigned, word_at)
-def put_enum(ordinal: int, texts: Any, base: int, out: Any, o: int, z: int) -> int:
+def put_enum(ordinal: int, texts: UInt8s, base: int, out: MutableUInt8s, o: int, z: int) -> int:
     """The text of an ENUM, or its number."""
     if base < 0 or ordinal < 0 or ordinal > word_at(texts, base):
         return put_unsigned(ordinal, out, o, z)
@@ -171,7 +170,7 @@ def put_enum(ordinal: int, texts: Any, base: int, out: Any, o: int, z: int) -> i
 
 
 @kernel(put_entry, put_unsigned, word_at)
-def put_set(mask: int, texts: Any, base: int, out: Any, o: int, z: int) -> int:
+def put_set(mask: int, texts: UInt8s, base: int, out: MutableUInt8s, o: int, z: int) -> int:
     """The texts of a SET, or the number."""
     if base < 0:
         return put_unsigned(mask, out, o, z)
@@ -200,7 +199,7 @@ def put_set(mask: int, texts: Any, base: int, out: Any, o: int, z: int) -> int:
 
 
 @kernel(put_any_text, put_bytes, put_latin)
-def put_sized(buf: Any, p: int, n: int, kind: int, parameter: int, out: Any, o: int, z: int) -> int:
+def put_sized(buf: UInt8s, p: int, n: int, kind: int, parameter: int, out: MutableUInt8s, o: int, z: int) -> int:
     """A value that has a length: text and bytes. parameter: of TEXT, the highest byte that is ours."""
     if kind == 33 or kind == 34:
         return put_any_text(buf, p, n, out, o, z)
@@ -216,7 +215,16 @@ def put_sized(buf: Any, p: int, n: int, kind: int, parameter: int, out: Any, o: 
     put_set, put_signed, put_timestamp, put_unsigned,
 )  # fmt: skip
 def put_fixed(
-    buf: Any, p: int, size: int, kind: int, parameter: int, texts: Any, base: int, out: Any, o: int, z: int
+    buf: UInt8s,
+    p: int,
+    size: int,
+    kind: int,
+    parameter: int,
+    texts: UInt8s,
+    base: int,
+    out: MutableUInt8s,
+    o: int,
+    z: int,
 ) -> int:
     """A value of fixed width. base: where the texts of an ENUM or SET are, or -1."""
     if kind == 1:

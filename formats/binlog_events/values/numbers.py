@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import digits_of, put_binary, put_eight
+from binlogtool.formats.kernel_types import MutableUInt8s, UInt8s
 from binlogtool.formats.loads import load_big
 
 
 @kernel(put_eight)
-def put_padded(value: int, size: int, out: Any, o: int) -> int:
+def put_padded(value: int, size: int, out: MutableUInt8s, o: int) -> int:
     """The last `size` (1 to 9) digits of a number below 10**9; writes up to nine bytes."""
     if size < 9:
         return put_eight(value, size, out, o)
@@ -20,7 +19,7 @@ def put_padded(value: int, size: int, out: Any, o: int) -> int:
 
 
 @kernel(put_binary)
-def put_float(bits: int, out: Any, o: int, z: int) -> int:
+def put_float(bits: int, out: MutableUInt8s, o: int, z: int) -> int:
     """The shortest decimal that reads back as the 32-bit float with these bits, for 0 and magnitudes from 2**-16 to
     2**24: below that no border between neighbours is as short as a shortest decimal, so all ways to it agree.
     """
@@ -39,7 +38,7 @@ def put_float(bits: int, out: Any, o: int, z: int) -> int:
 
 
 @kernel(digits_of, put_padded)
-def put_group(value: int, digits: int, started: int, out: Any, o: int) -> int:
+def put_group(value: int, digits: int, started: int, out: MutableUInt8s, o: int) -> int:
     """A group of nine or fewer digits; without its leading zeros where no digit stands before it."""
     if started == 0:
         if value == 0:
@@ -58,7 +57,7 @@ def too_large(value: int, digits: int) -> bool:
 
 
 @kernel()
-def put_point(out: Any, o: int, bare: bool) -> int:
+def put_point(out: MutableUInt8s, o: int, bare: bool) -> int:
     """A decimal point; behind a zero where no digit stands before it."""
     if bare:
         out[o] = 48
@@ -84,7 +83,7 @@ def group_size(digits: int) -> int:
 
 
 @kernel(group_size, load_big, too_large)
-def group_at(buf: Any, p: int, digits: int, leads: bool, mask: int) -> int:
+def group_at(buf: UInt8s, p: int, digits: int, leads: bool, mask: int) -> int:
     """The number of a group, its bits turned round by the mask of a negative one; -1: it has more than its digits."""
     size = group_size(digits)
     value = load_big(buf, p, size) ^ (mask * 0x1010101 & (1 << 8 * size) - 1)
@@ -94,7 +93,7 @@ def group_at(buf: Any, p: int, digits: int, leads: bool, mask: int) -> int:
 
 
 @kernel(group_at, group_digits, group_size, put_group, put_point)
-def put_packed(buf: Any, p: int, precision: int, scale: int, out: Any, o: int, z: int) -> int:
+def put_packed(buf: UInt8s, p: int, precision: int, scale: int, out: MutableUInt8s, o: int, z: int) -> int:
     """A packed decimal (see `decimals`)."""
     if z - o < 110:
         return -1
@@ -122,7 +121,7 @@ def put_packed(buf: Any, p: int, precision: int, scale: int, out: Any, o: int, z
 
 
 @kernel(put_packed)
-def put_decimal(buf: Any, p: int, precision: int, scale: int, out: Any, o: int, z: int) -> int:
+def put_decimal(buf: UInt8s, p: int, precision: int, scale: int, out: MutableUInt8s, o: int, z: int) -> int:
     """A packed decimal in quotation marks."""
     if z - o < 112:
         return -1

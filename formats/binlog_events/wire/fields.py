@@ -9,6 +9,7 @@ from construct import Adapter, Construct, stream_read, stream_write
 
 from binlogtool.formats.bodies import Leaf, cut, text
 from binlogtool.formats.fields import MALFORMED, Form, MalformedError, ScalarKernel, kernel
+from binlogtool.formats.kernel_types import UInt8s
 from binlogtool.formats.loads import load_little
 
 _LENENC = {0xFC: 2, 0xFD: 3, 0xFE: 8}
@@ -16,7 +17,7 @@ _U64 = (1 << 64) - 1
 
 
 @kernel(load_little)
-def lenenc(buf: Any, p: int, n: int) -> tuple[int, int]:
+def lenenc(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     """A length-encoded integer."""
     if p >= n:
         return 0, -1

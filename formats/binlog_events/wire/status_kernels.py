@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from binlogtool.formats.binlog_events.wire.status import VARIABLES
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_null, put_unsigned
 from binlogtool.formats.jsontext import put_any_text, put_entry, text_table
+from binlogtool.formats.kernel_types import MutableUInt8s, UInt8s
 from binlogtool.formats.loads import load_little
 
 _LABELS = ('{"increment":', ',"offset":', '{"client":', ',"connection":', ',"server":', "}")
@@ -20,7 +19,7 @@ LABELS = text_table({number: text.encode() for number, text in _TEXTS.items()})
 
 
 @kernel(put_entry)
-def put_label(texts: Any, number: int, out: Any, o: int, z: int) -> int:
+def put_label(texts: UInt8s, number: int, out: MutableUInt8s, o: int, z: int) -> int:
     """A text of the table; 64 bytes stay free behind it. Passes on why there is nothing before it."""
     if o < 0:
         return o
@@ -29,7 +28,7 @@ def put_label(texts: Any, number: int, out: Any, o: int, z: int) -> int:
 
 
 @kernel(load_little, put_label, put_unsigned)
-def put_member(buf: Any, p: int, size: int, texts: Any, number: int, out: Any, o: int, z: int) -> int:
+def put_member(buf: UInt8s, p: int, size: int, texts: UInt8s, number: int, out: MutableUInt8s, o: int, z: int) -> int:
     """A label and the unsigned number of `size` bytes at `buf[p]`."""
     o = put_label(texts, number, out, o, z)
     return o if o < 0 else put_unsigned(load_little(buf, p, size), out, o, z)
@@ -52,7 +51,7 @@ def number_size(code: int) -> int:
 
 
 @kernel(put_any_text, put_null)
-def put_databases(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> tuple[int, int]:
+def put_databases(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> tuple[int, int]:
     """UPDATED_DB_NAMES: (place behind it, place behind what was written)."""
     if p >= n or z - o < 64:
         return p, -2 if p >= n else -1
@@ -82,7 +81,7 @@ def put_databases(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> tuple[i
 
 
 @kernel(put_member, put_unsigned, load_little)
-def put_collations(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> tuple[int, int]:
+def put_collations(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> tuple[int, int]:
     """CHARACTER_SET_COLLATIONS: (place behind it, place behind what was written)."""
     if p >= n or buf[p] * 4 > n - p - 1:
         return p, -2
@@ -108,7 +107,9 @@ def put_collations(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> tuple[
 
 
 @kernel(number_size, put_any_text, put_collations, put_databases, put_member, put_label, put_unsigned, load_little)
-def put_variable(buf: Any, p: int, n: int, code: int, texts: Any, out: Any, o: int, z: int) -> tuple[int, int]:
+def put_variable(
+    buf: UInt8s, p: int, n: int, code: int, texts: UInt8s, out: MutableUInt8s, o: int, z: int
+) -> tuple[int, int]:
     """The value of a status variable: (place behind it, place behind what was written)."""
     size = number_size(code)
     if size > 0:
@@ -141,7 +142,7 @@ def put_variable(buf: Any, p: int, n: int, code: int, texts: Any, out: Any, o: i
 
 
 @kernel(put_label, put_variable)
-def put_variables(buf: Any, p: int, n: int, texts: Any, out: Any, o: int, z: int) -> int:
+def put_variables(buf: UInt8s, p: int, n: int, texts: UInt8s, out: MutableUInt8s, o: int, z: int) -> int:
     """The status variables as an object; unknown ones, and those that stand there twice, are not ours."""
     seen = 0
     if z - o < 2:

@@ -6,13 +6,12 @@ unknown, none of the required ones missing. `rules` (integers) and `texts` (byte
 
 from __future__ import annotations
 
-from typing import Any
-
 from binlogtool.formats.drizzle.meaning import NANOSECONDS_FROM, WRITER_FROM
 from binlogtool.formats.drizzle.protobuf.wire import read_varint
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_null, put_time, put_unsigned
 from binlogtool.formats.jsontext import put_any_text, put_bytes, put_string
+from binlogtool.formats.kernel_types import Int64s, MutableInt64s, MutableUInt8s, UInt8s
 from binlogtool.formats.loads import word32
 
 UINT32, UINT64, BOOL, ENUM, STRING, BYTES, MESSAGE = range(7)
@@ -38,7 +37,7 @@ LONGEST_TAG = 5
 
 
 @kernel(read_varint)
-def part(buf: Any, p: int, n: int) -> tuple[int, int, int, int]:
+def part(buf: UInt8s, p: int, n: int) -> tuple[int, int, int, int]:
     """The field at `buf[p]`: tag, where its value starts and ends (-1 = it is none of ours), a varint's value."""
     tag, at = read_varint(buf, p, n)
     if at < 0 or at - p > LONGEST_TAG or tag < 8 or tag > U32:
@@ -54,7 +53,7 @@ def part(buf: Any, p: int, n: int) -> tuple[int, int, int, int]:
 
 
 @kernel()
-def is_named(rules: Any, place: int, value: int) -> bool:
+def is_named(rules: Int64s, place: int, value: int) -> bool:
     """Has this value of an enum a name?"""
     i = 0
     count: int = rules[place]
@@ -64,7 +63,7 @@ def is_named(rules: Any, place: int, value: int) -> bool:
 
 
 @kernel(part, is_named)
-def is_plain(buf: Any, p: int, n: int, rules: Any, place: int) -> bool:
+def is_plain(buf: UInt8s, p: int, n: int, rules: Int64s, place: int) -> bool:
     """Are the bytes a message of this kind, as servers write it?"""
     count = rules[place]
     at = place + 1 - MEMBER
@@ -103,7 +102,7 @@ def is_plain(buf: Any, p: int, n: int, rules: Any, place: int) -> bool:
 
 
 @kernel()
-def put_constant(texts: Any, p: int, size: int, out: Any, o: int) -> int:
+def put_constant(texts: UInt8s, p: int, size: int, out: MutableUInt8s, o: int) -> int:
     """A text of the table, for which there is room."""
     for i in range(size):
         out[o + i] = texts[p + i]
@@ -111,7 +110,7 @@ def put_constant(texts: Any, p: int, size: int, out: Any, o: int) -> int:
 
 
 @kernel(put_any_text, put_bytes)
-def put_column(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> int:
+def put_column(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> int:
     """The value of a column: text, unless a NUL says that it is binary."""
     for i in range(p, n):
         if buf[i] == 0:
@@ -120,7 +119,7 @@ def put_column(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> int:
 
 
 @kernel()
-def put_truth(value: int, out: Any, o: int) -> int:
+def put_truth(value: int, out: MutableUInt8s, o: int) -> int:
     """`true` or `false`, for which there is room."""
     word = 0x65757274 if value != 0 else 0x736C6166
     for i in range(4):
@@ -132,7 +131,7 @@ def put_truth(value: int, out: Any, o: int) -> int:
 
 
 @kernel(word32, put_constant)
-def put_named(texts: Any, place: int, value: int, out: Any, o: int, z: int) -> int:
+def put_named(texts: UInt8s, place: int, value: int, out: MutableUInt8s, o: int, z: int) -> int:
     """The name of an enum's value."""
     for i in range(word32(texts, place)):
         at = place + 4 + NAMED * i
@@ -143,7 +142,9 @@ def put_named(texts: Any, place: int, value: int, out: Any, o: int, z: int) -> i
 
 
 @kernel(put_constant, word32)
-def begin_member(texts: Any, place: int, at: int, number: int, out: Any, o: int, z: int) -> tuple[int, int]:
+def begin_member(
+    texts: UInt8s, place: int, at: int, number: int, out: MutableUInt8s, o: int, z: int
+) -> tuple[int, int]:
     """Ends the member at `at`, before `place` = there is none, and writes the name of the one with this number: where
     it stands in the table, and where its value goes; -1 = there is no room."""
     if at >= place:
@@ -166,7 +167,7 @@ def begin_member(texts: Any, place: int, at: int, number: int, out: Any, o: int,
 
 
 @kernel(begin_member, part, put_any_text, put_column, put_named, put_truth, put_unsigned, word32)
-def put_message(buf: Any, p: int, n: int, texts: Any, place: int, out: Any, o: int, z: int) -> int:
+def put_message(buf: UInt8s, p: int, n: int, texts: UInt8s, place: int, out: MutableUInt8s, o: int, z: int) -> int:
     """A message that `is_plain`, as an object."""
     if z - o < 8:
         return -1
@@ -225,7 +226,7 @@ OBJECT = 3
 
 
 @kernel(part)
-def member_at(buf: Any, p: int, n: int, number: int) -> tuple[int, int]:
+def member_at(buf: UInt8s, p: int, n: int, number: int) -> tuple[int, int]:
     """Where the value of the first field with this number stands; -1 = there is none."""
     while p < n:
         tag, start, end, _ = part(buf, p, n)
@@ -238,7 +239,7 @@ def member_at(buf: Any, p: int, n: int, number: int) -> tuple[int, int]:
 
 
 @kernel(member_at)
-def names_at(buf: Any, p: int, n: int, about: int, number: int) -> tuple[int, int, int, int]:
+def names_at(buf: UInt8s, p: int, n: int, about: int, number: int) -> tuple[int, int, int, int]:
     """Where the names of the object of a statement stand; (-2, …) = they do not."""
     start, end = member_at(buf, p, n, number)
     if start >= 0 and about != WHOLE:
@@ -253,7 +254,7 @@ def names_at(buf: Any, p: int, n: int, about: int, number: int) -> tuple[int, in
 
 
 @kernel()
-def same(buf: Any, a: int, a_end: int, b: int, b_end: int) -> bool:
+def same(buf: UInt8s, a: int, a_end: int, b: int, b_end: int) -> bool:
     """Are these the same bytes?"""
     while a < a_end and b < b_end and buf[a] == buf[b]:
         a += 1
@@ -262,7 +263,7 @@ def same(buf: Any, a: int, a_end: int, b: int, b_end: int) -> bool:
 
 
 @kernel(part, names_at, same)
-def read_statements(buf: Any, p: int, n: int, rules: Any, out: Any, at: int, count: int) -> bool:
+def read_statements(buf: UInt8s, p: int, n: int, rules: Int64s, out: MutableInt64s, at: int, count: int) -> bool:
     """Kind and object of an entry, from its statements; `out[at + count * c]` is column c. False: not ours."""
     kind = -1
     known = 0
@@ -304,7 +305,9 @@ def read_statements(buf: Any, p: int, n: int, rules: Any, out: Any, at: int, cou
 
 
 @kernel(is_plain, member_at, part, read_statements)
-def survey(buf: Any, rules: Any, types: Any, lows: Any, highs: Any, out: Any, count: int) -> int:
+def survey(
+    buf: UInt8s, rules: Int64s, types: Int64s, lows: Int64s, highs: Int64s, out: MutableInt64s, count: int
+) -> int:
     """The columns of entries."""
     for i in range(count):
         for column in range(9):
@@ -335,14 +338,24 @@ def survey(buf: Any, rules: Any, types: Any, lows: Any, highs: Any, out: Any, co
 
 
 @kernel(put_time)
-def time_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, time: int) -> int:
+def time_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, time: int) -> int:
     """When the transaction began."""
     return put_time(time, out, o, z)
 
 
 @kernel(put_null, put_string)
 def object_member(
-    buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, kind: int, a: int, b: int, c: int, d: int
+    buf: UInt8s,
+    texts: UInt8s,
+    notes: Int64s,
+    out: MutableUInt8s,
+    o: int,
+    z: int,
+    kind: int,
+    a: int,
+    b: int,
+    c: int,
+    d: int,
 ) -> int:
     """`"schema.table"`, or the name of a schema."""
     if kind < 0:
@@ -360,6 +373,8 @@ def object_member(
 
 
 @kernel(put_message, word32)
-def body_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, kind: int, p: int, n: int) -> int:
+def body_member(
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, kind: int, p: int, n: int
+) -> int:
     """The transaction of an entry that `survey` knows."""
     return -2 if kind < 0 else put_message(buf, p, n, texts, word32(texts, 0), out, o, z)

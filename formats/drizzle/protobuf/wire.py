@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from construct import Construct, stream_read, stream_write
 
 from binlogtool.formats.fields import MALFORMED, SHORT, MalformedError, ScalarKernel, kernel
+from binlogtool.formats.kernel_types import UInt8s
 
 MAX_VARINT = 10
 """Bytes of the longest varint: 64 bits, seven to a byte."""
@@ -49,7 +50,7 @@ class Wide(int):
 
 
 @kernel()
-def read_varint(buf: Any, p: int, n: int) -> tuple[int, int]:
+def read_varint(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     """Scalar kernel: the 64-bit pattern (as a signed value) and the next position, SHORT or MALFORMED."""
     value = 0
     shift = 0

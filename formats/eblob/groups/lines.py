@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import Any
 
 from construct import Bytes, Computed, GreedyBytes, If, Int64ul, Struct, this
 
@@ -43,6 +42,7 @@ from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonline import JsonBodies, JsonLine, JsonMember
 from binlogtool.formats.jsonnumbers import put_null, put_signed, put_unsigned
 from binlogtool.formats.jsontext import null_member, put_text, text_member, text_table, unsigned_member
+from binlogtool.formats.kernel_types import Int64s, MutableInt64s, MutableUInt8s, UInt8s
 from binlogtool.formats.later import Later
 from binlogtool.formats.layouts import Batch, Column, Kernel
 from binlogtool.formats.loads import word64
@@ -60,7 +60,7 @@ MOST = 1 << 62
 
 
 @kernel()
-def same(buf: Any, a: int, b: int) -> bool:
+def same(buf: UInt8s, a: int, b: int) -> bool:
     """Are these the same keys?"""
     i = 0
     while i < KEY_SIZE and buf[a + i] == buf[b + i]:
@@ -69,7 +69,9 @@ def same(buf: Any, a: int, b: int) -> bool:
 
 
 @kernel(kind_of, same, word64)
-def survey(buf: Any, count: int, number: int, lows: Any, ends: Any, metas: Any, sizes: Any, out: Any) -> int:
+def survey(
+    buf: UInt8s, count: int, number: int, lows: Int64s, ends: Int64s, metas: Int64s, sizes: Int64s, out: MutableInt64s
+) -> int:
     """The columns of the records behind the first one of a batch; returns how many there are, fewer = not ours."""
     for i in range(1, count):
         p = lows[i]
@@ -111,7 +113,7 @@ def survey(buf: Any, count: int, number: int, lows: Any, ends: Any, metas: Any, 
 
 
 @kernel()
-def put_hex(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> int:
+def put_hex(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> int:
     """Hexadecimal digits, without quotes."""
     if z - o < 2 * (n - p):
         return -1
@@ -126,7 +128,7 @@ def put_hex(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> int:
 
 
 @kernel(put_hex)
-def key_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, p: int) -> int:
+def key_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, p: int) -> int:
     """The key of a record."""
     if z - o < 2 * KEY_SIZE + 2:
         return -1
@@ -137,13 +139,15 @@ def key_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, p: in
 
 
 @kernel(put_null, put_unsigned)
-def group_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, group: int) -> int:
+def group_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, group: int) -> int:
     """The first record of the group."""
     return put_null(out, o, z) if group < 0 else put_unsigned(group, out, o, z)
 
 
 @kernel()
-def other_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, kind: int, p: int, n: int) -> int:
+def other_member(
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: UInt8s, o: int, z: int, kind: int, p: int, n: int
+) -> int:
     """No record: all kinds have bodies."""
     return -2
 
@@ -160,7 +164,7 @@ KNOWN = len(FLAGS)
 
 
 @kernel(put_text, word64)
-def put_flags(buf: Any, p: int, n: int, texts: Any, out: Any, o: int, z: int) -> int:
+def put_flags(buf: UInt8s, p: int, n: int, texts: UInt8s, out: MutableUInt8s, o: int, z: int) -> int:
     """The names of flags; unknown ones are left to the general writer."""
     flags = word64(buf, p)
     if flags < 0 or flags >= 1 << KNOWN:
@@ -179,7 +183,7 @@ def put_flags(buf: Any, p: int, n: int, texts: Any, out: Any, o: int, z: int) ->
 
 
 @kernel(put_hex, put_signed, put_text, put_unsigned, word64)
-def put_footer(buf: Any, p: int, n: int, texts: Any, target: int, out: Any, o: int, z: int) -> int:
+def put_footer(buf: UInt8s, p: int, n: int, texts: UInt8s, target: int, out: MutableUInt8s, o: int, z: int) -> int:
     """The hash and where its record starts, and how far behind that it was written."""
     if z - o < 256:
         return -1

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.kernel_types import Int64s, MutableInt64s, UInt8s
 from binlogtool.formats.manticore.payloads.vectors import read_vector, skip_vector, skip_zints
 from binlogtool.formats.manticore.payloads.walk import skip_payload
 from binlogtool.formats.manticore.payloads.zint import read_zint
@@ -24,7 +23,7 @@ SIZE = 3075
 
 
 @kernel()
-def pass_zints(buf: Any, p: int, count: int) -> int:
+def pass_zints(buf: UInt8s, p: int, count: int) -> int:
     """The end of so many zints, known to be whole; -1 if one of them starts with 80, which no writer makes."""
     for _ in range(count):
         if buf[p] == 128:
@@ -36,7 +35,7 @@ def pass_zints(buf: Any, p: int, count: int) -> int:
 
 
 @kernel(read_zint, read_vector, skip_vector, skip_zints)
-def commit_fault(buf: Any, p: int, n: int, version: int) -> int:
+def commit_fault(buf: UInt8s, p: int, n: int, version: int) -> int:
     """What contradicts in a commit that is known to parse: 1 rows, 2 docstore, 3 checkpoints; 0 = nothing."""
     rows, p = read_zint(buf, p, n)
     if rows == 0:
@@ -69,7 +68,8 @@ def commit_fault(buf: Any, p: int, n: int, version: int) -> int:
 
 @kernel(pass_zints, skip_payload, commit_fault)
 def fold(
-    start: int, stop: int, ops: Any, ids: Any, tids: Any, covered: Any, ends: Any, buf: Any, state: Any,
+    start: int, stop: int, ops: Int64s, ids: Int64s, tids: Int64s, covered: Int64s, ends: Int64s, buf: UInt8s,
+    state: MutableInt64s,
 ) -> int:  # fmt: skip
     """ADD_TXN of version 15 on: a known table, the next TID, canonical numbers, a payload that ends where uSize says.
 
@@ -92,8 +92,8 @@ def fold(
 
 @kernel(pass_zints, commit_fault)
 def fold_old(
-    start: int, stop: int, version: int, ops: Any, ids: Any, tids: Any, times: Any, covered: Any, ends: Any, buf: Any,
-    state: Any,
+    start: int, stop: int, version: int, ops: Int64s, ids: Int64s, tids: Int64s, times: Int64s, covered: Int64s,
+    ends: Int64s, buf: UInt8s, state: MutableInt64s,
 ) -> int:  # fmt: skip
     """The same for versions 2 to 14, where a frame's payload was parsed to find its end: times do not fall."""
     for i in range(start, stop):

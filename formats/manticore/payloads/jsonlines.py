@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_double, put_signed, put_unsigned
 from binlogtool.formats.jsontext import put_any_text, put_bytes, put_string, put_text, text_table
+from binlogtool.formats.kernel_types import MutableUInt8s, UInt8s
 from binlogtool.formats.loads import word32, word64
 from binlogtool.formats.manticore.meaning import SCALARS, VECTORS
 from binlogtool.formats.manticore.payloads.walk import skip_text
@@ -35,7 +34,7 @@ words = text_table(
 
 
 @kernel(put_signed, put_unsigned, word32, word64)
-def put_list(buf: Any, p: int, count: int, size: int, step: int, out: Any, o: int, z: int) -> int:
+def put_list(buf: UInt8s, p: int, count: int, size: int, step: int, out: MutableUInt8s, o: int, z: int) -> int:
     """So many unsigned dwords (size 4) or signed qwords, each so many bytes behind the one before."""
     if z - o < 2 or count > (z - o) // 25:
         return -1
@@ -55,14 +54,14 @@ def put_list(buf: Any, p: int, count: int, size: int, step: int, out: Any, o: in
 
 
 @kernel(put_list, read_zint)
-def put_dwords(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> int:
+def put_dwords(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> int:
     """A vec(4)."""
     count, p = read_zint(buf, p, n)
     return put_list(buf, p, count, 4, 4, out, o, z)
 
 
 @kernel(put_list, read_zint)
-def put_qwords(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> int:
+def put_qwords(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> int:
     """A vec(8)."""
     count, p = read_zint(buf, p, n)
     return put_list(buf, p, count, 8, 8, out, o, z)
@@ -72,7 +71,7 @@ def put_qwords(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> int:
 
 
 @kernel(put_list, put_text, put_unsigned, read_zint)
-def put_rows(buf: Any, p: int, n: int, texts: Any, rows: int, out: Any, o: int, z: int) -> int:
+def put_rows(buf: UInt8s, p: int, n: int, texts: UInt8s, rows: int, out: MutableUInt8s, o: int, z: int) -> int:
     """A vec(4) with the dwords of so many rows; dwords 0 and 1 of a row are the document id."""
     count, p = read_zint(buf, p, n)
     stride = count // rows if rows > 0 else 0
@@ -86,7 +85,7 @@ def put_rows(buf: Any, p: int, n: int, texts: Any, rows: int, out: Any, o: int, 
 
 
 @kernel(put_text, put_unsigned, read_zint)
-def put_stored(buf: Any, p: int, n: int, texts: Any, out: Any, o: int, z: int) -> int:
+def put_stored(buf: UInt8s, p: int, n: int, texts: UInt8s, out: MutableUInt8s, o: int, z: int) -> int:
     """Stored documents: how many, and the sum of their sizes."""
     count, p = read_zint(buf, p, n)
     total = 0
@@ -106,7 +105,7 @@ def put_stored(buf: Any, p: int, n: int, texts: Any, out: Any, o: int, z: int) -
 
 
 @kernel(put_text, put_unsigned, read_zint)
-def put_kind(buf: Any, p: int, n: int, texts: Any, out: Any, o: int, z: int) -> int:
+def put_kind(buf: UInt8s, p: int, n: int, texts: UInt8s, out: MutableUInt8s, o: int, z: int) -> int:
     """The type of an attribute: its number, and its name, or the number as text."""
     kind, p = read_zint(buf, p, n)
     if z - o < 128:
@@ -124,7 +123,7 @@ def put_kind(buf: Any, p: int, n: int, texts: Any, out: Any, o: int, z: int) -> 
 
 
 @kernel(read_zint, skip_text)
-def has_twins(buf: Any, p: int, n: int, version: int, count: int) -> bool:
+def has_twins(buf: UInt8s, p: int, n: int, version: int, count: int) -> bool:
     """Have two of so many attributes the same name?"""
     first = p
     for i in range(count):
@@ -143,7 +142,7 @@ def has_twins(buf: Any, p: int, n: int, version: int, count: int) -> bool:
 
 
 @kernel(put_double)
-def put_float(bits: int, out: Any, o: int, z: int) -> int:
+def put_float(bits: int, out: MutableUInt8s, o: int, z: int) -> int:
     """The float with these 32 bits, as the double that it is."""
     exponent = bits >> 23 & 255
     if exponent == 255 or (exponent == 0 and bits & 0x7FFFFF != 0):
@@ -153,7 +152,7 @@ def put_float(bits: int, out: Any, o: int, z: int) -> int:
 
 
 @kernel(word32)
-def width_of(buf: Any, kind: int, at: int, left: int) -> int:
+def width_of(buf: UInt8s, kind: int, at: int, left: int) -> int:
     """Dwords of the value of this type at `buf[at]`, where so many are left."""
     if MVA < kind <= MVA + 2:
         return 1 + word32(buf, at) if left > 0 else 1
@@ -161,7 +160,9 @@ def width_of(buf: Any, kind: int, at: int, left: int) -> int:
 
 
 @kernel(put_any_text, put_float, put_list, put_signed, put_unsigned, width_of, word32, word64)
-def put_value(buf: Any, kind: int, at: int, left: int, blobs: int, size: int, out: Any, o: int, z: int) -> int:
+def put_value(
+    buf: UInt8s, kind: int, at: int, left: int, blobs: int, size: int, out: MutableUInt8s, o: int, z: int
+) -> int:
     """The value of this type at `buf[at]`, where so many dwords are left; -3 = it is not there."""
     width = width_of(buf, kind, at, left)
     if FIRST_VECTOR <= kind <= LAST_VECTOR:
@@ -181,8 +182,8 @@ def put_value(buf: Any, kind: int, at: int, left: int, blobs: int, size: int, ou
 
 @kernel(put_string, put_value, read_zint, skip_text, width_of)
 def put_values(
-    buf: Any, version: int, count: int, p: int, at: int, left: int, blobs: int, size: int, n: int, out: Any, o: int,
-    z: int,
+    buf: UInt8s, version: int, count: int, p: int, at: int, left: int, blobs: int, size: int, n: int,
+    out: MutableUInt8s, o: int, z: int,
 ) -> int:  # fmt: skip
     """The new values of a document by the names of the attributes from `p` on, without braces."""
     for k in range(count):
@@ -209,8 +210,8 @@ def put_values(
 
 @kernel(has_twins, put_signed, put_text, put_values, read_zint, word32, word64)
 def put_documents(
-    buf: Any, texts: Any, version: int, count: int, attributes: int, pool: int, docids: int, offsets: int, blobs: int,
-    n: int, out: Any, o: int, z: int,
+    buf: UInt8s, texts: UInt8s, version: int, count: int, attributes: int, pool: int, docids: int, offsets: int,
+    blobs: int, n: int, out: MutableUInt8s, o: int, z: int,
 ) -> int:  # fmt: skip
     """The new values of each document, or nothing where the pool does not hold what the attributes ask for."""
     dwords, pool = read_zint(buf, pool, n)
@@ -250,8 +251,8 @@ def put_documents(
 
 @kernel(put_bytes, put_documents, put_text, read_zint)
 def put_blobs_of(
-    buf: Any, p: int, n: int, texts: Any, version: int, count: int, attributes: int, pool: int, docids: int,
-    offsets: int, out: Any, o: int, z: int,
+    buf: UInt8s, p: int, n: int, texts: UInt8s, version: int, count: int, attributes: int, pool: int, docids: int,
+    offsets: int, out: MutableUInt8s, o: int, z: int,
 ) -> int:  # fmt: skip
     """A vec(1), and the documents of the update that it ends."""
     _size, low = read_zint(buf, p, n)
@@ -263,8 +264,8 @@ def put_blobs_of(
 
 @kernel(put_blobs_of)
 def put_blobs(
-    buf: Any, p: int, n: int, texts: Any, count: int, attributes: int, pool: int, docids: int, offsets: int, out: Any,
-    o: int, z: int,
+    buf: UInt8s, p: int, n: int, texts: UInt8s, count: int, attributes: int, pool: int, docids: int, offsets: int,
+    out: MutableUInt8s, o: int, z: int,
 ) -> int:  # fmt: skip
     """The end of an update of version 15 or 16."""
     return put_blobs_of(buf, p, n, texts, 15, count, attributes, pool, docids, offsets, out, o, z)
@@ -272,8 +273,8 @@ def put_blobs(
 
 @kernel(put_blobs_of)
 def put_old_blobs(
-    buf: Any, p: int, n: int, texts: Any, count: int, attributes: int, pool: int, docids: int, offsets: int, out: Any,
-    o: int, z: int,
+    buf: UInt8s, p: int, n: int, texts: UInt8s, count: int, attributes: int, pool: int, docids: int, offsets: int,
+    out: MutableUInt8s, o: int, z: int,
 ) -> int:  # fmt: skip
     """The end of an update of versions 10 to 14."""
     return put_blobs_of(buf, p, n, texts, 14, count, attributes, pool, docids, offsets, out, o, z)
@@ -281,7 +282,17 @@ def put_old_blobs(
 
 @kernel(put_documents, put_dwords, put_text)
 def put_last_offsets(
-    buf: Any, p: int, n: int, texts: Any, count: int, attributes: int, pool: int, docids: int, out: Any, o: int, z: int
+    buf: UInt8s,
+    p: int,
+    n: int,
+    texts: UInt8s,
+    count: int,
+    attributes: int,
+    pool: int,
+    docids: int,
+    out: MutableUInt8s,
+    o: int,
+    z: int,
 ) -> int:
     """The end of an update of versions 2 to 9."""
     if z - o < 64:

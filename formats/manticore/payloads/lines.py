@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import Any
 
 from construct import Construct, Enum, Int8ul, Struct, Terminated
 
@@ -15,6 +14,7 @@ from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonline import JsonBodies, JsonLine, JsonMember
 from binlogtool.formats.jsonnumbers import put_null, put_time, put_unsigned
 from binlogtool.formats.jsontext import null_member, put_name, text_member
+from binlogtool.formats.kernel_types import Int64s, MutableInt64s, MutableUInt8s, UInt8s
 from binlogtool.formats.layouts import Batch, Column, Kernel
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.layout import PROVEN_BY_DATA, LogContext
@@ -31,13 +31,17 @@ its payload. The negative ones have no number."""
 
 
 @kernel(put_null, put_time)
-def time_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, kind: int, time: int) -> int:
+def time_member(
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, kind: int, time: int
+) -> int:
     """When a transaction was written, in the versions that say so."""
     return put_null(out, o, z) if kind == ADD_CACHE else put_time(time, out, o, z)
 
 
 @kernel(put_name, put_null)
-def object_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, kind: int, number: int) -> int:
+def object_member(
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, kind: int, number: int
+) -> int:
     """The name of the table with this id, as far as it was told."""
     if kind == ADD_CACHE:
         return put_null(out, o, z)
@@ -46,20 +50,32 @@ def object_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, ki
 
 
 @kernel()
-def other_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, kind: int, p: int, n: int) -> int:
+def other_member(
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: UInt8s, o: int, z: int, kind: int, p: int, n: int
+) -> int:
     """A body that is none of the known ones."""
     return -2
 
 
 @kernel(put_null, put_unsigned)
-def seq_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, kind: int, tid: int) -> int:
+def seq_member(
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, kind: int, tid: int
+) -> int:
     """The number of a transaction."""
     return put_null(out, o, z) if kind < 0 else put_unsigned(tid, out, o, z)
 
 
 @kernel(read_zint)
 def survey(
-    buf: Any, count: int, ops: Any, starts: Any, ends: Any, add_txn: int, index: int, cache: int, out: Any
+    buf: UInt8s,
+    count: int,
+    ops: Int64s,
+    starts: Int64s,
+    ends: Int64s,
+    add_txn: int,
+    index: int,
+    cache: int,
+    out: MutableInt64s,
 ) -> int:
     """The kinds of transactions. add_txn, index, cache: the operations of the version."""
     for i in range(count):

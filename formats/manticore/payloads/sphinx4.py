@@ -11,6 +11,7 @@ from typing import Any
 from construct import Construct, stream_read, stream_write
 
 from binlogtool.formats.fields import Form, MalformedError, ScalarKernel, kernel
+from binlogtool.formats.kernel_types import Int64s, MutableInt64s, UInt8s
 from binlogtool.formats.manticore.payloads.zint import MAX_ZINT, U64, Wide, zint_size
 
 LAST_LOWEST_FIRST = 4
@@ -18,7 +19,7 @@ LAST_LOWEST_FIRST = 4
 
 
 @kernel()
-def read_low(buf: Any, p: int, n: int) -> tuple[int, int]:
+def read_low(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     """Scalar kernel: the low 64 bits and the next position, SHORT, or MALFORMED after ten bytes."""
     value = 0
     shift = 0
@@ -38,7 +39,7 @@ def read_low(buf: Any, p: int, n: int) -> tuple[int, int]:
 
 
 @kernel(read_low)
-def skip_low(buf: Any, p: int, n: int, count: int) -> int:
+def skip_low(buf: UInt8s, p: int, n: int, count: int) -> int:
     """So many numbers."""
     for _ in range(count):
         if p < 0:
@@ -48,7 +49,7 @@ def skip_low(buf: Any, p: int, n: int, count: int) -> int:
 
 
 @kernel(read_low)
-def read_low_vector(buf: Any, p: int, n: int, width: int) -> tuple[int, int]:
+def read_low_vector(buf: UInt8s, p: int, n: int, width: int) -> tuple[int, int]:
     """A count and as many elements: the count and the end."""
     count, p = read_low(buf, p, n)
     if p < 0:
@@ -59,25 +60,25 @@ def read_low_vector(buf: Any, p: int, n: int, width: int) -> tuple[int, int]:
 
 
 @kernel(read_low_vector)
-def read_low_vector1(buf: Any, p: int, n: int) -> tuple[int, int]:
+def read_low_vector1(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     """Scalar kernel of bytes: the count."""
     return read_low_vector(buf, p, n, 1)
 
 
 @kernel(read_low_vector)
-def read_low_vector4(buf: Any, p: int, n: int) -> tuple[int, int]:
+def read_low_vector4(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     """Scalar kernel of dwords: the count."""
     return read_low_vector(buf, p, n, 4)
 
 
 @kernel(read_low_vector)
-def read_low_vector8(buf: Any, p: int, n: int) -> tuple[int, int]:
+def read_low_vector8(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     """Scalar kernel of qwords: the count."""
     return read_low_vector(buf, p, n, 8)
 
 
 @kernel(read_low_vector)
-def skip_low_vector(buf: Any, p: int, n: int, width: int) -> int:
+def skip_low_vector(buf: UInt8s, p: int, n: int, width: int) -> int:
     """A count and as many elements; a text is one of bytes."""
     if p < 0:
         return p
@@ -86,7 +87,7 @@ def skip_low_vector(buf: Any, p: int, n: int, width: int) -> int:
 
 
 @kernel(read_low, skip_low, skip_low_vector)
-def skip_low_cache(buf: Any, p: int, n: int, ids: int) -> int:
+def skip_low_cache(buf: UInt8s, p: int, n: int, ids: int) -> int:
     """The table of an ADD_CACHE."""
     count, p = read_low(buf, p, n)
     if p >= 0 and (count < 0 or count > (n - p) // 6):
@@ -99,7 +100,7 @@ def skip_low_cache(buf: Any, p: int, n: int, ids: int) -> int:
 
 
 @kernel(read_low, skip_low, skip_low_vector)
-def skip_low_commit(buf: Any, p: int, n: int, version: int, ids: int) -> int:
+def skip_low_commit(buf: UInt8s, p: int, n: int, version: int, ids: int) -> int:
     """RT commit."""
     rows, p = read_low(buf, p, n)
     if p >= 0 and rows != 0:
@@ -124,7 +125,7 @@ def skip_low_commit(buf: Any, p: int, n: int, version: int, ids: int) -> int:
 
 
 @kernel(read_low, skip_low, skip_low_vector)
-def skip_low_update(buf: Any, p: int, n: int, ids: int) -> int:
+def skip_low_update(buf: UInt8s, p: int, n: int, ids: int) -> int:
     """Update attributes."""
     count, p = read_low(buf, p, n)
     if p >= 0 and (count < 0 or count > (n - p) // 2):
@@ -139,7 +140,7 @@ def skip_low_update(buf: Any, p: int, n: int, ids: int) -> int:
 
 
 @kernel(read_low, skip_low_vector, skip_low_cache, skip_low_commit, skip_low_update)
-def read_low_body(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
+def read_low_body(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at: int) -> int:
     """Record kernel of a body: columns id, tid, time. The op is the byte before it.
 
     table: the version, and the bytes of a document id.

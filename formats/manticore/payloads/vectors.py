@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.kernel_types import UInt8s
 from binlogtool.formats.manticore.payloads.zint import read_zint
 
 
 @kernel(read_zint)
-def skip_zints(buf: Any, p: int, n: int, count: int) -> int:
+def skip_zints(buf: UInt8s, p: int, n: int, count: int) -> int:
     """So many zints."""
     for _ in range(count):
         _value, p = read_zint(buf, p, n)
@@ -19,7 +18,7 @@ def skip_zints(buf: Any, p: int, n: int, count: int) -> int:
 
 
 @kernel(read_zint)
-def read_vector(buf: Any, p: int, n: int, width: int) -> tuple[int, int]:
+def read_vector(buf: UInt8s, p: int, n: int, width: int) -> tuple[int, int]:
     """vec(width): the count and the end."""
     count, p = read_zint(buf, p, n)
     if p < 0:
@@ -30,25 +29,25 @@ def read_vector(buf: Any, p: int, n: int, width: int) -> tuple[int, int]:
 
 
 @kernel(read_vector)
-def read_vector1(buf: Any, p: int, n: int) -> tuple[int, int]:
+def read_vector1(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     """Scalar kernel of vec(1): the count."""
     return read_vector(buf, p, n, 1)
 
 
 @kernel(read_vector)
-def read_vector4(buf: Any, p: int, n: int) -> tuple[int, int]:
+def read_vector4(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     """Scalar kernel of vec(4): the count."""
     return read_vector(buf, p, n, 4)
 
 
 @kernel(read_vector)
-def read_vector8(buf: Any, p: int, n: int) -> tuple[int, int]:
+def read_vector8(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     """Scalar kernel of vec(8): the count."""
     return read_vector(buf, p, n, 8)
 
 
 @kernel(read_vector)
-def skip_vector(buf: Any, p: int, n: int, width: int) -> int:
+def skip_vector(buf: UInt8s, p: int, n: int, width: int) -> int:
     """vec(width)."""
     _count, p = read_vector(buf, p, n, width)
     return p

@@ -6,9 +6,8 @@ bytes that are left.
 
 from __future__ import annotations
 
-from typing import Any
-
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.kernel_types import Int64s, MutableInt64s, UInt8s
 from binlogtool.formats.manticore.payloads.vectors import skip_vector, skip_zints
 from binlogtool.formats.manticore.payloads.zint import read_zint
 
@@ -17,7 +16,7 @@ MAX_SETTINGS = 262144
 
 
 @kernel()
-def load_dword(buf: Any, p: int, n: int) -> int:
+def load_dword(buf: UInt8s, p: int, n: int) -> int:
     """The dword at `p`, or SHORT."""
     if n - p < 4:
         return -1
@@ -26,7 +25,7 @@ def load_dword(buf: Any, p: int, n: int) -> int:
 
 
 @kernel(load_dword, skip_vector)
-def skip_text(buf: Any, p: int, n: int, version: int) -> int:
+def skip_text(buf: UInt8s, p: int, n: int, version: int) -> int:
     """A zstring (version 15 on) or a dstring."""
     if version >= 15:
         return skip_vector(buf, p, n, 1)
@@ -37,7 +36,7 @@ def skip_text(buf: Any, p: int, n: int, version: int) -> int:
 
 
 @kernel(read_zint, skip_zints, skip_text)
-def skip_cache(buf: Any, p: int, n: int, version: int) -> int:
+def skip_cache(buf: UInt8s, p: int, n: int, version: int) -> int:
     """The table of an ADD_CACHE."""
     count, p = read_zint(buf, p, n)
     if p >= 0 and (count < 0 or count > (n - p) // 4):
@@ -53,13 +52,13 @@ def skip_cache(buf: Any, p: int, n: int, version: int) -> int:
 
 
 @kernel(skip_cache)
-def read_cache(buf: Any, p: int, n: int) -> tuple[int, int]:
+def read_cache(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     """Scalar kernel of an ADD_CACHE's body, version 15 on."""
     return 0, skip_cache(buf, p, n, 15)
 
 
 @kernel(read_zint, skip_zints)
-def skip_checkpoints(buf: Any, p: int, n: int) -> int:
+def skip_checkpoints(buf: UInt8s, p: int, n: int) -> int:
     """A count of pairs of zints."""
     count, p = read_zint(buf, p, n)
     if p < 0:
@@ -70,7 +69,7 @@ def skip_checkpoints(buf: Any, p: int, n: int) -> int:
 
 
 @kernel(read_zint, skip_vector)
-def skip_docstore(buf: Any, p: int, n: int) -> int:
+def skip_docstore(buf: UInt8s, p: int, n: int) -> int:
     """A flag and, if it is set, stored documents."""
     if p >= n:
         return -1
@@ -87,7 +86,7 @@ def skip_docstore(buf: Any, p: int, n: int) -> int:
 
 
 @kernel(load_dword)
-def skip_dwords(buf: Any, p: int, n: int, width: int) -> int:
+def skip_dwords(buf: UInt8s, p: int, n: int, width: int) -> int:
     """A dword count and that many elements."""
     count = load_dword(buf, p, n)
     if count < 0 or count > (n - p - 4) // width:
@@ -96,7 +95,7 @@ def skip_dwords(buf: Any, p: int, n: int, width: int) -> int:
 
 
 @kernel(load_dword, skip_dwords)
-def skip_column(buf: Any, p: int, n: int) -> int:
+def skip_column(buf: UInt8s, p: int, n: int) -> int:
     """One columnar attribute (section 7.6)."""
     kind = load_dword(buf, p, n)
     if kind < 0:
@@ -117,7 +116,7 @@ def skip_column(buf: Any, p: int, n: int) -> int:
 
 
 @kernel(load_dword, skip_column)
-def skip_columnar(buf: Any, p: int, n: int) -> int:
+def skip_columnar(buf: UInt8s, p: int, n: int) -> int:
     """A flag and, if it is set, columnar attributes."""
     if p >= n:
         return -1
@@ -135,7 +134,7 @@ def skip_columnar(buf: Any, p: int, n: int) -> int:
 
 
 @kernel(skip_zints, skip_vector, skip_checkpoints, skip_docstore, skip_columnar)
-def skip_segment(buf: Any, p: int, n: int, version: int) -> int:
+def skip_segment(buf: UInt8s, p: int, n: int, version: int) -> int:
     """The segment of new rows of a commit."""
     if version >= 13:
         p = skip_zints(buf, p, n, 1)
@@ -163,7 +162,7 @@ def skip_segment(buf: Any, p: int, n: int, version: int) -> int:
 
 
 @kernel(read_zint, skip_segment, skip_vector)
-def skip_commit_of(buf: Any, p: int, n: int, version: int, ids: int) -> int:
+def skip_commit_of(buf: UInt8s, p: int, n: int, version: int, ids: int) -> int:
     """RT commit. ids: bytes of a document id."""
     rows, p = read_zint(buf, p, n)
     if p >= 0 and rows != 0:
@@ -172,13 +171,13 @@ def skip_commit_of(buf: Any, p: int, n: int, version: int, ids: int) -> int:
 
 
 @kernel(skip_commit_of)
-def skip_commit(buf: Any, p: int, n: int, version: int) -> int:
+def skip_commit(buf: UInt8s, p: int, n: int, version: int) -> int:
     """RT commit, with document ids of 8 bytes."""
     return skip_commit_of(buf, p, n, version, 8)
 
 
 @kernel(read_zint, skip_text, skip_zints, skip_vector)
-def skip_update_of(buf: Any, p: int, n: int, version: int, ids: int) -> int:
+def skip_update_of(buf: UInt8s, p: int, n: int, version: int, ids: int) -> int:
     """Update attributes. ids: bytes of a document id."""
     count, p = read_zint(buf, p, n)
     if p >= 0 and (count < 0 or count > (n - p) // 2):
@@ -201,13 +200,13 @@ def skip_update_of(buf: Any, p: int, n: int, version: int, ids: int) -> int:
 
 
 @kernel(skip_update_of)
-def skip_update(buf: Any, p: int, n: int, version: int) -> int:
+def skip_update(buf: UInt8s, p: int, n: int, version: int) -> int:
     """Update attributes, with document ids of 8 bytes."""
     return skip_update_of(buf, p, n, version, 8)
 
 
 @kernel(read_zint, skip_text, skip_zints)
-def skip_filter(buf: Any, p: int, n: int, version: int) -> int:
+def skip_filter(buf: UInt8s, p: int, n: int, version: int) -> int:
     """One filter of a stored query."""
     p = skip_text(buf, p, n, version)
     if p >= 0:
@@ -231,7 +230,7 @@ def skip_filter(buf: Any, p: int, n: int, version: int) -> int:
 
 
 @kernel(read_zint, skip_text, skip_zints, skip_filter)
-def skip_query(buf: Any, p: int, n: int, version: int) -> int:
+def skip_query(buf: UInt8s, p: int, n: int, version: int) -> int:
     """One stored query."""
     p = skip_zints(buf, p, n, 2)
     if p >= 0:
@@ -256,7 +255,7 @@ def skip_query(buf: Any, p: int, n: int, version: int) -> int:
 
 
 @kernel(read_zint, skip_zints)
-def skip_counted(buf: Any, p: int, n: int) -> int:
+def skip_counted(buf: UInt8s, p: int, n: int) -> int:
     """A count of zints."""
     count, p = read_zint(buf, p, n)
     if p < 0:
@@ -267,7 +266,7 @@ def skip_counted(buf: Any, p: int, n: int) -> int:
 
 
 @kernel(read_zint, skip_counted, skip_query)
-def skip_pq(buf: Any, p: int, n: int, version: int) -> int:
+def skip_pq(buf: UInt8s, p: int, n: int, version: int) -> int:
     """Percolate add/delete."""
     p = skip_counted(buf, p, n)
     if p >= 0:
@@ -285,14 +284,14 @@ def skip_pq(buf: Any, p: int, n: int, version: int) -> int:
 
 
 @kernel(skip_counted, skip_text)
-def skip_pq_delete(buf: Any, p: int, n: int, version: int) -> int:
+def skip_pq_delete(buf: UInt8s, p: int, n: int, version: int) -> int:
     """Percolate delete of versions 7 to 14."""
     p = skip_counted(buf, p, n)
     return p if p < 0 else skip_text(buf, p, n, version)
 
 
 @kernel(skip_update, skip_commit, skip_pq)
-def skip_payload(buf: Any, p: int, n: int) -> int:
+def skip_payload(buf: UInt8s, p: int, n: int) -> int:
     """The payload of an ADD_TXN, version 15 on."""
     if p >= n:
         return -1
@@ -307,7 +306,7 @@ def skip_payload(buf: Any, p: int, n: int) -> int:
 
 
 @kernel(load_dword)
-def find_settings_end(buf: Any, start: int, p: int, n: int) -> int:
+def find_settings_end(buf: UInt8s, start: int, p: int, n: int) -> int:
     """Where opaque bytes from `p` end: at a checksum of `[start, end)` that fits.
 
     Every place is tried in the first 4096 bytes up to the next `TXN!`, and then only the first few places where a
@@ -345,7 +344,7 @@ def find_settings_end(buf: Any, start: int, p: int, n: int) -> int:
     skip_pq,
     find_settings_end,
 )
-def read_body(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
+def read_body(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at: int) -> int:
     """Record kernel of a body of versions 5 to 14: columns id, tid, time. The op is the byte before it.
 
     table: the version, and the bytes of a document id.

@@ -7,6 +7,7 @@ from typing import Any
 from construct import Construct, stream_read, stream_write
 
 from binlogtool.formats.fields import Form, MalformedError, ScalarKernel, kernel
+from binlogtool.formats.kernel_types import UInt8s
 
 MAX_ZINT = 10
 """Bytes of the longest zint: 64 bits, seven to a byte."""
@@ -26,7 +27,7 @@ class Wide(int):
 
 
 @kernel()
-def read_zint(buf: Any, p: int, n: int) -> tuple[int, int]:
+def read_zint(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     """Scalar kernel: the low 64 bits and the next position, SHORT, or MALFORMED after ten bytes."""
     if n - p > 2:  # nearly all of them
         value = buf[p]
@@ -52,7 +53,7 @@ def read_zint(buf: Any, p: int, n: int) -> tuple[int, int]:
 
 
 @kernel(read_zint)
-def read_zint32(buf: Any, p: int, n: int) -> tuple[int, int]:
+def read_zint32(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     """The same of a signed number of 32 bits."""
     value, p = read_zint(buf, p, n)
     return ((value & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000, p

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from binlogtool.formats.binlog_events.codes import HEADER_SIZE, EventType
 from binlogtool.formats.binlog_events.events.bodies import XID
@@ -29,6 +29,7 @@ from binlogtool.formats.binlog_events.gtid.places import DOMAIN_ID, FLAGS2, SEQ_
 from binlogtool.formats.binlog_events.wire.header import SERVER_AT, SIZE_AT, TYPE_AT
 from binlogtool.formats.derived import unpacker_of
 from binlogtool.formats.fields import MalformedError, kernel
+from binlogtool.formats.kernel_types import Int64s, MutableInt64s, UInt8s
 from binlogtool.formats.layouts import Batch, Kernel
 from binlogtool.formats.loads import word32, word64
 from binlogtool.formats.mariadb_innodb_binlog.codes import RecordType
@@ -87,7 +88,7 @@ def commit_head(data: Data) -> GroupHead:
 
 
 @kernel(word32)
-def tile(buf: Any, p: int, n: int) -> tuple[int, int, int, int]:
+def tile(buf: UInt8s, p: int, n: int) -> tuple[int, int, int, int]:
     """How many events stand in `buf[p:n]` one behind the other, where the next one fails to, or n, where the first XID
     event stands, or -1, and how many are statements, or hold rows."""
     events = 0
@@ -113,7 +114,7 @@ def tile(buf: Any, p: int, n: int) -> tuple[int, int, int, int]:
 
 
 @kernel(word32, word64, read_compr_int, tile)
-def commit_numbers(buf: Any, count: int, codes: Any, lows: Any, highs: Any, out: Any) -> int:
+def commit_numbers(buf: UInt8s, count: int, codes: Int64s, lows: Int64s, highs: Int64s, out: MutableInt64s) -> int:
     """For each COMMIT record: ten numbers, see `CommitNumbers`; returns how many there are."""
     found = 0
     for i in range(count):

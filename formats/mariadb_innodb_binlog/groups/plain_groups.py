@@ -9,6 +9,7 @@ from binlogtool.formats.binlog_events.codes import HEADER_SIZE
 from binlogtool.formats.binlog_events.events.schema import COLUMNS
 from binlogtool.formats.binlog_events.wire.header import END_AT, FLAGS_AT, SERVER_AT, SIZE_AT, TYPE_AT
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.kernel_types import Int64s, MutableInt64s, UInt8s
 from binlogtool.formats.layouts import Batch, Kernel, RecordPlaces, Table
 from binlogtool.formats.loads import word32
 from binlogtool.formats.mariadb_innodb_binlog.codes import RecordType
@@ -28,7 +29,7 @@ _ROOM = 1 << 14
 
 
 @kernel(word32)
-def put_events(buf: Any, p: int, n: int, out: Any, at: int) -> int:
+def put_events(buf: UInt8s, p: int, n: int, out: MutableInt64s, at: int) -> int:
     """Columns of the events that stand in `buf[p:n]`, from event `at` on; the number behind the last, -1 = that is not
     all that stands there, or there is no room, or a FORMAT_DESCRIPTION among them."""
     while p < n:
@@ -54,7 +55,8 @@ def put_events(buf: Any, p: int, n: int, out: Any, at: int) -> int:
 
 @kernel(put_events, read_compr_int)
 def unfold(
-    buf: Any, i: int, count: int, codes: Any, lows: Any, highs: Any, places: Any, sizes: Any, first: int, out: Any,
+    buf: UInt8s, i: int, count: int, codes: Int64s, lows: Int64s, highs: Int64s, places: Int64s, sizes: Int64s,
+    first: int, out: MutableInt64s,
 ) -> tuple[int, int]:  # fmt: skip
     """The events of the groups from record `i` on; the first group that is not a plain one, and how many events."""
     made = 0

@@ -7,12 +7,13 @@ from typing import Any
 from construct import Construct, stream_read, stream_write
 
 from binlogtool.formats.fields import MalformedError, ScalarKernel, kernel
+from binlogtool.formats.kernel_types import UInt8s
 
 MAX_SIZE = 9
 
 
 @kernel()
-def read_compr_int(buf: Any, p: int, n: int) -> tuple[int, int]:
+def read_compr_int(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     """Scalar kernel: the value (its 64-bit pattern) and the next position, SHORT, or MALFORMED beyond 64 bits."""
     if p >= n:
         return 0, -1

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from typing import Any
 
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.kernel_types import Int64s, MutableInt64s, UInt8s
 from binlogtool.formats.layouts import Batch, Kernel
 from binlogtool.formats.mariadb_innodb_binlog.records.integers import read_compr_int
 
 
 @kernel(read_compr_int)
-def is_sound_node(buf: Any, p: int, n: int, number: int, place: int) -> bool:
+def is_sound_node(buf: UInt8s, p: int, n: int, number: int, place: int) -> bool:
     """Has the OOB_DATA record `buf[p:n]`, which stands at `place` of file `number`, a sound header and links back?"""
     file_no = 0
     for k in range(5):
@@ -35,7 +35,7 @@ def is_sound_node(buf: Any, p: int, n: int, number: int, place: int) -> bool:
 
 
 @kernel()
-def is_filler(buf: Any, p: int, n: int) -> bool:
+def is_filler(buf: UInt8s, p: int, n: int) -> bool:
     """Are these bytes all ff?"""
     while p < n and buf[p] == 255:
         p += 1
@@ -43,7 +43,9 @@ def is_filler(buf: Any, p: int, n: int) -> bool:
 
 
 @kernel(is_sound_node, is_filler)
-def screen(buf: Any, count: int, codes: Any, lows: Any, highs: Any, places: Any, number: int, out: Any) -> int:
+def screen(
+    buf: UInt8s, count: int, codes: Int64s, lows: Int64s, highs: Int64s, places: Int64s, number: int, out: MutableInt64s
+) -> int:
     """Writes the records that have to be looked at; returns how many there are."""
     found = 0
     for i in range(count):

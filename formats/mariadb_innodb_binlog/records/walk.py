@@ -6,9 +6,9 @@ from __future__ import annotations
 import enum
 from array import array
 from collections.abc import Callable
-from typing import Any
 
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.kernel_types import MutableInt64s, UInt8s
 from binlogtool.formats.layouts import Kernel
 from binlogtool.formats.mariadb_innodb_binlog.codes import CHUNK_HEAD, CONT, CRC_SIZE, FILLER, KIND, LAST, RecordType
 from binlogtool.formats.room import words
@@ -69,7 +69,9 @@ _MOST_PIECES = 64
 
 
 @kernel()
-def put(step: int, kind: int, start: int, end: int, state: Any, rows: Any, specials: Any) -> int:
+def put(
+    step: int, kind: int, start: int, end: int, state: MutableInt64s, rows: MutableInt64s, specials: MutableInt64s
+) -> int:
     """Adds a row; all but whole records are special."""
     at = state[ROWS]
     rows[4 * at] = step
@@ -84,7 +86,7 @@ def put(step: int, kind: int, start: int, end: int, state: Any, rows: Any, speci
 
 
 @kernel()
-def first_byte(buf: Any, p: int, n: int) -> int:
+def first_byte(buf: UInt8s, p: int, n: int) -> int:
     """Position of the first byte in `[p, n)` that is not zero, or n."""
     while p < n and buf[p] == 0:
         p += 1
@@ -92,7 +94,9 @@ def first_byte(buf: Any, p: int, n: int) -> int:
 
 
 @kernel(put)
-def take_chunk(flags: int, kind: int, start: int, end: int, state: Any, rows: Any, specials: Any) -> int:
+def take_chunk(
+    flags: int, kind: int, start: int, end: int, state: MutableInt64s, rows: MutableInt64s, specials: MutableInt64s
+) -> int:
     """One chunk with sound type and length. flags: the two upper bits of its type byte."""
     if state[NEST] != 0:
         if kind == state[NEST] and flags & CONT:
@@ -135,7 +139,16 @@ def take_chunk(flags: int, kind: int, start: int, end: int, state: Any, rows: An
 
 
 @kernel(put, first_byte)
-def take_end(buf: Any, p: int, at: int, limit: int, origin: int, state: Any, rows: Any, specials: Any) -> int:
+def take_end(
+    buf: UInt8s,
+    p: int,
+    at: int,
+    limit: int,
+    origin: int,
+    state: MutableInt64s,
+    rows: MutableInt64s,
+    specials: MutableInt64s,
+) -> int:
     """A type byte of 0 at `buf[at]`, in the page at `buf[p]`: nothing but zeros may follow."""
     if state[ENDED] == 0:
         put(_END, 0, at - origin, at - origin, state, rows, specials)
@@ -147,7 +160,16 @@ def take_end(buf: Any, p: int, at: int, limit: int, origin: int, state: Any, row
 
 
 @kernel(put, take_chunk, take_end)
-def walk(buf: Any, p: int, pages: int, page_size: int, origin: int, state: Any, rows: Any, specials: Any) -> int:
+def walk(
+    buf: UInt8s,
+    p: int,
+    pages: int,
+    page_size: int,
+    origin: int,
+    state: MutableInt64s,
+    rows: MutableInt64s,
+    specials: MutableInt64s,
+) -> int:
     """The chunks of the pages from `buf[p]` on: rows of (step, type, start, end of data), positions from `origin`."""
     state[ROWS] = 0
     state[SPECIALS] = 0

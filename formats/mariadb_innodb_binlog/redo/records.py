@@ -7,9 +7,10 @@ Source: MariaDB `storage/innobase/include/mtr0types.h` (the format in words), `l
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from binlogtool.formats.fields import MalformedError, kernel
+from binlogtool.formats.kernel_types import UInt8s
 from binlogtool.formats.mariadb_innodb_binlog.redo.codes import (
     FIL_PAGE_TYPE,
     LEVEL,
@@ -25,7 +26,7 @@ _NOT_SAME = -1
 
 
 @kernel(read_varint)
-def next_record(buf: Any, p: int, n: int) -> int:
+def next_record(buf: UInt8s, p: int, n: int) -> int:
     """Where the record at `p` ends; -1 = not inside `n`, -2 = no length that a record can have.
 
     buf[p] must be above 1 (0 and 1 are the end byte of the mini-transaction).
@@ -46,7 +47,7 @@ def next_record(buf: Any, p: int, n: int) -> int:
 
 
 @kernel(next_record)
-def records_end(buf: Any, p: int, n: int) -> tuple[int, int]:
+def records_end(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     """Scalar kernel: the number of records at `p`, and the position of the end byte behind them.
 
     The position is -1 if the end byte is not inside `n`, -2 for a bad length, no record, or MTR_SIZE_MAX bytes of them.

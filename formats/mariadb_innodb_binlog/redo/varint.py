@@ -7,13 +7,14 @@ from typing import Any
 from construct import Construct, stream_read, stream_write
 
 from binlogtool.formats.fields import Form, MalformedError, ScalarKernel, kernel
+from binlogtool.formats.kernel_types import UInt8s
 
 _BASES = (0, 128, 16512, 2113664, 270549120)
 _PREFIXES = (0x00, 0x80, 0xC0, 0xE0, 0xF0)
 
 
 @kernel()
-def read_varint(buf: Any, p: int, n: int) -> tuple[int, int]:
+def read_varint(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     """Scalar kernel: the value and the next position, SHORT, or MALFORMED for a reserved first byte or over 32 bits."""
     if p >= n:
         return 0, -1

@@ -7,8 +7,6 @@ table maps that were read before, row events with their map and its number of co
 
 from __future__ import annotations
 
-from typing import Any
-
 from binlogtool.formats.binlog_events.events.places import DB_LEN, STATUS_LEN
 from binlogtool.formats.binlog_events.events.places import HEAD as POST_HEADER
 from binlogtool.formats.binlog_events.events.type_codes import (
@@ -60,6 +58,7 @@ from binlogtool.formats.binlog_events.sql.kernels.walk import fits
 from binlogtool.formats.binlog_events.values.kernels import word_at
 from binlogtool.formats.binlog_events.wire.fields import lenenc
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.kernel_types import Int64s, MutableInt64s, UInt8s
 from binlogtool.formats.loads import word32, word48, word64
 
 LEAST_GTID = COMMIT_ID + 6
@@ -148,7 +147,7 @@ XID_SIZE, INTVAR_SIZE, RAND_SIZE = 8, 9, 16
 
 
 @kernel()
-def ends_group(group: int, end: int, state: Any) -> bool:
+def ends_group(group: int, end: int, state: MutableInt64s) -> bool:
     """Closes the group, unless its length or its last statement is odd. group: behind it."""
     if state[MAPS] != 0 or (state[ENDS] != 0 and state[ENDS] != end):
         return False
@@ -160,7 +159,7 @@ def ends_group(group: int, end: int, state: Any) -> bool:
 
 
 @kernel(word32, word64)
-def maria_gtid(p: int, n: int, start: int, server: int, state: Any, buf: Any) -> bool:
+def maria_gtid(p: int, n: int, start: int, server: int, state: MutableInt64s, buf: UInt8s) -> bool:
     """GTID of MariaDB: the next number of the same domain and server; no XA, no DDL."""
     if state[GROUP] != NO_GROUP or state[STREAM] != MARIADB or state[WATCH] != 0 or n - p < LEAST_GTID:
         return False
@@ -181,7 +180,7 @@ def maria_gtid(p: int, n: int, start: int, server: int, state: Any, buf: Any) ->
 
 
 @kernel(lenenc)
-def transaction_length(p: int, n: int, buf: Any) -> int:
+def transaction_length(p: int, n: int, buf: UInt8s) -> int:
     """transaction_length of a GTID_LOG body that starts at `p`, or -1; one of more than three bytes is none."""
     at = p + ORIGINAL_TIME
     if at > n:
@@ -193,7 +192,7 @@ def transaction_length(p: int, n: int, buf: Any) -> int:
 
 
 @kernel(word64, transaction_length)
-def mysql_gtid(code: int, p: int, n: int, start: int, server: int, state: Any, buf: Any) -> bool:
+def mysql_gtid(code: int, p: int, n: int, start: int, server: int, state: MutableInt64s, buf: UInt8s) -> bool:
     """GTID_LOG with the next number of the same source, or ANONYMOUS_GTID; the next sequence_number."""
     if state[GROUP] != NO_GROUP or state[WATCH] != 0 or n - p < ORIGINAL_TIME:
         return False
@@ -224,7 +223,7 @@ def mysql_gtid(code: int, p: int, n: int, start: int, server: int, state: Any, b
 
 
 @kernel(ends_group)
-def query(p: int, n: int, end: int, state: Any, buf: Any) -> bool:
+def query(p: int, n: int, end: int, state: MutableInt64s, buf: UInt8s) -> bool:
     """QUERY: BEGIN, a plain INSERT, UPDATE or DELETE of a transaction, or the one statement of a group."""
     if n - p < POST_HEADER + 1 or state[GROUP] == NO_GROUP:
         return False
@@ -251,7 +250,7 @@ def query(p: int, n: int, end: int, state: Any, buf: Any) -> bool:
 
 
 @kernel(word_at)
-def is_known_map(p: int, n: int, buf: Any, texts: Any, r: int) -> bool:
+def is_known_map(p: int, n: int, buf: UInt8s, texts: UInt8s, r: int) -> bool:
     """Compare the TABLE_MAP body `buf[p:n]`, without its id and flags, with the one in the record at `texts[r]`."""
     size = word_at(texts, r + 20)
     at = r + word_at(texts, r + 16)
@@ -264,7 +263,7 @@ def is_known_map(p: int, n: int, buf: Any, texts: Any, r: int) -> bool:
 
 
 @kernel(is_known_map, word48)
-def table_map(p: int, n: int, state: Any, buf: Any, texts: Any) -> bool:
+def table_map(p: int, n: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s) -> bool:
     """TABLE_MAP of a table whose map was read before and is the same."""
     count = state[MAPS]
     if state[DEEP] != 0 or state[GROUP] < BEGUN or count >= MOST_MAPS or n - p < 14:
@@ -304,7 +303,7 @@ def table_map(p: int, n: int, state: Any, buf: Any, texts: Any) -> bool:
 
 
 @kernel(fits, word48)
-def rows(code: int, p: int, n: int, state: Any, buf: Any, texts: Any) -> bool:
+def rows(code: int, p: int, n: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s) -> bool:
     """A row event of the statement that is open, whose rows fit its table map."""
     if state[GROUP] != BEGUN or state[DEEP] != 0 or state[FRESH] != 0 or n - p < 13:
         return False
@@ -346,7 +345,7 @@ def rows(code: int, p: int, n: int, state: Any, buf: Any, texts: Any) -> bool:
 
 
 @kernel(word64, ends_group)
-def commit(p: int, n: int, end: int, state: Any, buf: Any) -> bool:
+def commit(p: int, n: int, end: int, state: MutableInt64s, buf: UInt8s) -> bool:
     """XID, higher than all before it."""
     if state[GROUP] != BEGUN or n - p != XID_SIZE:
         return False
@@ -361,7 +360,7 @@ def commit(p: int, n: int, end: int, state: Any, buf: Any) -> bool:
 
 @kernel(maria_gtid, mysql_gtid, query, table_map, rows, commit)
 def in_order(
-    code: int, p: int, n: int, start: int, end: int, server: int, state: Any, buf: Any, texts: Any
+    code: int, p: int, n: int, start: int, end: int, server: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s
 ) -> bool:  # fmt: skip
     """Takes one event into the state, unless something about it is odd."""
     if code == TABLE_MAP:
@@ -387,8 +386,9 @@ def in_order(
 
 @kernel(in_order)
 def fold(
-    first: int, stop: int, base: int, types: Any, times: Any, servers: Any, offsets: Any, ends: Any, positions: Any,
-    flags: Any, body_starts: Any, body_ends: Any, state: Any, buf: Any, texts: Any,
+    first: int, stop: int, base: int, types: Int64s, times: Int64s, servers: Int64s, offsets: Int64s, ends: Int64s,
+    positions: Int64s, flags: Int64s, body_starts: Int64s, body_ends: Int64s, state: MutableInt64s, buf: UInt8s,
+    texts: UInt8s,
 ) -> int:  # fmt: skip
     """Events of a batch that are in order. Returns the first one that is not, or `stop`."""
     odd = state[ODD_FLAGS]

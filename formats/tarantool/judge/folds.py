@@ -5,9 +5,8 @@ A row where a fold stops is looked at by the judge itself, which knows every exc
 
 from __future__ import annotations
 
-from typing import Any
-
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.kernel_types import Int64s, MutableInt64s, UInt8s
 from binlogtool.formats.tarantool.msgpack.kernels import load16, load32, load64, read_size, skip_value
 
 # State of `fold_log` and `fold_snapshot`: an array of 64-bit integers.
@@ -35,7 +34,7 @@ SIZE = 256 + 4096
 
 
 @kernel()
-def body_in_order(row_type: int, keys: int, space: int, state: Any) -> bool:
+def body_in_order(row_type: int, keys: int, space: int, state: Int64s) -> bool:
     """Check that a DML row has the body keys that it needs, and a space that was seen before (and is not `_space`)."""
     if row_type == 12:
         return keys == 0
@@ -55,7 +54,9 @@ def body_in_order(row_type: int, keys: int, space: int, state: Any) -> bool:
 
 
 @kernel()
-def transaction_in_order(replica: int, lsn: int, tsn: int, commit: int, frame: int, record: int, state: Any) -> bool:
+def transaction_in_order(
+    replica: int, lsn: int, tsn: int, commit: int, frame: int, record: int, state: MutableInt64s
+) -> bool:
     """Takes one row of a multi-statement transaction into the state, unless something about it is odd."""
     if tsn < 0 or tsn > 9223372036854775807:
         return False
@@ -85,8 +86,9 @@ def transaction_in_order(replica: int, lsn: int, tsn: int, commit: int, frame: i
 
 @kernel(body_in_order, transaction_in_order)
 def fold_log(
-    start: int, stop: int, first_frame: int, first_record: int, types: Any, replicas: Any, lsns: Any, tsns: Any,
-    times: Any, flags: Any, header_keys: Any, body_keys: Any, spaces: Any, spans: Any, state: Any,
+    start: int, stop: int, first_frame: int, first_record: int, types: Int64s, replicas: Int64s, lsns: Int64s,
+    tsns: Int64s, times: Int64s, flags: Int64s, header_keys: Int64s, body_keys: Int64s, spaces: Int64s, spans: Int64s,
+    state: MutableInt64s,
 ) -> int:  # fmt: skip
     """Rows of a log: LSNs rise by one per replica, times do not fall, bodies have their keys, transactions end.
 
@@ -118,8 +120,8 @@ def fold_log(
 
 @kernel()
 def fold_snapshot(
-    start: int, stop: int, types: Any, replicas: Any, lsns: Any, header_keys: Any, body_keys: Any, spaces: Any,
-    state: Any,
+    start: int, stop: int, types: Int64s, replicas: Int64s, lsns: Int64s, header_keys: Int64s, body_keys: Int64s,
+    spaces: Int64s, state: MutableInt64s,
 ) -> int:  # fmt: skip
     """Rows of a snapshot as long as they are INSERTs into one space with the next number.
 
@@ -138,7 +140,8 @@ def fold_snapshot(
 
 @kernel()
 def odd_frame(
-    start: int, stop: int, magics: Any, lengths: Any, previous: Any, header_ends: Any, payload_starts: Any, buf: Any,
+    start: int, stop: int, magics: Int64s, lengths: Int64s, previous: Int64s, header_ends: Int64s,
+    payload_starts: Int64s, buf: UInt8s,
 ) -> int:  # fmt: skip
     """The first block with a previous crc, a filler that is not zero, no plain rows or 2 KiB of them; or `stop`."""
     for i in range(start, stop):
@@ -157,7 +160,7 @@ def odd_frame(
 
 
 @kernel(read_size, skip_value)
-def field_at(buf: Any, p: int, n: int, number: int) -> int:
+def field_at(buf: UInt8s, p: int, n: int, number: int) -> int:
     """Position of field `number` of the array at `p`, or -1."""
     if p < 0 or p >= n:
         return -1
@@ -178,7 +181,7 @@ def field_at(buf: Any, p: int, n: int, number: int) -> int:
 
 
 @kernel(load16, load32, load64)
-def integer_at(buf: Any, p: int) -> tuple[int, int]:
+def integer_at(buf: UInt8s, p: int) -> tuple[int, int]:
     """(rank, value) of the mp integer at `p`, which order as it does; rank 0 = none, 2 = over the signed range."""
     code = buf[p] + 0
     if code < 0x80:
@@ -209,7 +212,7 @@ def integer_at(buf: Any, p: int) -> tuple[int, int]:
 
 
 @kernel(integer_at)
-def compare_integers(buf: Any, a: int, b: int) -> int:
+def compare_integers(buf: UInt8s, a: int, b: int) -> int:
     """-1, 0 or 1 for the mp integers at `a` and `b`; 0 if one of them is none."""
     rank_a, value_a = integer_at(buf, a)
     rank_b, value_b = integer_at(buf, b)
@@ -221,7 +224,7 @@ def compare_integers(buf: Any, a: int, b: int) -> int:
 
 
 @kernel(read_size)
-def string_at(buf: Any, p: int, n: int) -> tuple[int, int]:
+def string_at(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     """(start, end) of the text of the mp string at `p`; end -1 = none."""
     code = buf[p] + 0
     if code >= 0xA0 and code < 0xC0:
@@ -233,7 +236,7 @@ def string_at(buf: Any, p: int, n: int) -> tuple[int, int]:
 
 
 @kernel(string_at)
-def compare_strings(buf: Any, a: int, end_a: int, b: int, end_b: int) -> int:
+def compare_strings(buf: UInt8s, a: int, end_a: int, b: int, end_b: int) -> int:
     """-1, 0 or 1 for the mp strings at `a` and `b`, byte by byte; 0 if one of them is none."""
     a, last_a = string_at(buf, a, end_a)
     b, last_b = string_at(buf, b, end_b)
@@ -250,7 +253,7 @@ def compare_strings(buf: Any, a: int, end_a: int, b: int, end_b: int) -> int:
 
 
 @kernel(field_at, compare_integers, compare_strings)
-def falling_key(start: int, stop: int, buf: Any, tuples: Any, ends: Any, parts: Any, count: int) -> int:
+def falling_key(start: int, stop: int, buf: UInt8s, tuples: Int64s, ends: Int64s, parts: Int64s, count: int) -> int:
     """The first row in (start, stop) whose key is less than the one before it, or `stop`.
 
     parts: `count` pairs of field number and kind (0 = integer, 1 = string).

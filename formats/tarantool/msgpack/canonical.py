@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsontext import is_utf8
+from binlogtool.formats.kernel_types import MutableUInt8s, UInt8s
 from binlogtool.formats.tarantool.msgpack.kernels import load16, load32, load64
 
 DEEPEST = 12
@@ -13,7 +12,7 @@ DEEPEST = 12
 
 
 @kernel(load16, load32)
-def head_at(buf: Any, p: int, n: int, code: int) -> tuple[int, int]:
+def head_at(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
     """The size of a text, array or map with its shortest head, and the place behind that; (-1, p) for all else."""
     if code >= 0xA0 and code <= 0xBF:
         return code - 0xA0, p + 1
@@ -35,7 +34,7 @@ def head_at(buf: Any, p: int, n: int, code: int) -> tuple[int, int]:
 
 
 @kernel(load16, load32, load64)
-def number_end(buf: Any, p: int, n: int, code: int) -> int:
+def number_end(buf: UInt8s, p: int, n: int, code: int) -> int:
     """Where the number 0xcb..0xd3 at `buf[p]` ends; NOT_MINE for one that another form is shorter for, and for NaN and
     infinity."""
     size = 8 if code == 0xCB else 1 << (code & 3)
@@ -59,7 +58,7 @@ def number_end(buf: Any, p: int, n: int, code: int) -> int:
 
 
 @kernel()
-def is_before(buf: Any, p: int, n: int, q: int, z: int) -> bool:
+def is_before(buf: UInt8s, p: int, n: int, q: int, z: int) -> bool:
     """Check that the text `buf[p:n]` sorts before `buf[q:z]`."""
     while p < n and q < z:
         if buf[p] != buf[q]:
@@ -70,7 +69,7 @@ def is_before(buf: Any, p: int, n: int, q: int, z: int) -> bool:
 
 
 @kernel(head_at, is_before, is_utf8, number_end)
-def canonical_end(buf: Any, p: int, n: int, left: int) -> int:
+def canonical_end(buf: UInt8s, p: int, n: int, left: int) -> int:
     """Where the value at `buf[p]` ends; NOT_MINE if it does not stand in its canonical form. left: levels below it."""
     if p >= n:
         return -2
@@ -109,7 +108,7 @@ def canonical_end(buf: Any, p: int, n: int, left: int) -> int:
 
 
 @kernel(load16, load32, load64)
-def integer_at(buf: Any, p: int, n: int) -> tuple[int, int]:
+def integer_at(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     """The canonical integer at `buf[p]` and the place behind it; NOT_MINE as the place of one that is not small enough
     to be added without a look at the sum."""
     if p >= n:
@@ -140,7 +139,7 @@ def integer_at(buf: Any, p: int, n: int) -> tuple[int, int]:
 
 
 @kernel()
-def put_integer(value: int, texts: Any, out: Any, o: int) -> int:
+def put_integer(value: int, texts: UInt8s, out: MutableUInt8s, o: int) -> int:
     """The canonical form of an integer, at most 9 bytes; where it ends. texts: says that `out` is bytes."""
     if value >= -32 and value < 0x80:
         out[o] = value & 255

@@ -3,8 +3,6 @@ REPLACE, DELETE and UPDATE make of the rows by their keys (`formats.keeping`).""
 
 from __future__ import annotations
 
-from typing import Any
-
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.keeping import (
     CONTENT,
@@ -19,6 +17,7 @@ from binlogtool.formats.keeping import (
     put_row,
     settle,
 )
+from binlogtool.formats.kernel_types import Int64s, MutableInt64s, MutableUInt8s, UInt8s
 from binlogtool.formats.tarantool.msgpack.canonical import canonical_end, head_at, integer_at, put_integer
 from binlogtool.formats.tarantool.msgpack.kernels import read_uint, skip_value
 
@@ -48,7 +47,7 @@ _LONGEST = 1 << 24
 
 
 @kernel()
-def space_at(known: Any, count: int, space: int, last: int) -> int:
+def space_at(known: Int64s, count: int, space: int, last: int) -> int:
     """Which of the known spaces, in the order of their ids, this is; -1 = none. last: the one before."""
     if last >= 0 and known[KNOWN_SPACE * last] == space:
         return last
@@ -76,8 +75,9 @@ def transaction_after(tsn: int, commit: int, lsn: int, open_: int) -> int:
 
 @kernel(space_at, transaction_after)
 def plain_rows(
-    types: Any, replicas: Any, lsns: Any, flags: Any, spaces: Any, keys: Any, tsns: Any, header_keys: Any,
-    start: int, stop: int, replica: int, after: int, transactional: int, known: Any, count: int, counted: Any,
+    types: Int64s, replicas: Int64s, lsns: Int64s, flags: Int64s, spaces: Int64s, keys: Int64s, tsns: Int64s,
+    header_keys: Int64s, start: int, stop: int, replica: int, after: int, transactional: int, known: Int64s, count: int,
+    counted: MutableInt64s,
 ) -> int:  # fmt: skip
     """Where the run of rows ends that are applied because they are new: of one replica, each LSN the next one from
     `after` on, nothing about spaces or synchronous transactions. after: -1 = they are rows of a snapshot.
@@ -122,7 +122,7 @@ def plain_rows(
 
 
 @kernel(read_uint, skip_value)
-def value_of(buf: Any, p: int, n: int, wanted: int) -> int:
+def value_of(buf: UInt8s, p: int, n: int, wanted: int) -> int:
     """Where the value of a key of the body at `buf[p]` stands (a map of at most 15 pairs); NOT_MINE: nowhere."""
     if p >= n or buf[p] < 0x80 or buf[p] > 0x8F:
         return -2
@@ -139,7 +139,9 @@ def value_of(buf: Any, p: int, n: int, wanted: int) -> int:
 
 
 @kernel(canonical_end, copy_bytes, head_at)
-def put_key(buf: Any, p: int, n: int, known: Any, at: int, texts: Any, out: Any, o: int, z: int) -> tuple[int, int]:
+def put_key(
+    buf: UInt8s, p: int, n: int, known: Int64s, at: int, texts: UInt8s, out: MutableUInt8s, o: int, z: int
+) -> tuple[int, int]:
     """The key of the row at `buf[p]`, whose parts are in the order of its fields, at `out[o:z]`.
 
     Returns: where the key ends, or NO_ROOM, or NOT_MINE; where the row ends.
@@ -167,7 +169,7 @@ def put_key(buf: Any, p: int, n: int, known: Any, at: int, texts: Any, out: Any,
 
 
 @kernel(canonical_end, copy_bytes, head_at)
-def put_given_key(buf: Any, p: int, n: int, parts: int, out: Any, o: int, z: int, texts: Any) -> int:
+def put_given_key(buf: UInt8s, p: int, n: int, parts: int, out: MutableUInt8s, o: int, z: int, texts: UInt8s) -> int:
     """The key at `buf[p]` of a DELETE or UPDATE; where it ends in `out`, or NO_ROOM, or NOT_MINE."""
     if p < 0 or p >= n or buf[p] != 0x90 + parts:
         return -2
@@ -178,7 +180,7 @@ def put_given_key(buf: Any, p: int, n: int, parts: int, out: Any, o: int, z: int
 
 
 @kernel(head_at, skip_value)
-def field_at(texts: Any, p: int, n: int, field: int) -> tuple[int, int]:
+def field_at(texts: UInt8s, p: int, n: int, field: int) -> tuple[int, int]:
     """Where a field of the row at `texts[p]` begins and ends; (-2, -2): it has fewer."""
     size, q = head_at(texts, p, n, texts[p] + 0)
     if field >= size:
@@ -189,7 +191,7 @@ def field_at(texts: Any, p: int, n: int, field: int) -> tuple[int, int]:
 
 
 @kernel(canonical_end, read_uint)
-def operation_at(buf: Any, p: int, n: int) -> tuple[int, int, int, int]:
+def operation_at(buf: UInt8s, p: int, n: int) -> tuple[int, int, int, int]:
     """The operation `[name, field, argument]` at `buf[p]`: its character, the number of its field, the argument's
     place and where that ends (NOT_MINE: it is another)."""
     if n - p < 4 or buf[p] != 0x93 or buf[p + 1] != 0xA1:
@@ -202,7 +204,7 @@ def operation_at(buf: Any, p: int, n: int) -> tuple[int, int, int, int]:
 
 @kernel(copy_bytes, field_at, integer_at, operation_at, put_integer)
 def changed(
-    buf: Any, p: int, n: int, base: int, texts: Any, image: int, end: int, out: Any, o: int, z: int
+    buf: UInt8s, p: int, n: int, base: int, texts: UInt8s, image: int, end: int, out: MutableUInt8s, o: int, z: int
 ) -> tuple[int, int, int]:
     """The image `texts[image:end]` with the operation at `buf[p]`, at `out[o:z]`.
 
@@ -230,7 +232,17 @@ def changed(
 
 @kernel(changed, copy_bytes, head_at, integers_of, look, settle)
 def update_row(
-    buf: Any, p: int, n: int, base: int, texts: Any, out: Any, rows: Any, slots: Any, head: Any, owner: int, state: int
+    buf: UInt8s,
+    p: int,
+    n: int,
+    base: int,
+    texts: UInt8s,
+    out: MutableUInt8s,
+    rows: MutableInt64s,
+    slots: MutableInt64s,
+    head: MutableInt64s,
+    owner: int,
+    state: int,
 ) -> int:
     """The row whose key stands behind the last one, with the operations at `buf[p]`. Or NO_ROOM, or NOT_MINE."""
     slot, at, code = look(texts, rows, slots, head, owner)
@@ -263,8 +275,8 @@ def update_row(
 
 @kernel(has_room, put_given_key, put_key, put_row, read_uint, update_row, value_of)
 def keep_row(
-    buf: Any, body: int, at_tuple: int, n: int, kind: int, keys: int, known: Any, at: int,
-    texts: Any, out: Any, rows: Any, slots: Any, head: Any,
+    buf: UInt8s, body: int, at_tuple: int, n: int, kind: int, keys: int, known: Int64s, at: int,
+    texts: UInt8s, out: MutableUInt8s, rows: MutableInt64s, slots: MutableInt64s, head: MutableInt64s,
 ) -> int:  # fmt: skip
     """What one row changes. at: where its space stands in `known`. Or NO_ROOM, or NOT_MINE."""
     if has_room(head, 1, 0) == 0:
@@ -307,9 +319,9 @@ def keep_row(
 
 @kernel(keep_row, space_at)
 def keep_rows(
-    buf: Any, types: Any, spaces: Any, keys: Any, shapes: Any, bodies: Any, tuples: Any, ends: Any,
-    start: int, stop: int, known: Any, count: int, depth: int,
-    texts: Any, out: Any, rows: Any, slots: Any, head: Any,
+    buf: UInt8s, types: Int64s, spaces: Int64s, keys: Int64s, shapes: Int64s, bodies: Int64s, tuples: Int64s,
+    ends: Int64s, start: int, stop: int, known: Int64s, count: int, depth: int, texts: UInt8s, out: MutableUInt8s,
+    rows: MutableInt64s, slots: MutableInt64s, head: MutableInt64s,
 ) -> tuple[int, int]:  # fmt: skip
     """Keeps what the rows `[start, stop)` change: the first row that was not done, and NO_ROOM or NOT_MINE for it.
 

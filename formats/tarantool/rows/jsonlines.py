@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_double, put_null, put_signed, put_time, put_unsigned
 from binlogtool.formats.jsontext import put_name, put_string, put_text
+from binlogtool.formats.kernel_types import Int64s, MutableInt64s, MutableUInt8s, UInt8s
 from binlogtool.formats.tarantool.msgpack.kernels import load16, load32, load64, read_map, read_uint, skip_value
 
 DEPTH = 16
@@ -16,7 +15,7 @@ DEPTH = 16
 
 
 @kernel(load16, load32)
-def string_at(buf: Any, p: int, n: int) -> tuple[int, int]:
+def string_at(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     """Where the text of the mp str at `buf[p]` starts and ends; (0, -2) if there is none."""
     if p >= n:
         return 0, -2
@@ -40,13 +39,13 @@ def string_at(buf: Any, p: int, n: int) -> tuple[int, int]:
 
 
 @kernel(skip_value)
-def after(buf: Any, p: int, n: int) -> int:
+def after(buf: UInt8s, p: int, n: int) -> int:
     """Where the value at `buf[p]` ends."""
     return skip_value(buf, p, n)[0]
 
 
 @kernel(after, string_at)
-def keys_differ(buf: Any, p: int, n: int, count: int, notes: Any) -> int:
+def keys_differ(buf: UInt8s, p: int, n: int, count: int, notes: MutableInt64s) -> int:
     """Are the keys of the map whose first pair is at `buf[p]` distinct texts, and few? Uses `notes[64:]`."""
     if count > 32:
         return 0
@@ -85,7 +84,7 @@ def widened(bits: int) -> int:
 
 
 @kernel()
-def put_bool(value: int, out: Any, o: int, z: int) -> int:
+def put_bool(value: int, out: MutableUInt8s, o: int, z: int) -> int:
     """`true` or `false`."""
     if z - o < 5:
         return -1
@@ -100,7 +99,7 @@ def put_bool(value: int, out: Any, o: int, z: int) -> int:
 @kernel(
     load16, load32, load64, put_bool, put_double, put_null, put_signed, put_string, put_unsigned, string_at, widened
 )
-def put_scalar(buf: Any, p: int, n: int, code: int, out: Any, o: int, z: int) -> tuple[int, int]:
+def put_scalar(buf: UInt8s, p: int, n: int, code: int, out: MutableUInt8s, o: int, z: int) -> tuple[int, int]:
     """The value at `buf[p]`, which is no array and no map: (place behind it, place behind what was written)."""
     if code < 0x80:
         return p + 1, put_unsigned(code, out, o, z)
@@ -148,7 +147,7 @@ def put_scalar(buf: Any, p: int, n: int, code: int, out: Any, o: int, z: int) ->
 
 
 @kernel(load16, load32)
-def container_at(buf: Any, p: int, n: int, code: int) -> tuple[int, int]:
+def container_at(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
     """The array or map at `buf[p]`: (number of its values or pairs, place behind its head); (-1, p) for all else."""
     if code >= 0x80 and code <= 0x9F:
         return code & 15, p + 1
@@ -160,7 +159,7 @@ def container_at(buf: Any, p: int, n: int, code: int) -> tuple[int, int]:
 
 
 @kernel(put_string, string_at)
-def put_key(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> tuple[int, int]:
+def put_key(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> tuple[int, int]:
     """A key of a map and its colon. One that begins with a dollar is not ours: it could be taken for a mark."""
     start, end = string_at(buf, p, n)
     if end < 0 or (end > start and buf[start] == 0x24):
@@ -175,7 +174,7 @@ def put_key(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> tuple[int, in
 
 
 @kernel(container_at, keys_differ, put_key, put_scalar)
-def put_value(buf: Any, p: int, n: int, notes: Any, out: Any, o: int, z: int) -> tuple[int, int]:
+def put_value(buf: UInt8s, p: int, n: int, notes: MutableInt64s, out: MutableUInt8s, o: int, z: int) -> tuple[int, int]:
     """One value that is plain JSON: (place behind it, place behind what was written or why there is nothing).
 
     Keeps its own stack in `notes`: what is still to come of each open array (2 * left) and map (2 * left + 1).
@@ -229,7 +228,9 @@ def put_value(buf: Any, p: int, n: int, notes: Any, out: Any, o: int, z: int) ->
 
 
 @kernel(put_null, put_time)
-def time_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, bits: int, keys: int) -> int:
+def time_member(
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, bits: int, keys: int
+) -> int:
     """Seconds as a double, to the nearest microsecond, ties to even; from 2**30 seconds (year 2004) on."""
     if keys & 16 == 0:
         return put_null(out, o, z)
@@ -248,7 +249,7 @@ def time_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, bits
 
 
 @kernel(put_name, put_unsigned)
-def object_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, space: int) -> int:
+def object_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, space: int) -> int:
     """The name of a space, or its number in quotes. Rows of `_space` are not ours: they are learned from."""
     if space == 280:
         return -2
@@ -265,7 +266,15 @@ def object_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, sp
 
 @kernel(put_unsigned)
 def txn_member(
-    buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, replica: int, lsn: int, difference: int
+    buf: UInt8s,
+    texts: UInt8s,
+    notes: Int64s,
+    out: MutableUInt8s,
+    o: int,
+    z: int,
+    replica: int,
+    lsn: int,
+    difference: int,
 ) -> int:
     """ "replica:tsn"."""
     if z - o < 48:
@@ -280,7 +289,16 @@ def txn_member(
 
 @kernel(put_text, put_value, read_map, read_uint)
 def body_member(
-    buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, kind: int, body: int, keys: int, end: int
+    buf: UInt8s,
+    texts: UInt8s,
+    notes: MutableInt64s,
+    out: MutableUInt8s,
+    o: int,
+    z: int,
+    kind: int,
+    body: int,
+    keys: int,
+    end: int,
 ) -> int:
     """The body of a row that changes data, or {} of a NOP."""
     if kind != 2 and kind != 3 and kind != 4 and kind != 5 and kind != 9 and kind != 12:
@@ -325,7 +343,7 @@ def body_member(
 
 @kernel(put_double, put_text, put_unsigned)
 def header_member(
-    buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int,
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int,
     keys: int, kind: int, replica: int, lsn: int, timestamp: int, group: int, difference: int, flags: int,
 ) -> int:  # fmt: skip
     """The stored keys that are shown, with their exact values."""

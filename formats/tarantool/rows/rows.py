@@ -9,6 +9,7 @@ import msgspec
 from construct import Construct
 
 from binlogtool.formats.fields import MalformedError, Part, PlainPart, RecordKernel, kernel
+from binlogtool.formats.kernel_types import Int64s, MutableInt64s, UInt8s
 from binlogtool.formats.tarantool.codes import KEY_TYPES, HeaderKey, RowType
 from binlogtool.formats.tarantool.msgpack.kernels import load64, read_map, read_uint, skip_value
 from binlogtool.formats.tarantool.msgpack.messages import Kind, Mp, bounded, decode, encode, remaining
@@ -61,7 +62,7 @@ def is_other_type(kind: int, code: int) -> bool:
 
 
 @kernel(is_other_type, load64, read_map, read_uint, skip_value)
-def read_header(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
+def read_header(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at: int) -> int:
     """The header map of a row."""
     count, p = read_map(buf, p, n)
     if p < 0:
@@ -103,7 +104,7 @@ def read_header(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
 
 
 @kernel(is_other_type)
-def wrong_body_type(row_type: int, key: int, code: int, table: Any) -> bool:
+def wrong_body_type(row_type: int, key: int, code: int, table: Int64s) -> bool:
     """Check that the value of a body key has the key's type. code: its first byte.
 
     Of requests these are the keys that all versions look at (IPROTO_DML_BODY_BMAP of 2.6).
@@ -117,7 +118,7 @@ def wrong_body_type(row_type: int, key: int, code: int, table: Any) -> bool:
 
 
 @kernel(read_map, read_uint, skip_value, wrong_body_type)
-def read_body(buf: Any, p: int, n: int, row_type: int, table: Any, out: Any, at: int) -> int:
+def read_body(buf: UInt8s, p: int, n: int, row_type: int, table: Int64s, out: MutableInt64s, at: int) -> int:
     """The body map of a row. A key that is no unsigned integer is passed over with its value, as the server does."""
     count, p = read_map(buf, p, n)
     if p < 0:
@@ -170,7 +171,7 @@ def read_body(buf: Any, p: int, n: int, row_type: int, table: Any, out: Any, at:
 
 
 @kernel(read_header, read_body)
-def read_row(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
+def read_row(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at: int) -> int:
     """One row: header map, then (unless NOP, or the bytes run out) a body map."""
     for i in range(13):
         out[at + i] = 0
@@ -192,7 +193,7 @@ def read_row(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
 
 
 @kernel(read_header, skip_value)
-def read_framed(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
+def read_framed(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at: int) -> int:
     """One row of which only the header is understood: as the server frames, the body is any one value."""
     for i in range(13):
         out[at + i] = 0

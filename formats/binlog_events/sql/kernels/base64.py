@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from binlogtool.formats.crc32 import TABLE_AT, crc_table
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.kernel_types import MutableUInt8s, UInt8s
 
 PAIRS_AT, SIZE = 0, TABLE_AT + 1024
 """Where the table of the two digits of each twelve bits stands in the texts, and the size of both tables."""
 
 
 @kernel()
-def load_sextet(buf: Any, p: int) -> int:
+def load_sextet(buf: UInt8s, p: int) -> int:
     """Six bytes, big-endian."""
-    return (  # type: ignore[no-any-return]
-        buf[p] << 40 | buf[p + 1] << 32 | buf[p + 2] << 24 | buf[p + 3] << 16 | buf[p + 4] << 8 | buf[p + 5]
-    )
+    return buf[p] << 40 | buf[p + 1] << 32 | buf[p + 2] << 24 | buf[p + 3] << 16 | buf[p + 4] << 8 | buf[p + 5]
 
 
 @kernel()
-def pair(texts: Any, number: int) -> int:
+def pair(texts: UInt8s, number: int) -> int:
     """The two digits of twelve bits in base64."""
     at = 2 * (number & 4095)
-    return texts[at] | texts[at + 1] << 8  # type: ignore[no-any-return]
+    return texts[at] | texts[at + 1] << 8
 
 
 @kernel(load_sextet, pair, native="base64_line")
-def put_base64(buf: Any, p: int, n: int, texts: Any, out: Any, o: int) -> int:
+def put_base64(buf: UInt8s, p: int, n: int, texts: UInt8s, out: MutableUInt8s, o: int) -> int:
     """`buf[p:n]` in base64, and a line's end."""
     while n - p >= 6:
         six = load_sextet(buf, p)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from binlogtool.formats.binlog_events.events.type_codes import (
     DELETE_PACKED_V2,
     PACKED_V1,
@@ -18,11 +16,12 @@ from binlogtool.formats.binlog_events.sql.kernels.events import put_end
 from binlogtool.formats.binlog_events.sql.kernels.texts import put_text
 from binlogtool.formats.binlog_events.wire.header import SIZE_AT, TYPE_AT
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.kernel_types import Int64s, MutableInt64s, MutableUInt8s, UInt8s
 from binlogtool.formats.loads import load_big, load_little
 
 
 @kernel(load_little)
-def block_at(buf: Any, p: int, n: int, code: int, id_size: int) -> int:
+def block_at(buf: UInt8s, p: int, n: int, code: int, id_size: int) -> int:
     """Where the block begins in the compressed row event with the body `buf[p:n]`; -1 = its head is odd."""
     p += id_size + 2
     if code >= WRITE_PACKED_V2:
@@ -48,8 +47,8 @@ def block_at(buf: Any, p: int, n: int, code: int, id_size: int) -> int:
 
 @kernel(block_at, load_big)
 def find_blocks(
-    count: int, codes: Any, starts: Any, ends: Any, offsets: Any, stops: Any, buf: Any, id_size: int, tail: int,
-    most: int, places: Any, sizes: Any,
+    count: int, codes: Int64s, starts: Int64s, ends: Int64s, offsets: Int64s, stops: Int64s, buf: UInt8s, id_size: int,
+    tail: int, most: int, places: MutableInt64s, sizes: MutableInt64s,
 ) -> int:  # fmt: skip
     """Where what is packed begins in each compressed row event, and how large it says that it is; -1 in all others, and
     in those that are odd, or say more than `most`. Returns how many there are."""
@@ -79,8 +78,9 @@ def find_blocks(
 
 @kernel(block_at, put_end, put_text)
 def unfold(
-    count: int, codes: Any, starts: Any, ends: Any, offsets: Any, stops: Any, sizes: Any, buf: Any, data: Any,
-    id_size: int, tail: int, texts: Any, out: Any, o: int,
+    count: int, codes: MutableInt64s, starts: MutableInt64s, ends: MutableInt64s, offsets: MutableInt64s,
+    stops: MutableInt64s, sizes: Int64s, buf: UInt8s, data: UInt8s, id_size: int, tail: int, texts: UInt8s,
+    out: MutableUInt8s, o: int,
 ) -> int:  # fmt: skip
     """The events of `find_blocks` without compression behind each other from `out[o]` on, where the columns say then
     that they stand. data: what was packed. Returns where they end."""

@@ -3,8 +3,6 @@ those in the middle of a large statement, in base64."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from binlogtool.formats.binlog_events.events.type_codes import TABLE_MAP, TRANSACTION_PAYLOAD
 from binlogtool.formats.binlog_events.sql.kernels.base64 import put_base64
 from binlogtool.formats.binlog_events.sql.kernels.frequent import (
@@ -22,11 +20,12 @@ from binlogtool.formats.binlog_events.values.kernels import copy_text, word_at
 from binlogtool.formats.binlog_events.wire.header import SIZE_AT, TYPE_AT
 from binlogtool.formats.crc32 import crc_of
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.kernel_types import Int64s, MutableInt64s, MutableUInt8s, UInt8s
 from binlogtool.formats.loads import load_little
 
 
 @kernel(crc_of)
-def put_end(tail: int, texts: Any, out: Any, o: int, p: int) -> int:
+def put_end(tail: int, texts: UInt8s, out: MutableUInt8s, o: int, p: int) -> int:
     """The checksum of the event `out[p:o]`, if events have one."""
     if tail > 0:
         crc = crc_of(out, p, o, texts)
@@ -36,7 +35,7 @@ def put_end(tail: int, texts: Any, out: Any, o: int, p: int) -> int:
 
 
 @kernel(copy_text, put_end, word_at)
-def put_map(header: int, buf: Any, texts: Any, r: int, out: Any, o: int, tail: int) -> int:
+def put_map(header: int, buf: UInt8s, texts: UInt8s, r: int, out: MutableUInt8s, o: int, tail: int) -> int:
     """The TABLE_MAP of a record, with time and origin of the event with that header."""
     length = word_at(texts, r + 20)
     size = 19 + length + tail
@@ -49,7 +48,7 @@ def put_map(header: int, buf: Any, texts: Any, r: int, out: Any, o: int, tail: i
 
 
 @kernel(put_end)
-def put_closed(p: int, n: int, flags: int, buf: Any, texts: Any, out: Any, o: int, tail: int) -> int:
+def put_closed(p: int, n: int, flags: int, buf: UInt8s, texts: UInt8s, out: MutableUInt8s, o: int, tail: int) -> int:
     """The event `buf[p:n]` as the last one of its statement. flags: where these are."""
     for i in range(n - p - tail):
         out[o + i] = buf[p + i] + 0
@@ -59,7 +58,17 @@ def put_closed(p: int, n: int, flags: int, buf: Any, texts: Any, out: Any, o: in
 
 @kernel(copy_text, fits, put_base64, put_closed, put_map, word_at)
 def put_own(
-    p: int, start: int, n: int, code: int, buf: Any, texts: Any, r: int, out: Any, o: int, z: int, state: Any
+    p: int,
+    start: int,
+    n: int,
+    code: int,
+    buf: UInt8s,
+    texts: UInt8s,
+    r: int,
+    out: MutableUInt8s,
+    o: int,
+    z: int,
+    state: Int64s,
 ) -> int:
     """The row event `buf[p:n]`, with its body from `start` on, behind its map; what is put together stands at the end
     of the room before it is written."""
@@ -85,7 +94,7 @@ def put_own(
 
 
 @kernel(copy_text, put_end)
-def put_sealed(buf: Any, p: int, size: int, texts: Any, out: Any, o: int, tail: int) -> int:
+def put_sealed(buf: UInt8s, p: int, size: int, texts: UInt8s, out: MutableUInt8s, o: int, tail: int) -> int:
     """The event of that size at `buf[p]`, which has no checksum, with one of `tail` bytes."""
     whole = size & -8
     copy_text(buf, p, whole, out, o)
@@ -98,8 +107,8 @@ def put_sealed(buf: Any, p: int, size: int, texts: Any, out: Any, o: int, tail: 
 
 @kernel(copy_text, put_sealed)
 def lay(
-    count: int, codes: Any, holders: Any, bases: Any, starts: Any, ends: Any, offsets: Any, stops: Any, buf: Any,
-    texts: Any, out: Any, tail: int,
+    count: int, codes: Int64s, holders: Int64s, bases: Int64s, starts: MutableInt64s, ends: MutableInt64s,
+    offsets: MutableInt64s, stops: MutableInt64s, buf: UInt8s, texts: UInt8s, out: MutableUInt8s, tail: int,
 ) -> int:  # fmt: skip
     """Events behind each other; the columns say then where they stand in `out`. Those inside of others get checksums
     of `tail` bytes; those that hold them are empty. Returns how many there are: one that is no event ends it.
@@ -135,7 +144,7 @@ def lay(
 
 
 @kernel(load_little)
-def is_open(buf: Any, p: int, id_size: int, ids: Any, count: int) -> bool:
+def is_open(buf: UInt8s, p: int, id_size: int, ids: Int64s, count: int) -> bool:
     """Is the table with the number at `buf[p]` one of the statement's?"""
     number = load_little(buf, p, id_size)
     found = 0
@@ -146,8 +155,8 @@ def is_open(buf: Any, p: int, id_size: int, ids: Any, count: int) -> bool:
 
 @kernel(is_open, is_rows, is_whole, put_base64)
 def write_lines(
-    i: int, stop: int, codes: Any, starts: Any, ends: Any, offsets: Any, stops: Any, maps: Any, buf: Any, texts: Any,
-    out: Any, z: int, ids: Any, count: int, size: int, state: Any,
+    i: int, stop: int, codes: Int64s, starts: Int64s, ends: Int64s, offsets: Int64s, stops: Int64s, maps: Int64s,
+    buf: UInt8s, texts: UInt8s, out: MutableUInt8s, z: int, ids: Int64s, count: int, size: int, state: MutableInt64s,
 ) -> int:  # fmt: skip
     """Writes the row events from `i` on that go on with the statement, without the last one of them; returns where they
     end. size: bytes of the statement so far."""

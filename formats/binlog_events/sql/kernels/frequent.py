@@ -7,8 +7,6 @@ know enough of, and in front of a statement that does not end in this batch; not
 # ruff: noqa: SIM109 - kernels have no `in`
 from __future__ import annotations
 
-from typing import Any
-
 from binlogtool.formats.binlog_events.events.type_codes import (
     ANNOTATE_ROWS,
     ANONYMOUS_GTID,
@@ -63,6 +61,7 @@ from binlogtool.formats.binlog_events.values.kernels import copy_text
 from binlogtool.formats.bodies import put_uuid
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_unsigned
+from binlogtool.formats.kernel_types import Int64s, MutableInt64s, MutableUInt8s, UInt8s
 from binlogtool.formats.loads import load_little
 
 MOST = 8 << 20
@@ -93,7 +92,7 @@ PIECES_AT = NAMES_AT + 32 * 256 + 16
 
 
 @kernel(copy_text, put_unsigned)
-def put_place(place: int, texts: Any, out: Any, o: int, z: int, state: Any) -> int:
+def put_place(place: int, texts: UInt8s, out: MutableUInt8s, o: int, z: int, state: Int64s) -> int:
     """`# at N`, of an event inside of another one `# at N+M`."""
     o = copy_text(texts, _AT, _AT_S, out, o)
     if state[HOLDER] < 0:
@@ -114,7 +113,7 @@ def is_rows(code: int) -> bool:
 
 
 @kernel(fits, plan_of)
-def is_whole(code: int, p: int, n: int, number: int, buf: Any, texts: Any, state: Any) -> bool:
+def is_whole(code: int, p: int, n: int, number: int, buf: UInt8s, texts: UInt8s, state: Int64s) -> bool:
     """Do the rows of an event fit the map of their table? A server stops at others."""
     r = plan_of(texts, state[PLANS] + 0, number)
     return r > 0 and fits(buf, p, n, code, texts, r, state[ID_SIZE] + 0)
@@ -122,8 +121,8 @@ def is_whole(code: int, p: int, n: int, number: int, buf: Any, texts: Any, state
 
 @kernel(is_rows, is_whole, load_little)
 def statement_end(
-    i: int, stop: int, codes: Any, starts: Any, ends: Any, offsets: Any, stops: Any, maps: Any, holders: Any, buf: Any,
-    texts: Any, state: Any,
+    i: int, stop: int, codes: Int64s, starts: Int64s, ends: Int64s, offsets: Int64s, stops: Int64s, maps: Int64s,
+    holders: Int64s, buf: UInt8s, texts: UInt8s, state: Int64s,
 ) -> int:  # fmt: skip
     """The index of the last event of the statement whose first TABLE_MAP is event `i`; -1 = it is not taken here."""
     rows = i
@@ -159,8 +158,8 @@ def statement_end(
 
 @kernel(copy_text, put_base64, put_place)
 def put_rows(
-    i: int, last: int, code: int, place: int, offsets: Any, stops: Any, buf: Any, texts: Any, out: Any, o: int, z: int,
-    state: Any,
+    i: int, last: int, code: int, place: int, offsets: Int64s, stops: Int64s, buf: UInt8s, texts: UInt8s,
+    out: MutableUInt8s, o: int, z: int, state: Int64s,
 ) -> int:  # fmt: skip
     """The events of a statement as BINLOG. code: what the log has as the last one."""
     o = put_place(place, texts, out, o, z, state)
@@ -173,17 +172,27 @@ def put_rows(
 
 
 @kernel()
-def is_usual(buf: Any, p: int, n: int) -> bool:
+def is_usual(buf: UInt8s, p: int, n: int) -> bool:
     """Is the end of MariaDB's GTID, from its further flags on, whole, and no step of an ALTER TABLE?"""
     if p >= n:
         return p == n
     more = buf[p] + 0
-    return more & 14 == 0 and n - p > (more & 1) + (more & 16) // 4  # type: ignore[no-any-return]
+    return more & 14 == 0 and n - p > (more & 1) + (more & 16) // 4
 
 
 @kernel(copy_text, is_usual, load_little, put_place, put_unsigned)
 def put_mariadb(
-    server: int, flags: int, p: int, n: int, buf: Any, texts: Any, out: Any, o: int, z: int, state: Any, place: int
+    server: int,
+    flags: int,
+    p: int,
+    n: int,
+    buf: UInt8s,
+    texts: UInt8s,
+    out: MutableUInt8s,
+    o: int,
+    z: int,
+    state: MutableInt64s,
+    place: int,
 ) -> int:
     """MariaDB's GTID; -1 = it is not taken here."""
     if n - p < 19 or flags & SKIP_REPLICATION or state[OPEN] != OUTSIDE or state[MARIADB] == 0:
@@ -212,7 +221,7 @@ def put_mariadb(
 
 
 @kernel(load_little)
-def has_version(p: int, n: int, buf: Any, version: int) -> bool:
+def has_version(p: int, n: int, buf: UInt8s, version: int) -> bool:
     """Has the GTID with this body one version, this one? p: behind its commit timestamps."""
     if n - p < 5:
         return False
@@ -228,7 +237,7 @@ def has_version(p: int, n: int, buf: Any, version: int) -> bool:
 
 
 @kernel(copy_text, put_unsigned, put_uuid)
-def put_name(p: int, number: int, buf: Any, texts: Any, out: Any, o: int, z: int) -> int:
+def put_name(p: int, number: int, buf: UInt8s, texts: UInt8s, out: MutableUInt8s, o: int, z: int) -> int:
     """MySQL's GTID: the UUID at `buf[p]`, and the number."""
     o = put_uuid(buf, p, out, o)
     out[o] = 58
@@ -236,7 +245,18 @@ def put_name(p: int, number: int, buf: Any, texts: Any, out: Any, o: int, z: int
 
 
 @kernel(copy_text, has_version, load_little, put_name, put_place, put_unsigned)
-def put_mysql(code: int, p: int, n: int, buf: Any, texts: Any, out: Any, o: int, z: int, state: Any, place: int) -> int:
+def put_mysql(
+    code: int,
+    p: int,
+    n: int,
+    buf: UInt8s,
+    texts: UInt8s,
+    out: MutableUInt8s,
+    o: int,
+    z: int,
+    state: MutableInt64s,
+    place: int,
+) -> int:
     """MySQL's GTID, if it is to be set with one version; -1 = it is not taken here."""
     if n - p < 54 or state[OPEN] != OUTSIDE or state[MARIADB]:
         return -1
@@ -278,8 +298,8 @@ def put_mysql(code: int, p: int, n: int, buf: Any, texts: Any, out: Any, o: int,
 
 @kernel(copy_text, put_begin, put_mariadb, put_mysql, put_place)
 def put_around(
-    i: int, times: Any, servers: Any, flags: Any, starts: Any, ends: Any, code: int, place: int, buf: Any, texts: Any,
-    out: Any, o: int, z: int, moves: Any, state: Any,
+    i: int, times: Int64s, servers: Int64s, flags: Int64s, starts: Int64s, ends: Int64s, code: int, place: int,
+    buf: UInt8s, texts: UInt8s, out: MutableUInt8s, o: int, z: int, moves: UInt8s, state: MutableInt64s,
 ) -> int:  # fmt: skip
     """What stands around the rows of a transaction; -1 = it is not taken here."""
     if code == XID:
@@ -305,8 +325,9 @@ def put_around(
 
 @kernel(copy_text, put_place, put_unit, unit_end)
 def put_change(
-    i: int, last: int, place: int, codes: Any, times: Any, flags: Any, starts: Any, ends: Any, offsets: Any, stops: Any,
-    buf: Any, texts: Any, out: Any, o: int, z: int, moves: Any, state: Any,
+    i: int, last: int, place: int, codes: Int64s, times: Int64s, flags: Int64s, starts: Int64s, ends: Int64s,
+    offsets: Int64s, stops: Int64s, buf: UInt8s, texts: UInt8s, out: MutableUInt8s, o: int, z: int, moves: UInt8s,
+    state: MutableInt64s,
 ) -> int:  # fmt: skip
     """A statement of a transaction behind its variables; -1 = there is no room, -2 = it is not taken here."""
     if last < 0:
@@ -321,9 +342,9 @@ def put_change(
 
 @kernel(put_around, put_change, put_rows, statement_end, unit_end)
 def write(
-    i: int, stop: int, codes: Any, times: Any, servers: Any, flags: Any, starts: Any, ends: Any, offsets: Any,
-    stops: Any, maps: Any, types: Any, places: Any, holders: Any, buf: Any, texts: Any, out: Any, z: int, moves: Any,
-    state: Any,
+    i: int, stop: int, codes: Int64s, times: Int64s, servers: Int64s, flags: Int64s, starts: Int64s, ends: Int64s,
+    offsets: Int64s, stops: Int64s, maps: Int64s, types: Int64s, places: Int64s, holders: Int64s, buf: UInt8s,
+    texts: UInt8s, out: MutableUInt8s, z: int, moves: UInt8s, state: MutableInt64s,
 ) -> int:  # fmt: skip
     """Writes the events from `i` on; returns where it stopped. The rest of what it tells is in the state. types,
     places: what the log has as these events, and where. holders: see HOLDER."""

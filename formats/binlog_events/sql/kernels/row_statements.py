@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from binlogtool.formats.binlog_events.events.type_codes import (
     DELETE_ROWS_V1,
     DELETE_ROWS_V2,
@@ -49,6 +47,7 @@ from binlogtool.formats.binlog_events.sql.kernels.walk import (
 )
 from binlogtool.formats.binlog_events.values.kernels import copy_text, word_at
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.kernel_types import Int64s, MutableInt64s, MutableUInt8s, UInt8s
 from binlogtool.formats.loads import load_little
 
 
@@ -56,7 +55,18 @@ from binlogtool.formats.loads import load_little
     cell_of, images_at, keys_present, load_little, present_count, put_rows_session, put_statements, rows_wish, word_at,
 )  # fmt: skip
 def put_event(
-    buf: Any, p: int, n: int, code: int, time: int, texts: Any, r: int, out: Any, o: int, z: int, moves: Any, state: Any
+    buf: UInt8s,
+    p: int,
+    n: int,
+    code: int,
+    time: int,
+    texts: UInt8s,
+    r: int,
+    out: MutableUInt8s,
+    o: int,
+    z: int,
+    moves: UInt8s,
+    state: MutableInt64s,
 ) -> int:
     """The body of a row event, not a compressed one, whose plan is at `texts[r]`."""
     columns = word_at(texts, r)
@@ -80,8 +90,9 @@ def put_event(
 
 @kernel(copy_text, plan_of, put_event, put_own, put_place, word_at)
 def put_said(
-    i: int, type_: int, place: int, codes: Any, times: Any, starts: Any, ends: Any, offsets: Any, stops: Any, maps: Any,
-    buf: Any, texts: Any, out: Any, o: int, z: int, moves: Any, state: Any,
+    i: int, type_: int, place: int, codes: Int64s, times: Int64s, starts: Int64s, ends: Int64s, offsets: Int64s,
+    stops: Int64s, maps: Int64s, buf: UInt8s, texts: UInt8s, out: MutableUInt8s, o: int, z: int, moves: UInt8s,
+    state: MutableInt64s,
 ) -> int:  # fmt: skip
     """A row event as statements, or as BINLOG where there are none, behind its comment."""
     r = plan_of(texts, state[PLANS] + 0, maps[i])
@@ -106,9 +117,9 @@ def put_said(
 
 @kernel(put_around, put_change, put_said, unit_end)
 def write_statements(
-    i: int, stop: int, codes: Any, times: Any, servers: Any, flags: Any, starts: Any, ends: Any, offsets: Any,
-    stops: Any, maps: Any, types: Any, places: Any, holders: Any, buf: Any, texts: Any, out: Any, z: int, moves: Any,
-    state: Any,
+    i: int, stop: int, codes: Int64s, times: Int64s, servers: Int64s, flags: Int64s, starts: Int64s, ends: Int64s,
+    offsets: Int64s, stops: Int64s, maps: Int64s, types: Int64s, places: Int64s, holders: Int64s, buf: UInt8s,
+    texts: UInt8s, out: MutableUInt8s, z: int, moves: UInt8s, state: MutableInt64s,
 ) -> int:  # fmt: skip
     """`sql.kernels.frequent.write`, for scripts whose rows are statements."""
     done = 0

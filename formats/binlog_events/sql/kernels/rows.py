@@ -5,8 +5,6 @@ An event that holds a value without a kernel is left to the general writer as a 
 
 from __future__ import annotations
 
-from typing import Any
-
 from binlogtool.formats.binlog_events.events.type_codes import DELETED, INSERTED, UPDATED
 from binlogtool.formats.binlog_events.rows.image_kernels import bounds_of
 from binlogtool.formats.binlog_events.rows.kernels import put_mark
@@ -27,6 +25,7 @@ from binlogtool.formats.binlog_events.sql.kernels.walk import (
 from binlogtool.formats.binlog_events.values.kernels import copy_text, word_at
 from binlogtool.formats.binlog_events.values.kind_codes import FIRST_SIZED, UNSIGNED
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.kernel_types import MutableUInt8s, UInt8s
 
 LONGEST = 256 << 10
 """Bytes of one INSERT; further rows go into another one."""
@@ -54,7 +53,7 @@ _ROOM = 1024
 
 
 @kernel(word_at)
-def keys_present(buf: Any, bitmap: int, texts: Any, r: int) -> int:
+def keys_present(buf: UInt8s, bitmap: int, texts: UInt8s, r: int) -> int:
     """Has the table a key, and are all its columns in an image with this bitmap?"""
     count = 0
     c = r + HEAD_SIZE
@@ -66,7 +65,7 @@ def keys_present(buf: Any, bitmap: int, texts: Any, r: int) -> int:
 
 
 @kernel(copy_text, word_at)
-def put_names(buf: Any, bitmap: int, texts: Any, r: int, out: Any, o: int, z: int) -> int:
+def put_names(buf: UInt8s, bitmap: int, texts: UInt8s, r: int, out: MutableUInt8s, o: int, z: int) -> int:
     """The names of the columns in an image that statements may give, in brackets."""
     mark = BRACKET
     out[o] = BRACKET
@@ -87,7 +86,9 @@ def put_names(buf: Any, bitmap: int, texts: Any, r: int, out: Any, o: int, z: in
 
 
 @kernel(copy_text, word_at)
-def put_left(count: int, way: int, null: int, cast: int, texts: Any, r: int, c: int, out: Any, o: int) -> int:
+def put_left(
+    count: int, way: int, null: int, cast: int, texts: UInt8s, r: int, c: int, out: MutableUInt8s, o: int
+) -> int:
     """What stands before a value, or in the place of NULL in a condition. count: of those before; way: see there."""
     if count > 0:
         if way == 2:
@@ -117,7 +118,7 @@ def put_left(count: int, way: int, null: int, cast: int, texts: Any, r: int, c: 
 
 @kernel(put_fixed_literal, put_hex, put_sized_literal, word_at)
 def put_value(
-    buf: Any, p: int, n: int, way: int, cast: int, texts: Any, r: int, c: int, out: Any, o: int, z: int
+    buf: UInt8s, p: int, n: int, way: int, cast: int, texts: UInt8s, r: int, c: int, out: MutableUInt8s, o: int, z: int
 ) -> int:
     """A value that is not NULL, of the column whose plan is at `texts[c]`."""
     kind = word_at(texts, c)
@@ -139,8 +140,8 @@ def put_value(
 
 @kernel(bounds_of, put_left, put_mark, put_value, word_at)
 def put_values(
-    buf: Any, p: int, n: int, bitmap: int, present: int, way: int, keyed: int, texts: Any, r: int,
-    out: Any, o: int, z: int,
+    buf: UInt8s, p: int, n: int, bitmap: int, present: int, way: int, keyed: int, texts: UInt8s, r: int,
+    out: MutableUInt8s, o: int, z: int,
 ) -> tuple[int, int]:  # fmt: skip
     """The image at `buf[p]`: (place behind it, place behind what was written).
 
@@ -181,7 +182,7 @@ def put_values(
 
 
 @kernel()
-def is_same(buf: Any, p: int, q: int, size: int) -> bool:
+def is_same(buf: UInt8s, p: int, q: int, size: int) -> bool:
     """Are so many bytes at `buf[p]` and `buf[q]` equal?"""
     for i in range(size):  # noqa: SIM110 -- a kernel
         if buf[p + i] != buf[q + i]:
@@ -191,8 +192,8 @@ def is_same(buf: Any, p: int, q: int, size: int) -> bool:
 
 @kernel(bounds_of, copy_text, is_same, put_left, put_mark, put_value, word_at)
 def put_changes(
-    buf: Any, q: int, p: int, n: int, before: int, befores: int, after: int, afters: int, texts: Any, r: int,
-    out: Any, o: int, z: int,
+    buf: UInt8s, q: int, p: int, n: int, before: int, befores: int, after: int, afters: int, texts: UInt8s, r: int,
+    out: MutableUInt8s, o: int, z: int,
 ) -> tuple[int, int]:  # fmt: skip
     """The assignments of an update whose images are at `buf[q]` and `buf[p]`: (place behind the second one, place after
     what was written). Only columns that it changes; to those that a server could set by itself their own value."""
@@ -252,8 +253,8 @@ def put_changes(
 
 @kernel(copy_text, put_changes, put_values, skip_image)
 def put_row(
-    buf: Any, p: int, n: int, kind: int, before: int, befores: int, after: int, afters: int, keyed: int, texts: Any,
-    r: int, out: Any, o: int, z: int,
+    buf: UInt8s, p: int, n: int, kind: int, before: int, befores: int, after: int, afters: int, keyed: int,
+    texts: UInt8s, r: int, out: MutableUInt8s, o: int, z: int,
 ) -> tuple[int, int]:  # fmt: skip
     """One row: (place behind its images, place behind what was written). kind: INSERTED, UPDATED or DELETED."""
     middle = p
@@ -280,7 +281,7 @@ def put_row(
 
 
 @kernel(copy_text, put_names, word_at)
-def put_verb(kind: int, buf: Any, bitmap: int, texts: Any, r: int, out: Any, o: int, z: int) -> int:
+def put_verb(kind: int, buf: UInt8s, bitmap: int, texts: UInt8s, r: int, out: MutableUInt8s, o: int, z: int) -> int:
     """What a statement begins with."""
     target = word_at(texts, r + 8)
     if z - o < target + _ROOM:
@@ -304,8 +305,8 @@ def put_verb(kind: int, buf: Any, bitmap: int, texts: Any, r: int, out: Any, o: 
 
 @kernel(copy_text, put_row, put_verb)
 def put_statements(
-    buf: Any, p: int, n: int, kind: int, before: int, befores: int, after: int, afters: int, keyed: int, texts: Any,
-    r: int, out: Any, o: int, z: int,
+    buf: UInt8s, p: int, n: int, kind: int, before: int, befores: int, after: int, afters: int, keyed: int,
+    texts: UInt8s, r: int, out: MutableUInt8s, o: int, z: int,
 ) -> int:  # fmt: skip
     """The statements of all rows up to the end of the event; several rows are one INSERT."""
     length = 0

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from binlogtool.formats.binlog_events.sql.kernels.base64 import SIZE as TABLES
 from binlogtool.formats.binlog_events.sql.kernels.slots import BEHIND_GTID, INSIDE, MOVED, OPEN, SESSION, THREAD, TIME
 from binlogtool.formats.binlog_events.values.kernels import copy_text, word_at
 from binlogtool.formats.binlog_events.values.numbers import put_padded
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_unsigned
+from binlogtool.formats.kernel_types import Int64s, MutableInt64s, MutableUInt8s, UInt8s
 from binlogtool.formats.loads import load_little
 
 PIECES = (b"SET ", b"TIMESTAMP=", b", ", b"@@session.pseudo_thread_id=", b"\n/*!*/;\n", b"BEGIN\n/*!*/;\n")
@@ -22,7 +21,7 @@ _SET_S, _TIMESTAMP_S, _COMMA_S, _THREAD_S, _END_S, _BEGIN_S = map(len, PIECES)
 
 
 @kernel()
-def is_same(texts: Any, at: int, size: int, gap: int, buf: Any, p: int) -> bool:
+def is_same(texts: UInt8s, at: int, size: int, gap: int, buf: UInt8s, p: int) -> bool:
     """Are these bytes the same, but for the three at `gap`?"""
     same = 0
     for i in range(size):
@@ -32,15 +31,15 @@ def is_same(texts: Any, at: int, size: int, gap: int, buf: Any, p: int) -> bool:
 
 
 @kernel()
-def is_begin(buf: Any, p: int, n: int) -> bool:
+def is_begin(buf: UInt8s, p: int, n: int) -> bool:
     """Is this text BEGIN?"""
     if n - p != 5 or buf[p] != 66 or buf[p + 1] != 69 or buf[p + 2] != 71:
         return False
-    return buf[p + 3] == 73 and buf[p + 4] == 78  # type: ignore[no-any-return]
+    return buf[p + 3] == 73 and buf[p + 4] == 78
 
 
 @kernel(is_begin, is_same, word_at)
-def wish_of(p: int, n: int, inside: int, buf: Any, moves: Any) -> int:
+def wish_of(p: int, n: int, inside: int, buf: UInt8s, moves: UInt8s) -> int:
     """Which wish the QUERY with the body `buf[p:n]` is, a BEGIN unless it is inside of a transaction; -1 = none that is
     known."""
     if n - p < 19:
@@ -60,7 +59,7 @@ def wish_of(p: int, n: int, inside: int, buf: Any, moves: Any) -> int:
 
 
 @kernel(word_at)
-def rows_wish(flags: int, moves: Any) -> int:
+def rows_wish(flags: int, moves: UInt8s) -> int:
     """Which wish rows with these flags are; -1 = none that is known."""
     for w in range(word_at(moves, 0), word_at(moves, 4)):
         if word_at(moves, 16 + 12 * w) == flags:
@@ -69,7 +68,7 @@ def rows_wish(flags: int, moves: Any) -> int:
 
 
 @kernel(word_at)
-def cell_of(session: int, wish: int, moves: Any) -> int:
+def cell_of(session: int, wish: int, moves: UInt8s) -> int:
     """Where the way from this session is; -1 = there is none."""
     if session < 0 or wish < 0:
         return -1
@@ -78,7 +77,7 @@ def cell_of(session: int, wish: int, moves: Any) -> int:
 
 
 @kernel(copy_text, put_padded, put_unsigned)
-def put_time(time: int, texts: Any, out: Any, o: int, z: int) -> int:
+def put_time(time: int, texts: UInt8s, out: MutableUInt8s, o: int, z: int) -> int:
     """`TIMESTAMP=…`, of microseconds."""
     seconds = time // 1000000
     part = time - 1000000 * seconds
@@ -91,7 +90,15 @@ def put_time(time: int, texts: Any, out: Any, o: int, z: int) -> int:
 
 @kernel(copy_text, put_time, put_unsigned, word_at)
 def put_begin_session(
-    cell: int, time: int, thread: int, moves: Any, texts: Any, out: Any, o: int, z: int, state: Any
+    cell: int,
+    time: int,
+    thread: int,
+    moves: UInt8s,
+    texts: UInt8s,
+    out: MutableUInt8s,
+    o: int,
+    z: int,
+    state: MutableInt64s,
 ) -> int:
     """The session of a BEGIN."""
     start = o
@@ -116,7 +123,9 @@ def put_begin_session(
 
 
 @kernel(copy_text, put_time, word_at)
-def put_rows_session(cell: int, time: int, moves: Any, texts: Any, out: Any, o: int, z: int, state: Any) -> int:
+def put_rows_session(
+    cell: int, time: int, moves: UInt8s, texts: UInt8s, out: MutableUInt8s, o: int, z: int, state: Int64s
+) -> int:
     """The session of a row event's statements; the state is left as it is."""
     start = o
     size = word_at(moves, cell + 8)
@@ -132,7 +141,8 @@ def put_rows_session(cell: int, time: int, moves: Any, texts: Any, out: Any, o: 
 
 @kernel(load_little, put_begin_session, word_at)
 def put_query_session(
-    p: int, time: int, wish: int, cell: int, moves: Any, buf: Any, texts: Any, out: Any, o: int, z: int, state: Any
+    p: int, time: int, wish: int, cell: int, moves: UInt8s, buf: UInt8s, texts: UInt8s, out: MutableUInt8s, o: int,
+    z: int, state: MutableInt64s,
 ) -> int:  # fmt: skip
     """The session of the QUERY with the body `buf[p]`, whose way is at `cell`; -1 = its time is odd."""
     gap = word_at(moves, 16 + 12 * wish + 8) & 0xFFFF
@@ -144,7 +154,18 @@ def put_query_session(
 
 
 @kernel(cell_of, copy_text, put_query_session, wish_of)
-def put_begin(p: int, n: int, time: int, moves: Any, buf: Any, texts: Any, out: Any, o: int, z: int, state: Any) -> int:
+def put_begin(
+    p: int,
+    n: int,
+    time: int,
+    moves: UInt8s,
+    buf: UInt8s,
+    texts: UInt8s,
+    out: MutableUInt8s,
+    o: int,
+    z: int,
+    state: MutableInt64s,
+) -> int:
     """A BEGIN behind its GTID, in its session; -1 = it is not taken here."""
     if state[OPEN] != BEHIND_GTID:
         return -1

@@ -3,14 +3,13 @@ no client could read in another way."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from binlogtool.formats.binlog_events.events.type_codes import INTVAR, QUERY, RAND, SUPPRESS_USE
 from binlogtool.formats.binlog_events.sql.kernels.session import cell_of, put_query_session, wish_of
 from binlogtool.formats.binlog_events.sql.kernels.slots import DATABASE, DATABASE_TEXT, SESSION
 from binlogtool.formats.binlog_events.values.kernels import copy_text, word_at
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_unsigned
+from binlogtool.formats.kernel_types import Int64s, MutableInt64s, MutableUInt8s, UInt8s
 from binlogtool.formats.loads import load_little
 
 APOSTROPHE, BACKTICK = b"'`"
@@ -25,7 +24,7 @@ _INSERT_ID_S, _LAST_ID_S, _SEED1_S, _SEED2_S, _END_S = map(len, PIECES)
 
 
 @kernel()
-def is_change(buf: Any, p: int, n: int) -> bool:
+def is_change(buf: UInt8s, p: int, n: int) -> bool:
     """Is the first word of a text one of those four?"""
     word = 0
     at = p
@@ -42,7 +41,7 @@ def is_change(buf: Any, p: int, n: int) -> bool:
 
 
 @kernel(native="plain_text")
-def plain_text(buf: Any, p: int, n: int, escapes: int) -> int:
+def plain_text(buf: UInt8s, p: int, n: int, escapes: int) -> int:
     """Does a text close its quotation marks, and hold no comment, command, second statement or other mark of a
     client? 0 = no; 1 = yes, in every sql_mode; 2 = yes, in its own sql_mode.
 
@@ -77,7 +76,7 @@ def plain_text(buf: Any, p: int, n: int, escapes: int) -> int:
 
 
 @kernel()
-def is_same_database(buf: Any, p: int, size: int, state: Any) -> bool:
+def is_same_database(buf: UInt8s, p: int, size: int, state: Int64s) -> bool:
     """Is the database at `buf[p]` none, or that of the session?"""
     if size == 0:
         return True
@@ -91,7 +90,7 @@ def is_same_database(buf: Any, p: int, size: int, state: Any) -> bool:
 
 
 @kernel(load_little)
-def is_variable(code: int, p: int, size: int, buf: Any) -> bool:
+def is_variable(code: int, p: int, size: int, buf: UInt8s) -> bool:
     """Is it an INTVAR or RAND whose numbers kernels can write?"""
     if code == INTVAR and size == 9:
         return buf[p] >= 1 and buf[p] <= 2 and load_little(buf, p + 1, 8) >= 0
@@ -99,7 +98,7 @@ def is_variable(code: int, p: int, size: int, buf: Any) -> bool:
 
 
 @kernel(is_variable)
-def unit_end(i: int, stop: int, codes: Any, starts: Any, ends: Any, holders: Any, buf: Any) -> int:
+def unit_end(i: int, stop: int, codes: Int64s, starts: Int64s, ends: Int64s, holders: Int64s, buf: UInt8s) -> int:
     """The index of the statement for which the variables from event `i` on are set; -1 = it is not there, inside of the
     same event or of none as they are, or one of them is odd."""
     holder = holders[i] + 0
@@ -112,7 +111,7 @@ def unit_end(i: int, stop: int, codes: Any, starts: Any, ends: Any, holders: Any
 
 
 @kernel(copy_text, load_little, put_unsigned)
-def put_variable(code: int, p: int, buf: Any, texts: Any, at: int, out: Any, o: int, z: int) -> int:
+def put_variable(code: int, p: int, buf: UInt8s, texts: UInt8s, at: int, out: MutableUInt8s, o: int, z: int) -> int:
     """The SET of INTVAR or RAND. at: where the pieces of this file stand."""
     if code == RAND:
         o = put_unsigned(load_little(buf, p, 8), out, copy_text(texts, at + _SEED1, _SEED1_S, out, o), z)
@@ -126,7 +125,7 @@ def put_variable(code: int, p: int, buf: Any, texts: Any, at: int, out: Any, o: 
 
 
 @kernel(copy_text)
-def put_text(buf: Any, p: int, n: int, out: Any, o: int) -> int:
+def put_text(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int) -> int:
     """The bytes as they are; behind them nothing is read."""
     size = n - p
     o = copy_text(buf, p, size - (size & 7), out, o)
@@ -137,7 +136,7 @@ def put_text(buf: Any, p: int, n: int, out: Any, o: int) -> int:
 
 
 @kernel(is_change, is_same_database, plain_text, wish_of, word_at)
-def wish_of_text(p: int, n: int, flags: int, moves: Any, buf: Any, state: Any) -> int:
+def wish_of_text(p: int, n: int, flags: int, moves: UInt8s, buf: UInt8s, state: Int64s) -> int:
     """Which wish the QUERY `buf[p:n]` is; -1 = it is not taken here. Plus 1 << 16 if clients read it by sql_mode."""
     wish = wish_of(p, n, 1, buf, moves)
     if wish < 0 or flags & SUPPRESS_USE:
@@ -153,8 +152,8 @@ def wish_of_text(p: int, n: int, flags: int, moves: Any, buf: Any, state: Any) -
 
 @kernel(cell_of, copy_text, put_query_session, put_text, put_variable, wish_of_text, word_at)
 def put_unit(
-    i: int, last: int, codes: Any, times: Any, flags: Any, starts: Any, ends: Any, at: int, moves: Any, buf: Any,
-    texts: Any, out: Any, o: int, z: int, state: Any,
+    i: int, last: int, codes: Int64s, times: Int64s, flags: Int64s, starts: Int64s, ends: Int64s, at: int,
+    moves: UInt8s, buf: UInt8s, texts: UInt8s, out: MutableUInt8s, o: int, z: int, state: MutableInt64s,
 ) -> int:  # fmt: skip
     """The statement `last` behind the variables from event `i` on; -1 = it is not taken here."""
     p = starts[last] + 0

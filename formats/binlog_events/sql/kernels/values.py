@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from binlogtool.formats.binlog_events.values.kernels import (
     copy_text,
     put_datetime,
@@ -36,6 +34,7 @@ from binlogtool.formats.bodies import put_uuid
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_double, put_unsigned
 from binlogtool.formats.jsontext import is_utf8, put_entry
+from binlogtool.formats.kernel_types import MutableUInt8s, UInt8s
 from binlogtool.formats.loads import load_big, load_little
 
 SMALLEST = 0x3F1A36E2EB1C432D
@@ -43,7 +42,7 @@ SMALLEST = 0x3F1A36E2EB1C432D
 
 
 @kernel()
-def put_hex(buf: Any, p: int, n: int, size: int, out: Any, o: int) -> int:
+def put_hex(buf: UInt8s, p: int, n: int, size: int, out: MutableUInt8s, o: int) -> int:
     """`X'…'`, filled up to `size` bytes with zeros."""
     out[o] = 88
     out[o + 1] = 39
@@ -76,7 +75,7 @@ def escape_of(c: int) -> int:
 
 
 @kernel(escape_of)
-def put_quoted(buf: Any, p: int, n: int, most: int, out: Any, o: int) -> int:
+def put_quoted(buf: UInt8s, p: int, n: int, most: int, out: MutableUInt8s, o: int) -> int:
     """A text as a string in UTF-8. most: the highest byte that stands for the character with its number; 256 = the
     text is UTF-8 itself. What may hold a delimiter of the client (see `sql.client`) is not taken."""
     out[o] = 39
@@ -107,7 +106,7 @@ def put_quoted(buf: Any, p: int, n: int, most: int, out: Any, o: int) -> int:
 
 
 @kernel()
-def put_bits(value: int, out: Any, o: int) -> int:
+def put_bits(value: int, out: MutableUInt8s, o: int) -> int:
     """`b'…'` without zeros in front."""
     out[o] = 98
     out[o + 1] = 39
@@ -124,7 +123,7 @@ def put_bits(value: int, out: Any, o: int) -> int:
 
 
 @kernel(put_double)
-def put_floating(bits: int, out: Any, o: int, z: int) -> int:
+def put_floating(bits: int, out: MutableUInt8s, o: int, z: int) -> int:
     """The double with these bits, as `1.5e0`."""
     size = bits & 0x7FFFFFFFFFFFFFFF
     if size != 0 and size < SMALLEST:
@@ -150,7 +149,7 @@ def widened(bits: int) -> int:
 
 
 @kernel(put_entry, word_at)
-def put_choices(mask: int, texts: Any, base: int, out: Any, o: int, z: int) -> int:
+def put_choices(mask: int, texts: UInt8s, base: int, out: MutableUInt8s, o: int, z: int) -> int:
     """The texts of a SET."""
     count = word_at(texts, base)
     if count < 64 and (mask < 0 or mask >> count != 0):
@@ -173,7 +172,7 @@ def put_choices(mask: int, texts: Any, base: int, out: Any, o: int, z: int) -> i
 
 
 @kernel(load_big, load_little)
-def number_of(buf: Any, p: int, size: int, kind: int) -> int:
+def number_of(buf: UInt8s, p: int, size: int, kind: int) -> int:
     """The number that the bytes of a value are."""
     if kind == BIT:
         return load_big(buf, p, size)
@@ -187,7 +186,7 @@ def number_of(buf: Any, p: int, size: int, kind: int) -> int:
 
 
 @kernel(load_little, put_datetime, put_day, put_duration, put_parts, put_timestamp)
-def put_moment(buf: Any, p: int, kind: int, parameter: int, out: Any, o: int) -> int:
+def put_moment(buf: UInt8s, p: int, kind: int, parameter: int, out: MutableUInt8s, o: int) -> int:
     """A date or time."""
     start = o
     if kind == DATETIME2:
@@ -209,7 +208,16 @@ def put_moment(buf: Any, p: int, kind: int, parameter: int, out: Any, o: int) ->
 
 @kernel(number_of, put_bits, put_choices, put_entry, put_floating, put_moment, put_packed, put_unsigned, widened)
 def put_fixed_literal(
-    buf: Any, p: int, size: int, kind: int, parameter: int, texts: Any, base: int, out: Any, o: int, z: int
+    buf: UInt8s,
+    p: int,
+    size: int,
+    kind: int,
+    parameter: int,
+    texts: UInt8s,
+    base: int,
+    out: MutableUInt8s,
+    o: int,
+    z: int,
 ) -> int:
     """A value of fixed width. base: where the texts of an ENUM or SET are, or -1."""
     if kind >= FIRST_MOMENT:
@@ -236,7 +244,16 @@ def put_fixed_literal(
 
 @kernel(copy_text, is_utf8, put_hex, put_quoted, put_uuid)
 def put_sized_literal(
-    buf: Any, p: int, n: int, kind: int, parameter: int, texts: Any, intro: int, length: int, out: Any, o: int
+    buf: UInt8s,
+    p: int,
+    n: int,
+    kind: int,
+    parameter: int,
+    texts: UInt8s,
+    intro: int,
+    length: int,
+    out: MutableUInt8s,
+    o: int,
 ) -> int:
     """A value that has a length. intro, length: what stands before its hexadecimal digits."""
     if kind == TEXT or kind == UTF8:  # noqa: SIM109

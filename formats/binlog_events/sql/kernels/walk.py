@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from binlogtool.formats.binlog_events.events.type_codes import (
     DELETE_ROWS_V1,
     DELETE_ROWS_V2,
@@ -16,6 +14,7 @@ from binlogtool.formats.binlog_events.rows.image_kernels import bounds_of
 from binlogtool.formats.binlog_events.rows.kernels import present_count
 from binlogtool.formats.binlog_events.values.kernels import word_at
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.kernel_types import UInt8s
 from binlogtool.formats.loads import load_little
 
 HEAD_SIZE, COLUMN_SIZE = 24, 40
@@ -27,14 +26,14 @@ condition is on the number of it. STAMPED: an UPDATE that does not name it may s
 
 
 @kernel(word_at)
-def plan_of(texts: Any, plans: int, number: int) -> int:
+def plan_of(texts: UInt8s, plans: int, number: int) -> int:
     """Where the record of a map is; 0 = there is none. plans: the place of the table of them."""
     place = word_at(texts, plans + 8 + 4 * number) if number >= 0 else 0
     return plans + place if place > 0 else 0
 
 
 @kernel(bounds_of, word_at)
-def skip_image(buf: Any, p: int, n: int, bitmap: int, present: int, texts: Any, r: int) -> int:
+def skip_image(buf: UInt8s, p: int, n: int, bitmap: int, present: int, texts: UInt8s, r: int) -> int:
     """The place behind an image; -2 if it does not fit."""
     nulls = p
     p += (present + 7) >> 3
@@ -54,7 +53,7 @@ def skip_image(buf: Any, p: int, n: int, bitmap: int, present: int, texts: Any, 
 
 
 @kernel(load_little)
-def images_at(buf: Any, p: int, n: int, code: int, columns: int) -> tuple[int, int]:
+def images_at(buf: UInt8s, p: int, n: int, code: int, columns: int) -> tuple[int, int]:
     """(place of the first bitmap, of the images) of the row event, not a compressed one, with its flags at `buf[p]`;
     the second one is -2 if the event has other columns, or no rows."""
     size = (columns + 7) >> 3
@@ -78,7 +77,7 @@ def images_at(buf: Any, p: int, n: int, code: int, columns: int) -> tuple[int, i
 
 
 @kernel(images_at, present_count, skip_image, word_at)
-def fits(buf: Any, p: int, n: int, code: int, texts: Any, r: int, id_size: int) -> bool:
+def fits(buf: UInt8s, p: int, n: int, code: int, texts: UInt8s, r: int, id_size: int) -> bool:
     """Is the body `buf[p:n]` that of a row event whose rows fit the map with the record at `texts[r]`?"""
     if code > DELETE_ROWS_V2 or (code > DELETE_ROWS_V1 and code < WRITE_ROWS_V2):
         return False
