@@ -1,18 +1,13 @@
-"""The figures and pictures of the house (`python -m tests.house`): what they count, on a house of a few lines."""
+"""The figures of the package (`python -m tests.house`): what they count, on a package of a few lines."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
-from tests.house.__main__ import main
 from tests.house.figures import SECTIONS, longest
-from tests.house.graph import Graph, dot, graph, mermaid
 from tests.house.modules import Code
-from tests.house.picture import layers, svg
 
 BODY = "def long(" + ", ".join("abcdefghijk") + "):\n" + "    int.from_bytes(b'')\n" * 81
 FILES = {
@@ -55,35 +50,3 @@ def test_what_is_long_has_a_name(house: Code) -> None:
     lines = list(longest(house, 1))
     assert "function 11 arguments  binlogtool.formats.one.layout.long" in lines
     assert "closes a circle by a later import: binlogtool.formats.one.judge" in lines
-
-
-def test_arrows_lead_from_who_imports_to_what_is_imported(house: Code) -> None:
-    drawn = graph(house)
-    assert drawn.arrows == {("log", "vocabulary"): 1, ("log", "formats/one"): 1}
-    assert drawn.rooms["formats/one"] == (3, 85)
-    inside = graph(house, "formats/one")
-    assert inside.arrows == {("layout", "judge"): 1, ("judge", "layout"): 1}
-    assert '  "log" -> "vocabulary" [label=1];' in list(dot(drawn))
-    assert any(re.fullmatch(r"  r\d -->\|1\| r\d", line) for line in mermaid(drawn))
-
-
-def test_what_is_needed_stands_below_and_the_lightest_arrow_of_a_circle_goes_up() -> None:
-    rooms = dict.fromkeys("abc", (1, 1))
-    rows, against = layers(Graph(rooms, {("a", "b"): 5, ("b", "a"): 2, ("b", "c"): 1}))
-    assert rows == [["a"], ["b"], ["c"]]
-    assert against == {("b", "a")}
-
-
-def test_the_picture_is_svg_with_a_box_for_each_room(house: Code) -> None:
-    root = ElementTree.fromstring("\n".join(svg(graph(house), "a & b")))
-    texts = [node.text for node in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert {"one", "log", "vocabulary"} <= set(texts)
-
-
-@pytest.mark.full
-def test_the_command_draws_this_checkout(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["--draw", "dot", "--of", "formats/binlog_events"])
-    drawn = capsys.readouterr().out
-    assert drawn.startswith("digraph house {") and '"sql" -> "events"' in drawn
-    with pytest.raises(SystemExit, match="no such folder"):
-        main(["--draw", "svg", "--of", "formats/nothing"])

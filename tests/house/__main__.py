@@ -1,8 +1,7 @@
-"""The house as figures and pictures.
+"""Figures of this package.
 
 python -m tests.house [--at COMMIT ...]                      the table: a column for each commit, and one for today
 python -m tests.house --names [--at COMMIT]                  what is long, and which circles there are, by name
-python -m tests.house --draw svg|dot|mermaid [--of FOLDER]   the graph of rooms, of the whole house or inside a folder
 python -m tests.house --written FOLDER                       which records compiled code writes, of all logs there
 """
 
@@ -15,9 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.house.figures import SECTIONS, longest
-from tests.house.graph import dot, graph, mermaid
 from tests.house.modules import ROOT, Code, checkout
-from tests.house.picture import svg
 from tests.house.written import table as table_of_writers
 from tests.house.written import written
 
@@ -33,21 +30,10 @@ def table(columns: dict[str, Code]) -> Iterator[str]:
             yield f"| {what} | {' | '.join(figures.get(what, '') for figures in found.values())} |"
 
 
-def drawn(code: Code, kind: str, inside: str | None) -> Iterator[str]:
-    """The graph. kind: svg, dot or mermaid."""
-    made = graph(code, inside)
-    if not made.rooms:
-        raise SystemExit(f"{inside}: there is no such folder")
-    ways = {"dot": dot, "mermaid": mermaid}
-    return ways[kind](made) if kind in ways else svg(made, inside or "binlogtool")
-
-
 def main(words: list[str]) -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.house", description="The house as figures and pictures.")
+    parser = argparse.ArgumentParser(prog="python -m tests.house", description="Figures of this package.")
     parser.add_argument("--at", metavar="COMMIT", action="append", default=[], help="as it was there; several times")
     parser.add_argument("--names", action="store_true", help="what is long, and the circles, by name")
-    parser.add_argument("--draw", choices=("svg", "dot", "mermaid"), help="the graph of the rooms")
-    parser.add_argument("--of", metavar="FOLDER", help="the rooms inside: formats/tarantool, log")
     parser.add_argument("--written", metavar="FOLDER", type=Path, help="which records compiled code writes")
     asked = parser.parse_args(words)
     if asked.written is not None:
@@ -56,12 +42,7 @@ def main(words: list[str]) -> None:
     with ExitStack() as held:
         columns = {commit: held.enter_context(checkout(commit)) for commit in asked.at}
         code = next(iter(columns.values()), Code(ROOT))
-        if asked.draw:
-            lines = drawn(code, asked.draw, asked.of)
-        elif asked.names:
-            lines = longest(code, 12)
-        else:
-            lines = table({**columns, "today": Code(ROOT)})
+        lines = longest(code, 12) if asked.names else table({**columns, "today": Code(ROOT)})
         sys.stdout.writelines(f"{line}\n" for line in lines)
 
 

@@ -1,0 +1,58 @@
+"""The packages of the formats: none imports another one, and those of the common events are layers."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from binlogtool import formats
+
+FORMATS = Path(__file__).resolve().parents[2] / "formats"
+CONTAINERS = sorted(p.parent.name for p in FORMATS.glob("*/format.py"))
+LIBRARIES = sorted(p.name for p in FORMATS.iterdir() if (p / "__init__.py").is_file() and p.name not in CONTAINERS)
+LAYERS = (
+    "codes", "wire", "values", "gtid", "crypt", "rows", "events", "ddl", "groups", "stream", "sql", "apply", "changes",
+)  # fmt: skip
+"""Packages of `binlog_events`; each imports only those before it."""
+
+
+def imported(path: Path) -> Iterator[tuple[str, ...]]:
+    """Modules below `binlogtool.formats` that a file imports, at its top or later."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("binlogtool.formats"):
+            parts = tuple((node.module or "").split(".")[2:])
+            yield from ((*parts, alias.name) for alias in node.names)
+
+
+def test_every_built_in_format_is_a_package_and_the_library_of_events_is_none() -> None:
+    assert {name.replace("-", "_") for name in formats._BUILT_IN} == set(CONTAINERS)
+    assert LIBRARIES == ["binlog_events"]
+
+
+@pytest.mark.parametrize("name", [*CONTAINERS, *LIBRARIES])
+def test_formats_know_each_other_only_by_their_libraries(name: str) -> None:
+    for path in sorted((FORMATS / name).rglob("*.py")):
+        others = {parts[0] for parts in imported(path) if parts[0] in CONTAINERS}
+        assert others <= {name}, path
+
+
+def test_the_packages_of_the_events_import_lower_ones_only() -> None:
+    library = FORMATS / "binlog_events"
+    upward = [
+        (str(path.relative_to(library)), parts[1])
+        for path in sorted(library.rglob("*.py"))
+        for parts in imported(path)
+        if parts[0] == "binlog_events"
+        and path != library / "__init__.py"
+        and LAYERS.index(parts[1]) > LAYERS.index(path.relative_to(library).with_suffix("").parts[0])
+    ]
+    assert upward == []
+
+
+def test_native_code_is_made_for_every_built_in_format() -> None:
+    from binlogtool.schema.enumerated import layouts
+
+    assert {format_.name.replace("-", "_") for _, format_ in layouts()} == set(CONTAINERS)
