@@ -42,9 +42,7 @@ def _show_help(ctx: click.Context, _param: click.Parameter, value: bool) -> None
 class Command(_Helped):
     """A command whose function gets the run first: `function(run, **own options) -> exit status or None`.
 
-    examples: (what it shows, command line) pairs for the man page and the help. optional_values: options that may stand
-    without a value, with the value that is meant then. outputs: of -O, for shells to offer. extra_status: exit
-    statuses with a meaning of their own here.
+    examples: (what it shows, command line) pairs for the man page and the help. outputs: of -O, for shells to offer.
     """
 
     def __init__(
@@ -55,22 +53,18 @@ class Command(_Helped):
         params: list[click.Parameter],
         help: str,
         examples: tuple[tuple[str, str], ...] = (),
-        optional_values: Mapping[str, str] | None = None,
         outputs: Sequence[str] = ("text", "json"),
     ) -> None:
         super().__init__(name, callback=callback, params=params, help=help)
         self.examples = examples
         self.outputs = tuple(outputs)
-        self.optional_values = dict(optional_values or {})
         self.own_params = list(params)
         self.params += global_options()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Gives bare options their value, and refuses unknown ones of the configuration file."""
+        """Refuses unknown options of the configuration file."""
         config.check_known(ctx.default_map or {}, self.name or "", self.params)
-        border = args.index("--") if "--" in args else len(args)
-        words = [f"{w}={self.optional_values[w]}" if w in self.optional_values else w for w in args[:border]]
-        return super().parse_args(ctx, words + args[border:])
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Calls the function with its own options; the run gets the settings."""

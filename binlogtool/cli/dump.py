@@ -37,9 +37,8 @@ if TYPE_CHECKING:
 
     Part = Block | Lines | Passage | Text | Trouble
 
-_FORMS = ("text", "jsonl", "json", "table", "csv", "raw", "sql", "summary")
+_FORMS = ("text", "jsonl", "json", "table", "csv", "raw", "sql")
 _WITH_FIELDS = ("text", "jsonl", "json", "table", "csv")
-_STATS_FORMS = ("text", "json", "csv", "table")
 
 
 def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
@@ -54,7 +53,7 @@ def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
         return list_types(run, paths)
     if not paths:
         raise click.UsageError("Missing argument 'PATH...'.")
-    form = run.settings.choose(_STATS_FORMS if o["stats"] else _FORMS)
+    form = run.settings.choose(_FORMS)
     wanted = selection(chosen, on_damage="skip")
     known = hints(o, wanted, script=form == "sql")
     if form == "sql" and o["load_files"] is None and run.settings.output not in (None, "-"):
@@ -62,9 +61,9 @@ def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
     raw = form == "raw" or o["hex"]
     if form == "raw":
         proven_only(wanted, "a stream of raw bytes")
-    if o["follow"] and (o["stats"] or form in ("json", "sql", "summary") or wanted.tail is not None or wanted.skip):
-        raise UsageError("--follow never ends: not with json, sql, summary, --stats, --tail or --skip")
-    with run.output(text=form in ("text", "table", "summary"), inputs=paths, page=not o["follow"]) as out:
+    if o["follow"] and (form in ("json", "sql") or wanted.tail is not None or wanted.skip):
+        raise UsageError("--follow never ends: not with json, sql, --tail or --skip")
+    with run.output(text=form in ("text", "table"), inputs=paths, page=not o["follow"]) as out:
         if form == "raw" and out.isatty():
             raise RefusedError("raw bytes could drive the terminal; use a pipe or --output FILE")
         writer = _writer(run, form, o, len(paths) > 1, out)
@@ -77,7 +76,7 @@ def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
             memory.reuse_freed()
         read = _read(form, wanted, o | {"script": script(o, chosen)}, raw)
         values = filler(form, o["bytes"])
-        fields = FieldNames(_fields(o["fields"], form, bool(o["stats"])))
+        fields = FieldNames(_fields(o["fields"], form))
         for part in parts(run, paths, read, known, wanted, aloud=form == "sql", pieces=_in_pieces(form, o)):
             if isinstance(part, Lines):
                 out.write(part.data)
@@ -101,13 +100,13 @@ def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
 
 def _in_pieces(form: str, o: dict[str, Any]) -> bool:
     """Can long values be written in pieces? Columns and chosen members are made of whole ones."""
-    return form in ("text", "json", "jsonl", "csv") and not (o["fields"] or o["stats"])
+    return form in ("text", "json", "jsonl", "csv") and not o["fields"]
 
 
 def _is_default(o: dict[str, Any]) -> bool:
     """Is nothing asked for that only the general writer can do?"""
     style = (o["bytes"], o["bigint"], o["decode"], o["with_offsets"]) == ("hex", "number", "full", True)
-    return style and not (o["fields"] or o["hex"] or o["stats"])
+    return style and not (o["fields"] or o["hex"])
 
 
 def _read(form: str, wanted: Selection, o: dict[str, Any], raw: bool) -> Callable[[Any], Iterator[Part]]:
@@ -226,13 +225,11 @@ def _judge(run: Run, findings: tuple[Finding, ...]) -> None:
 def _writer(run: Run, form: str, o: dict[str, Any], several: bool, out: Output) -> Any:
     """The writer of an output form."""
     from binlogtool.log.plain import Style
-    from binlogtool.report import dump, stats
+    from binlogtool.report import dump
     from binlogtool.report.records import FieldLines, RecordLines
 
     style = Style(o["bytes"], o["bigint"])
-    fields = _fields(o["fields"], form, bool(o["stats"]))
-    if o["stats"]:
-        return stats.StatsWriter(o["stats"], _stats_render(out, form))
+    fields = _fields(o["fields"], form)
     lines = FieldLines(RecordLines(style), fields, o["with_offsets"])
     match form:
         case "jsonl":
@@ -243,8 +240,6 @@ def _writer(run: Run, form: str, o: dict[str, Any], several: bool, out: Output) 
             return dump.CsvWriter(style, neutral=o["csv_safe"], columns=_columns(fields, o["with_offsets"]))
         case "raw":
             return dump.RawWriter()
-        case "summary":
-            return stats.SummaryWriter()
         case "sql":
             from binlogtool.report.sql import SqlWriter
 
@@ -258,17 +253,15 @@ def _writer(run: Run, form: str, o: dict[str, Any], several: bool, out: Output) 
     )
 
 
-def _fields(given: tuple[str, ...], form: str, stats: bool) -> tuple[str, ...]:
+def _fields(given: tuple[str, ...], form: str) -> tuple[str, ...]:
     """The members of `--fields`.
 
     Raises:
         UsageError: records have no such member, or this output has no fields.
     """
     names = tuple(name for text in given for name in text.split(",") if name)
-    if names and (stats or form not in _WITH_FIELDS):
-        raise UsageError(
-            f"--fields: {'--stats' if stats else form} has no fields; those of {', '.join(_WITH_FIELDS)} do"
-        )
+    if names and form not in _WITH_FIELDS:
+        raise UsageError(f"--fields: {form} has no fields; those of {', '.join(_WITH_FIELDS)} do")
     if names:
         from binlogtool.report.records import members_known
 
@@ -282,16 +275,6 @@ def _columns(fields: tuple[str, ...], offsets: bool) -> tuple[str, ...]:
     from binlogtool.report.dump import COLUMNS
 
     return fields or tuple(c for c in COLUMNS if offsets or c not in ("offset", "size"))
-
-
-def _stats_render(out: Output, form: str) -> Any:
-    from binlogtool.report import stats
-
-    if form == "table":
-        from binlogtool.render.screen_tables import table_bytes
-
-        return lambda by, groups: table_bytes(stats.stats_words(by, groups), ascii_only=out.ascii)
-    return {"text": stats.stats_text, "json": stats.stats_json, "csv": stats.stats_csv}[form]
 
 
 def _follow(
@@ -361,11 +344,6 @@ command = Command(
             help="CSV: an apostrophe before cells that a spreadsheet takes for formulas.",
         ),
         o(
-            ["--stats"],
-            type=click.Choice(["object", "type", "origin", "time"]),
-            help="Records and bytes per group instead of records; --stats alone groups by type.",
-        ),
-        o(
             ["-F", "--follow"],
             is_flag=True,
             help="Go on with what is appended, also in newer files, until --limit, --timeout or a signal.",
@@ -377,23 +355,16 @@ command = Command(
             metavar="DURATION",
             help="How often --follow looks (default: 1s).",
         ),
-        o(
-            ["--durable-only"],
-            is_flag=True,
-            default=True,
-            help="Only complete records with a right checksum: always so.",
-        ),
         *script_options(),
         *hint_options(),
         level_option(),
         *selection_options(),
         where_option(),
     ],
-    optional_values={"--stats": "type"},
     help="""Print records: one line each.
 
         Text lines read: offset, size, type, sequence number, time, object, a colon, and the body. Outputs (-O): text,
-        jsonl, json, table, csv, raw (the exact bytes), sql, summary.
+        jsonl, json, table, csv, raw (the exact bytes), sql.
 
         sql is a script for a server's client, of logs whose records are statements or changes of rows (mysql-binlog and
         mariadb-innodb-binlog): `mariadb --binary-mode < FILE`. Changes of rows are the log's own events (BINLOG); with
@@ -411,7 +382,6 @@ command = Command(
         ("records as text", "binlogtool dump 00000000000000000042.xlog"),
         ("for scripts", "binlogtool dump -O jsonl 00000000000000000042.xlog"),
         ("one table, one day", "binlogtool dump --object 512 --start-datetime 2026-01-31 /var/lib/tarantool"),
-        ("what is in it", "binlogtool dump --stats=object transaction.log"),
         ("statements for a server", "binlogtool dump -O sql --start-position gtid:0-1-42 mariadb-bin.000007"),
         ("watch a log grow", "binlogtool dump -F /var/lib/tarantool"),
     ),

@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from types import FrameType
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 import click
 
@@ -17,10 +17,6 @@ from binlogtool import memory
 from binlogtool.cli.run import Run, Terminated, TimeUp, in_main_thread
 from binlogtool.errors import BinlogtoolError, LimitError
 from binlogtool.limits import MIB
-
-if TYPE_CHECKING:
-    pass
-
 
 INTERRUPTED, TERMINATED, INTERNAL = 130, 143, 70
 

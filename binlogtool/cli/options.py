@@ -28,17 +28,6 @@ class Parsed(click.ParamType):  # type: ignore[type-arg,unused-ignore]
             self.fail(str(error), param, ctx)
 
 
-class _Backend(click.Choice):  # type: ignore[type-arg,unused-ignore]
-    """A name of a backend, or an old one, which is told as old."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The name."""
-        if value == "numba":
-            click.echo("binlogtool: --backend numba is an old name of native, gone with the next release", err=True)
-            value = "native"
-        return super().convert(value, param, ctx)
-
-
 SIZE = Parsed("size", parse_size)
 DURATION = Parsed("duration", parse_duration)
 PATH = click.Path(allow_dash=True, readable=False)
@@ -130,7 +119,7 @@ def global_options() -> list[click.Parameter]:
         ),
         o(
             ["--backend"],
-            type=_Backend(["auto", "native", "python"]),
+            type=click.Choice(["auto", "native", "python"]),
             default="auto",
             help="Scanner (default: native code where there is some).",
         ),

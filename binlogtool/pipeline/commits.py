@@ -198,8 +198,7 @@ class Store(msgspec.Struct, frozen=True):
 
 
 def _is_pending(name: str) -> bool:
-    """Also as the first version named them."""
-    return name.startswith(_PENDING) or name.endswith(".pending")
+    return name.startswith(_PENDING)
 
 
 @contextlib.contextmanager

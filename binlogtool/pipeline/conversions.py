@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -36,9 +36,6 @@ from binlogtool.pipeline.wanted import Wanted, asked
 from binlogtool.pipeline.writers import scripts
 from binlogtool.pipeline.writers.shelf import shelved
 from binlogtool.pipeline.writers.table_form import COMPRESSIONS, Shape
-
-if TYPE_CHECKING:
-    pass
 
 TABLES = tuple(COMPRESSIONS)
 SCRIPTS = ("sql", "sql-undo")

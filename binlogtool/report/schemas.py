@@ -213,20 +213,12 @@ _MANIFEST = _object(
     details={"type": "object"},
 )
 
-_STATS = _object(
-    {
-        "schema": _constant("stats"),
-        "by": {"enum": ["object", "type", "origin", "time"]},
-        "groups": _list(_object({"name": _or_null(_TEXT), "records": _COUNT, "bytes": _COUNT})),
-    }
-)
-
 _SERIES = _object(
     {
         "schema": _constant("series"),
         "by": {"enum": ["object", "type", "origin"]},
         "bucket": {"enum": ["1m", "1h", "1d"]},
-        "groups": _STATS["properties"]["groups"],
+        "groups": _list(_object({"name": _or_null(_TEXT), "records": _COUNT, "bytes": _COUNT})),
         "over_time": _list(
             _object({"time": _or_null(_TEXT), "name": _or_null(_TEXT), "records": _COUNT, "bytes": _COUNT})
         ),
@@ -355,7 +347,6 @@ SCHEMAS: Mapping[str, dict[str, Any]] = {
     "records": _document(
         "records", "dump -O json", _object({"schema": _constant("record"), "records": _list(_RECORD)})
     ),
-    "stats": _document("stats", "dump --stats -O json", _STATS),
     "series": _document("series", "stats -O json", _SERIES),
     "annotate": _document("annotate", "hexdump-annotate -O json", _ANNOTATE),
     "diff": _document("diff", "hexdump-annotate --diff -O json", DIFF),

@@ -1,4 +1,4 @@
-"""Records and bytes over time, by object, type or origin: `stats`. The tallies are those of `dump --stats`."""
+"""Records and bytes over time, by object, type or origin: `stats`."""
 
 from __future__ import annotations
 

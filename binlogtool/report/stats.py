@@ -1,8 +1,8 @@
-"""What many records add up to: `dump --stats` and `dump -O summary`."""
+"""What many records add up to, by object, type or origin: the tallies of `stats`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 import msgspec
@@ -10,9 +10,6 @@ import msgspec
 from binlogtool.log.plain import TimeText
 from binlogtool.log.records import Block
 from binlogtool.render.escape import escape
-from binlogtool.report.dump import csv_bytes
-from binlogtool.report.json import line
-from binlogtool.report.words import count, counted, size
 
 Measure = tuple[int, int | None, int | None]
 """Bytes, sequence number and time of a record."""
@@ -48,34 +45,6 @@ class Tally(msgspec.Struct):
 
 
 Groups = dict[str | None, Tally]
-
-STATS_BY = ("object", "type", "origin", "time")
-
-
-class StatsWriter:
-    """`--stats=object|type|origin|time`: records and bytes per group (per hour for `time`)."""
-
-    def __init__(self, by: str, render: Callable[[str, Groups], bytes]) -> None:
-        self._by = by
-        self._render = render
-        self._groups: Groups = {}
-        self._time = TimeText()
-
-    def block(self, block: Block) -> bytes:
-        """Nothing yet: the records are counted."""
-        for value, measure in measured(block, self._by):
-            self._groups.setdefault(self._key(value), Tally()).add(*measure)
-        return b""
-
-    def _key(self, value: Any) -> str | None:
-        if self._by == "time":
-            text = self._time(value)
-            return f"{text[:13]}:00Z" if text else None
-        return None if value is None else str(value)
-
-    def end(self) -> bytes:
-        """The table."""
-        return self._render(self._by, biggest_first(self._groups))
 
 
 def measured(block: Block, by: str) -> Iterator[tuple[Any, Measure]]:
@@ -119,45 +88,3 @@ def aligned(rows: list[list[str]], numbers: Container[int]) -> bytes:
     cells = ([c.rjust(w) if i in numbers else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
              for row in rows)  # fmt: skip
     return "".join(f"{'  '.join(row).rstrip()}\n" for row in cells).encode("utf-8", "backslashreplace")
-
-
-def stats_json(by: str, groups: Groups) -> bytes:
-    """The table as one JSON document (binlogtool/stats/1)."""
-    head, *rows = stats_rows(by, groups)
-    members = ["name", *head[1:]]
-    return line(
-        {"schema": "binlogtool/stats/1", "by": by, "groups": [dict(zip(members, r, strict=True)) for r in rows]}
-    )
-
-
-def stats_csv(by: str, groups: Groups) -> bytes:
-    """The table as CSV."""
-    return csv_bytes([[escape(v) if isinstance(v, str) else v for v in row] for row in stats_rows(by, groups)])
-
-
-class SummaryWriter(msgspec.Struct):
-    """`-O summary`: per file, how many records of which types, and the ranges of sequence and time."""
-
-    files: dict[str, dict[str, Tally]] = msgspec.field(default_factory=dict)
-
-    def block(self, block: Block) -> bytes:
-        """Nothing yet: the records are counted."""
-        types = self.files.setdefault(block.file, {})
-        for type_, measure in measured(block, "type"):
-            types.setdefault(type_, Tally()).add(*measure)
-        return b""
-
-    def end(self) -> bytes:
-        """The summary."""
-        return "".join(f"{text}\n" for file in self.files for text in self._lines(file)).encode(
-            "utf-8", "backslashreplace"
-        )
-
-    def _lines(self, file: str) -> Iterator[str]:
-        types, time = self.files[file], TimeText()
-        records = sum(t.records for t in types.values())
-        yield f"{escape(file)}: {counted(records, 'record')}, {size(sum(t.bytes for t in types.values()))}"
-        for name, t in sorted(types.items(), key=lambda item: -item[1].records):
-            seq = "" if t.first_seq is None or t.last_seq is None else f"  seq {t.first_seq:,}..{t.last_seq:,}"
-            when = "" if t.first_time is None else f"  {time(t.first_time)} .. {time(t.last_time)}"
-            yield f"  {escape(name):<16} {count(t.records):>12}{seq}{when}"

@@ -10,8 +10,6 @@ from binlogtool.schema.scanner import Backend
 
 ENVIRONMENT = "BINLOGTOOL_BACKEND"
 NAMES = ("auto", "native", "python")
-_OLD_NAMES = {"numba": "native"}
-"""What 0.1 called a backend; taken for one more release."""
 
 
 def choose(name: str) -> Backend:
@@ -24,7 +22,6 @@ def choose(name: str) -> Backend:
         InputOutputError: native code is asked for, and there is none for this machine.
     """
     name = os.environ.get(ENVIRONMENT) or name
-    name = _OLD_NAMES.get(name, name)
     if name not in NAMES:
         raise UsageError(f"there is no backend {name!r}: use {', '.join(NAMES)}")
     if name == "python":

@@ -48,7 +48,7 @@ FORMATS = ["tarantool", "drizzle", "manticore", "eblob", "mysql-binlog", "mariad
 LINES: list[tuple[tuple[str, ...], list[str]]] = [
     (("verify", "-f", ""), ["auto", "list", *FORMATS]),
     (("-f", "m"), ["manticore", "mysql-binlog", "mariadb-innodb-binlog"]),
-    (("dump", "-O", ""), ["text", "jsonl", "json", "table", "csv", "raw", "sql", "summary"]),
+    (("dump", "-O", ""), ["text", "jsonl", "json", "table", "csv", "raw", "sql"]),
     (("replay-dry-run", "-O", "j"), ["json", "jsonl"]),
     (("verify", "--severity", "torn"), ["torn-tail="]),
     (("verify", "--severity", "torn-tail", "=", ""), ["note", "warning", "error"]),

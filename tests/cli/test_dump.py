@@ -126,16 +126,6 @@ def test_a_table_has_a_row_per_record(plain: Path) -> None:
     assert invoke("dump", "-O", "table", "--ascii", str(plain)).out.isascii()
 
 
-def test_a_summary_and_stats_count_all_records(plain: Path) -> None:
-    assert f"{plain}: 3 records, 285 B" in invoke("dump", "-O", "summary", str(plain)).text
-    groups = json.loads(invoke("dump", "--stats=object", "-O", "json", str(plain)).out)["groups"]
-    assert [(g["name"], g["records"], g["bytes"]) for g in groups] == [("shop.t", 3, 285)]
-
-
-def test_bare_stats_group_by_type_and_do_not_eat_the_path(plain: Path) -> None:
-    assert invoke("dump", "--stats", str(plain)).text.splitlines()[1].startswith("INSERT")
-
-
 def test_hex_shows_the_bytes(plain: Path) -> None:
     shown = invoke("dump", "--hex", "-n1", str(plain)).text.splitlines()[1:]
     assert bytes.fromhex("".join(line[12:] for line in shown)) == insert(1, b"shop", b"t", b"1")

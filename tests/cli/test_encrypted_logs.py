@@ -77,7 +77,7 @@ def test_dump_makes_no_event_up(log: Path) -> None:
     assert verified(log)[1]["files"][0]["records"] == len(lines)
 
 
-@pytest.mark.parametrize("command", [("stats",), ("hexdump-annotate",), ("dump", "--stats"), ("dump", "-O", "sql")])
+@pytest.mark.parametrize("command", [("stats",), ("hexdump-annotate",), ("dump",), ("dump", "-O", "sql")])
 def test_reading_commands_end_with_6(log: Path, command: tuple[str, ...]) -> None:
     done = invoke(*command, str(log))
     assert done.code == 6 and ASKS in done.text + done.err

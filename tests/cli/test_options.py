@@ -37,8 +37,8 @@ def test_a_path_may_look_like_an_option(tmp_path: Path, plain: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     plain.rename(tmp_path / "-x.log")
     assert invoke("verify", "--", "-x.log").code == 0
-    (tmp_path / "-x.log").rename(tmp_path / "--stats")
-    assert invoke("dump", "-O", "jsonl", "--", "--stats").out.count(b"\n") == 3
+    (tmp_path / "-x.log").rename(tmp_path / "--hex")
+    assert invoke("dump", "-O", "jsonl", "--", "--hex").out.count(b"\n") == 3
 
 
 @pytest.mark.parametrize("where", [[], ["verify"]])

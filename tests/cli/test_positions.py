@@ -202,7 +202,7 @@ def test_a_page_is_refused_where_there_are_none(tmp_path: Path) -> None:
 # -- fields ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", ["text", "jsonl", "json", "table", "csv", "raw", "sql", "summary"])
+@pytest.mark.parametrize("form", ["text", "jsonl", "json", "table", "csv", "raw", "sql"])
 @pytest.mark.parametrize("name", ["nosuch", "seq,nosuch", "nosuch.x"])
 def test_a_field_that_no_record_has_is_a_usage_error_in_every_output(plain: Path, form: str, name: str) -> None:
     done = invoke("dump", "-O", form, "--fields", name, str(plain))

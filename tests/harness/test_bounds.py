@@ -17,7 +17,7 @@ STATUSES = {0, 1, 2, 3, 5, 6}
 BACK_TO_BACK = ("00000000000000002563.xlog", "tiny.000001", "binlog.0000")
 """Block magics, 19-byte headers and TXN magics, nothing behind any of them."""
 COMMANDS = (
-    *(("dump", "-O", form) for form in ("text", "json", "jsonl", "csv", "table", "sql", "raw", "summary")),
+    *(("dump", "-O", form) for form in ("text", "json", "jsonl", "csv", "table", "sql", "raw")),
     ("verify", "-O", "json"), ("stats",), ("diagnose",), ("truncate-to-durable",), ("replay-dry-run",),
     ("hexdump-annotate", "--record", "4"), ("convert", "--to", "jsonl", "-o", "{}/out"),
 )  # fmt: skip

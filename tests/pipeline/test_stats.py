@@ -52,13 +52,6 @@ def test_the_figures_are_those_of_the_records(log: str, by: str, bucket: str, ke
     assert sum(group["records"] for group in found["groups"]) == records.total() > 300
 
 
-def test_the_groups_are_those_of_dump(log: str) -> None:
-    words = invoke("dump", "--stats=object", log).text
-    assert invoke("stats", log).text.startswith(f"{words}\ntime (1m)")
-    groups = json.loads(invoke("dump", "--stats=object", "-O", "json", log).out)["groups"]
-    assert json.loads(invoke("stats", "-O", "json", log).out)["groups"] == groups
-
-
 def test_csv_has_a_line_for_each_step_and_group(log: str) -> None:
     rows = list(csv.reader(io.StringIO(invoke("stats", "-O", "csv", log).text)))
     cells = json.loads(invoke("stats", "-O", "json", log).out)["over_time"]

@@ -1,4 +1,4 @@
-"""Records as text, CSV, JSON documents, raw bytes, and what they add up to."""
+"""Records as text, CSV, JSON documents and raw bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from binlogtool.log.plain import Style
 from binlogtool.log.records import Block, Checked, Inner
 from binlogtool.report.dump import CsvWriter, JsonWriter, RawWriter, TextWriter, neutralised
 from binlogtool.report.records import FieldLines, RecordLines
-from binlogtool.report.stats import StatsWriter, SummaryWriter, stats_csv, stats_json, stats_text
 from tests.report.values import block
 
 STYLE = Style()
@@ -133,38 +132,3 @@ def test_the_json_document_is_whole_for_any_number_of_blocks(counts: tuple[int, 
 
 def test_raw_output_is_the_exact_bytes() -> None:
     assert RawWriter().block(block([0, 1], raw=[b"\x00\xff", b"\n"])) == b"\x00\xff\n"
-
-
-def test_stats_add_up() -> None:
-    writer = StatsWriter("type", stats_json)
-    made = block([0, 1, 2], inner=[None, Inner(0, 10), None])
-    made.envelope.type[2] = "DELETE"
-    assert writer.block(made) == b""
-    groups = json.loads(writer.end())["groups"]
-    assert [(g["name"], g["records"], g["bytes"]) for g in groups] == [("INSERT", 2, 54), ("DELETE", 1, 44)]
-    assert (groups[0]["first_seq"], groups[0]["last_seq"]) == (100, 101)
-
-
-def test_stats_by_time_count_hours() -> None:
-    writer = StatsWriter("time", stats_json)
-    made = block([0, 1])
-    made.envelope.time[1] = None
-    writer.block(made)
-    assert {g["name"] for g in json.loads(writer.end())["groups"]} == {"2026-01-01T00:00Z", None}
-
-
-def test_stats_as_text_and_csv_show_the_same_figures() -> None:
-    text, table = (StatsWriter("object", render) for render in (stats_text, stats_csv))
-    for writer in (text, table):
-        writer.block(block(list(range(1200))))
-    assert "1,200" in text.end().decode()
-    assert table.end().decode().splitlines()[1].startswith("512,1200,52800,100,1299,")
-
-
-def test_a_summary_names_types_and_ranges() -> None:
-    writer = SummaryWriter()
-    writer.block(block([0, 1]))
-    assert writer.end().decode().splitlines() == [
-        "a.xlog: 2 records, 88 B",
-        "  INSERT                      2  seq 100..101  2026-01-01T00:00:00.000000Z .. 2026-01-01T00:00:01.000000Z",
-    ]

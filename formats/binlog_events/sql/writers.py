@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from binlogtool.findings import Finding
 from binlogtool.formats.binlog_events.codes import QUERIES, EventFlag, EventType
@@ -37,9 +36,6 @@ from binlogtool.formats.binlog_events.sql.transaction import Transaction, kind_o
 from binlogtool.formats.binlog_events.sql.variables import VARIABLES, Variable, statements_of, variable
 from binlogtool.formats.binlog_events.wire.status import status_values
 from binlogtool.formats.scripting import Wording
-
-if TYPE_CHECKING:
-    pass
 
 _T = EventType
 TEXTS = (*QUERIES, _T.EXECUTE_LOAD_QUERY)
