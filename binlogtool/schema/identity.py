@@ -40,6 +40,7 @@ def kernel_name(function: Kernel) -> str:
         code = one.__code__
         numbers = sorted((n, int(v)) for n in code.co_names if isinstance(v := one.__globals__.get(n), int))
         parts += [one.__module__, one.__qualname__, _source_identity(one.__module__), repr(numbers)]
+        parts += [_source_identity(module) for module in _modules_of_structs(one)]
     module = function.__module__.rpartition(".")[2]
     return f"{module}_{function.__name__}_{_hash(maker_identity(), *parts)}"
 
@@ -54,6 +55,12 @@ def closure(function: Kernel) -> list[FunctionType]:
             found[one] = None
             pending += one.__dict__.get("kernel_uses", ())
     return list(found)
+
+
+def _modules_of_structs(function: FunctionType) -> list[str]:
+    """The modules in which the structs are that a kernel declares."""
+    declared = [function.__globals__.get(one, one) for one in function.__annotations__.values()]
+    return [one.__module__ for one in declared if isinstance(one, type) and hasattr(one, "_fields")]
 
 
 class KernelNames:

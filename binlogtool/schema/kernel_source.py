@@ -16,7 +16,7 @@ from types import FunctionType
 from typing import Any
 
 from binlogtool.formats.kernel_types import ArrayType
-from binlogtool.schema.signatures import KernelError, Signature, signature_of
+from binlogtool.schema.signatures import KernelError, Signature, StructType, is_struct, signature_of, struct_of
 
 _BUILTINS = {"range", "min", "max", "abs", "int", "bool", "divmod"}
 
@@ -57,22 +57,85 @@ class KernelTexts:
             raise KernelError(f"{function.__qualname__} is not a plain function")
         signature = self.signatures[name]
         tree.name, tree.decorator_list, tree.returns = name, [], None
-        for argument in tree.args.args:
-            argument.annotation = None
         if ast.get_docstring(tree) is not None:
             tree.body = tree.body[1:] or [ast.Pass()]
-        rewritten = _Rewriter(self, function, signature.arrays).visit(tree)
+        structs = _Structs(function, signature)
+        tree = structs.visit(tree)
+        tree.args.args = [ast.arg(one) for one in structs.parameters]
+        arrays = dict(zip(structs.parameters, signature.passed, strict=True))
+        names = {*function.__code__.co_varnames, *function.__code__.co_cellvars, *structs.parameters}
+        rewritten = _Rewriter(self, function, {k: v for k, v in arrays.items() if v is not None}, names).visit(tree)
         assert isinstance(rewritten, ast.FunctionDef)
         return rewritten
 
 
+class _Structs(ast.NodeTransformer):
+    """Replaces structs by their fields. parameters: the names of all that is passed then."""
+
+    def __init__(self, function: FunctionType, signature: Signature) -> None:
+        self._function = function
+        self._structs = {name: kind for name, kind in signature.parameters.items() if isinstance(kind, StructType)}
+        self._fields: dict[tuple[str, str], str] = {}
+        self.parameters: list[str] = []
+        for name, kind in signature.parameters.items():
+            if not isinstance(kind, StructType):
+                self.parameters.append(name)
+                continue
+            for field in kind.fields:
+                self._fields[name, field] = self._unused(f"{name}_{field}")
+                self.parameters.append(self._fields[name, field])
+
+    def _unused(self, name: str) -> str:
+        while name in self._function.__code__.co_varnames or name in self.parameters:
+            name += "_"
+        return name
+
+    def _error(self, text: str) -> KernelError:
+        return KernelError(f"{self._function.__module__}.{self._function.__qualname__} {text}")
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id in self._structs:
+            raise self._error(f"uses the struct {node.id} other than by a field or as an argument")
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        """A field of a parameter."""
+        owner = node.value.id if isinstance(node.value, ast.Name) else ""
+        if (owner, node.attr) not in self._fields or not isinstance(node.ctx, ast.Load):
+            raise self._error(f"uses {ast.unparse(node)}, which is no field of a struct, or writes to it")
+        return ast.Name(self._fields[owner, node.attr], ast.Load())
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        """A struct that is passed becomes its fields; one that is made for a call, its values."""
+        called: Any = self._function.__globals__.get(node.func.id) if isinstance(node.func, ast.Name) else None
+        kinds = list(signature_of(called).parameters.values()) if hasattr(called, "kernel_uses") else []
+        kinds += [None] * (len(node.args) - len(kinds))
+        arguments: list[ast.expr] = []
+        for value, kind in zip(node.args, kinds, strict=False):
+            arguments += self._argument(value, kind)
+        node.args = arguments
+        return node
+
+    def _argument(self, value: ast.expr, kind: ArrayType | StructType | None) -> list[ast.expr]:
+        if not isinstance(kind, StructType):
+            return [self.visit(value)]
+        if isinstance(value, ast.Name) and self._structs.get(value.id) == kind:
+            return [ast.Name(self._fields[value.id, field], ast.Load()) for field in kind.fields]
+        if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and not value.keywords:
+            made: Any = self._function.__globals__.get(value.func.id)
+            if is_struct(made) and struct_of(made) == kind and len(value.args) == len(kind.fields):
+                return [self.visit(one) for one in value.args]
+        raise self._error(f"passes {ast.unparse(value)} where {kind.name} is declared")
+
+
 class _Rewriter(ast.NodeTransformer):
-    def __init__(self, texts: KernelTexts, function: FunctionType, arrays: dict[str, ArrayType]) -> None:
+    def __init__(
+        self, texts: KernelTexts, function: FunctionType, arrays: dict[str, ArrayType], names: set[str]
+    ) -> None:
         self._texts = texts
         self._function = function
         self._arrays = arrays
-        code = function.__code__
-        self._locals = {*code.co_varnames, *code.co_cellvars}
+        self._locals = names
 
     def _error(self, text: str) -> KernelError:
         return KernelError(f"{self._function.__module__}.{self._function.__qualname__} {text}")
@@ -103,7 +166,7 @@ class _Rewriter(ast.NodeTransformer):
             raise self._error(f"calls other than by a name and by positions: {ast.unparse(node)}")
         node.func = self.visit_Name(node.func)
         called = self._texts.signatures.get(node.func.id) if isinstance(node.func, ast.Name) else None
-        kinds = [None] * len(node.args) if called is None else list(called.parameters.values())
+        kinds = [None] * len(node.args) if called is None else called.passed
         if len(kinds) != len(node.args):
             raise self._error(f"passes {len(node.args)} arguments where {len(kinds)} are declared: {ast.unparse(node)}")
         node.args = [self._argument(value, kind) for value, kind in zip(node.args, kinds, strict=True)]

@@ -7,6 +7,7 @@ after the build.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from functools import lru_cache, wraps
 from typing import Any
 
@@ -83,7 +84,7 @@ def _callable(function: Kernel, entry: Entry, results: int, truth: bool) -> Kern
 
     @wraps(function)
     def call(*arguments: Any) -> Any:
-        held = [one if isinstance(one, int) else Held(_memory(one)) for one in arguments]
+        held = [one if isinstance(one, int) else Held(_memory(one)) for one in _passed(arguments)]
         try:
             found = entry(*(one if isinstance(one, int) else one.address for one in held))
         finally:
@@ -95,6 +96,15 @@ def _callable(function: Kernel, entry: Entry, results: int, truth: bool) -> Kern
         return bool(found[0]) if truth else found[0]
 
     return call
+
+
+def _passed(arguments: tuple[Any, ...]) -> Iterator[Any]:
+    """The arguments, structs field by field."""
+    for one in arguments:
+        if isinstance(one, tuple) and hasattr(one, "_fields"):
+            yield from one
+        else:
+            yield one
 
 
 def _memory(values: Any) -> Any:

@@ -1,8 +1,13 @@
-"""Declared types of kernels: what each parameter is and how many values come back (`formats.kernel_types`)."""
+"""Declared types of kernels: what each parameter is and how many values come back (`formats.kernel_types`).
+
+A parameter can be a struct, a `NamedTuple` of integers and arrays that travel together. Compiled code passes the fields
+of a struct one by one, in their order, so a struct costs nothing.
+"""
 
 from __future__ import annotations
 
 import builtins
+import sys
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any, get_args, get_origin
@@ -16,6 +21,13 @@ class KernelError(ValueError):
     """A function uses something that a kernel may not use."""
 
 
+class StructType(msgspec.Struct, frozen=True):
+    """A struct. fields: in their order; None: an integer or a truth value."""
+
+    name: str
+    fields: dict[str, ArrayType | None]
+
+
 class Signature(msgspec.Struct, frozen=True):
     """The types of one kernel.
 
@@ -23,13 +35,16 @@ class Signature(msgspec.Struct, frozen=True):
     results: how many integers it returns.
     """
 
-    parameters: dict[str, ArrayType | None]
+    parameters: dict[str, ArrayType | StructType | None]
     results: int
 
     @property
-    def arrays(self) -> dict[str, ArrayType]:
-        """The parameters that are arrays."""
-        return {name: kind for name, kind in self.parameters.items() if kind is not None}
+    def passed(self) -> list[ArrayType | None]:
+        """What compiled code passes: the fields of a struct one by one."""
+        passed: list[ArrayType | None] = []
+        for kind in self.parameters.values():
+            passed += kind.fields.values() if isinstance(kind, StructType) else [kind]
+        return passed
 
 
 def signature_of(function: Callable[..., Any]) -> Signature:
@@ -48,16 +63,41 @@ def signature_of(function: Callable[..., Any]) -> Signature:
     return Signature(parameters, _results(function, _declared(function, "return")))
 
 
-def _parameter(function: FunctionType, name: str) -> ArrayType | None:
+def struct_of(kind: type) -> StructType:
+    """The declared types of the fields of a `NamedTuple`.
+
+    Raises:
+        KernelError: a field is neither an integer nor an array.
+    """
+    fields = {}
+    for name, declared in kind.__annotations__.items():
+        text = getattr(declared, "__forward_arg__", None)
+        meant = declared if text is None else eval(text, vars(sys.modules[kind.__module__]), vars(builtins))
+        fields[name] = _plain(meant, f"{kind.__module__}.{kind.__qualname__}: the type of field {name!r}")
+    return StructType(f"{kind.__module__}.{kind.__qualname__}", fields)
+
+
+def is_struct(declared: Any) -> bool:
+    """Is it a class made by `NamedTuple`?"""
+    return isinstance(declared, type) and issubclass(declared, tuple) and hasattr(declared, "_fields")
+
+
+def _parameter(function: FunctionType, name: str) -> ArrayType | StructType | None:
     declared = _declared(function, name)
+    if is_struct(declared):
+        return struct_of(declared)
+    return _plain(declared, f"{_title(function)}: the type of parameter {name!r}")
+
+
+def _plain(declared: Any, what: str) -> ArrayType | None:
     if declared in (int, bool):
         return None
     for data in getattr(declared, "__metadata__", ()):
         if isinstance(data, ArrayType):
             return data
     raise KernelError(
-        f"{_title(function)}: the type of parameter {name!r} is {declared!r}; declare it as int, bool, or one of the "
-        "array types of binlogtool.formats.kernel_types"
+        f"{what} is {declared!r}; declare it as int, bool, an array type of binlogtool.formats.kernel_types, or a "
+        "NamedTuple of these"
     )
 
 

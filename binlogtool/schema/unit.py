@@ -24,7 +24,7 @@ class Unit:
     def kernel(self, function: Kernel) -> None:
         """Exports a kernel by itself."""
         name = self._kernel(function)
-        self._export(name, f"entry_{name}", function.__code__.co_argcount)
+        self._export(name, f"entry_{name}", len(self._texts.signatures[name].passed))
 
     def generated(self, symbol: str, text: str, kernels: identity.KernelNames) -> None:
         """Exports a generated function: constant tables and functions that it calls, then its definition.
@@ -67,7 +67,7 @@ class Unit:
         name = self._texts.add(function)
         native = function.__dict__.get("kernel_native")
         if name not in self._emitter.known and native:
-            self._parts.append(self._emitter.given(name, native, function.__code__.co_argcount))
+            self._parts.append(self._emitter.given(name, native, len(self._texts.signatures[name].passed)))
         elif name not in self._emitter.known:
             for used in function.__dict__["kernel_uses"]:
                 if used is not function:

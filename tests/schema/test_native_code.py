@@ -12,7 +12,7 @@ import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import crc32c
 import pytest
@@ -107,6 +107,54 @@ def returns_more_than_it_declares(value: int) -> int:
     return value, value  # type: ignore[return-value]
 
 
+class Pairs(NamedTuple):
+    """Columns that travel together, and how many entries they have."""
+
+    keys: Int64s
+    sums: MutableInt64s
+    text: UInt8s
+    count: int
+
+
+class Other(NamedTuple):
+    keys: Int64s
+
+
+@kernel(add_step)
+def sum_of(pairs: Pairs, place: int) -> int:
+    pairs.sums[place] = add_step(pairs.keys[place]) + pairs.text[place]
+    return pairs.sums[place]
+
+
+@kernel(sum_of)
+def sum_of_pairs(pairs: Pairs, first: int) -> int:
+    pairs_count = 0
+    for place in range(first, pairs.count):
+        pairs_count += sum_of(pairs, place)
+    return pairs_count
+
+
+@kernel(sum_of_pairs)
+def sum_of_columns(keys: Int64s, sums: MutableInt64s, text: UInt8s, count: int) -> int:
+    return sum_of_pairs(Pairs(keys, sums, text, count - 1), 0)
+
+
+@kernel(sum_of_pairs)
+def passes_another_struct(other: Other) -> int:
+    return sum_of_pairs(other, 0)  # type: ignore[arg-type]
+
+
+@kernel()
+def keeps_a_struct(pairs: Pairs) -> int:
+    kept = pairs
+    return kept.count
+
+
+@kernel()
+def uses_no_field(pairs: Pairs) -> int:
+    return pairs.size  # type: ignore[attr-defined,no-any-return]
+
+
 @kernel()
 def reversed_bytes(texts: Int64s, buf: MutableInt64s, out: UInt8s, size: int) -> tuple[int, int]:
     """Integers under the names that bytes often have, and bytes under another one."""
@@ -137,13 +185,16 @@ def test_a_kernel_gives_what_python_gives() -> None:
         (uses_a_list, "the type of the result is typing.Any"),
         (
             has_no_types,
-            "has_no_types: the type of parameter 'buf' is None; declare it as int, bool, or one of the array",
+            "has_no_types: the type of parameter 'buf' is None; declare it as int, bool, an array type",
         ),
         (has_a_vague_type, "has_a_vague_type: the type of parameter 'buf' is typing.Any; declare it"),
         (writes_what_it_reads, "writes to values, which is declared as read only"),
         (takes_an_element_of_a_number, "takes an element of add_step(value), which returns 1 value"),
         (passes_bytes_as_integers, "passes the array buf where another type is declared"),
         (returns_more_than_it_declares, "returns 2 values and declares 1"),
+        (passes_another_struct, "passes other where tests.schema.test_native_code.Pairs is declared"),
+        (keeps_a_struct, "uses the struct pairs other than by a field or as an argument"),
+        (uses_no_field, "uses pairs.size, which is no field of a struct"),
     ],
 )
 def test_what_is_no_kernel_is_refused(function: Any, message: str) -> None:
@@ -155,6 +206,15 @@ def test_names_of_parameters_mean_nothing() -> None:
     out, big = memoryview(bytearray(16)).cast("q"), 1 << 40
     assert CompilingBackend().compile(reversed_bytes)([big, 5], out, b"\x01\xff", 2) == (big + 255, 9)
     assert list(out) == [big + 255, 6]
+
+
+def test_a_struct_of_columns_is_passed_field_by_field() -> None:
+    backend = CompilingBackend()
+    sums, expected = memoryview(bytearray(24)).cast("q"), [0, 0, 0]
+    native, python = (Pairs([1, 2, 3], one, b"\x01\x02\x03", 3) for one in (sums, expected))
+    assert backend.compile(sum_of_pairs)(native, 0) == sum_of_pairs(python, 0) == 5 + 7 + 9
+    assert list(sums) == expected == [5, 7, 9]
+    assert backend.compile(sum_of_columns)(*native) == sum_of_columns(*python) == 5 + 7
 
 
 def test_two_kernels_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
