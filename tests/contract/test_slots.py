@@ -52,10 +52,17 @@ def is_number(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, int) and not isinstance(node.value, bool)
 
 
-def leaves(side: ast.expr) -> Iterator[ast.Name]:
+def name_of(node: ast.expr) -> str:
+    """The name of a variable, or of a field of a struct."""
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def leaves(side: ast.expr) -> Iterator[str]:
     """What is compared: a variable, an element of an array, or what is computed of one."""
     if isinstance(side, ast.Name):
-        yield side
+        yield side.id
+    elif isinstance(side, ast.Subscript) and isinstance(side.value, ast.Attribute):
+        yield side.value.attr
     elif isinstance(side, ast.Subscript):
         yield from leaves(side.value)
     elif isinstance(side, ast.BinOp) and isinstance(side.op, ast.Mod | ast.Sub | ast.Add):
@@ -65,12 +72,12 @@ def leaves(side: ast.expr) -> Iterator[ast.Name]:
 def bare(tree: ast.AST) -> Iterator[ast.expr]:
     """Slots of a state, and types, that are numbers. 0 is none of them."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == "state":
+        if isinstance(node, ast.Subscript) and name_of(node.value) == "state":
             if is_number(node.slice):
                 yield node
         elif isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
-            names = {inner.id for side in sides if not isinstance(side, ast.Call) for inner in leaves(side)}
+            names = {inner for side in sides if not isinstance(side, ast.Call) for inner in leaves(side)}
             if names & NAMED and any(is_number(side) and ast.literal_eval(side) for side in sides):
                 yield node
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd) and is_number(node.right):

@@ -17,6 +17,7 @@ from binlogtool.formats.binlog_events.groups.following import Follower, integers
 from binlogtool.formats.binlog_events.groups.tracking import Notes
 from binlogtool.formats.binlog_events.sql.kernels import blocks
 from binlogtool.formats.binlog_events.sql.kernels import events as kernels
+from binlogtool.formats.binlog_events.sql.kernels.columns import EventColumns
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
 from binlogtool.formats.layouts import Batch, Kernel
 from binlogtool.formats.unrolled import Unrolled
@@ -34,10 +35,9 @@ Columns = dict[str, Any]
 
 
 class Events(msgspec.Struct, frozen=True):
-    """Columns in the order of `frequent.write`, and the bytes that they are about. inside: are some of them inside
-    of others?"""
+    """Columns of events, and the bytes that they are about. inside: are some of them inside of others?"""
 
-    columns: tuple[Any, ...]
+    columns: EventColumns
     window: Any
     inside: bool
 
@@ -54,7 +54,7 @@ def of_file(
         given |= {name: _own(given[name], batch.frames.count) for name in ("type_code", *_PLACES)}
         window = _with_unpacked(batch, given, described, texts, limits, compile_)
     holders = array("q", [-1]) * batch.frames.count
-    return Events((*given.values(), maps, codes, places, holders), window, False)
+    return Events(EventColumns._make((*given.values(), maps, codes, places, holders)), window, False)
 
 
 def _with_unpacked(
@@ -111,7 +111,7 @@ def of_run(
     columns = [given[name] for name in _PLACES]
     if compile_(kernels.lay)(run.count, codes, holders, bases, *columns, window, texts, data, tail) < run.count:
         return None
-    return Events((*given.values(), maps(given, holders, data), codes, places, holders), data, True)
+    return Events(EventColumns._make((*given.values(), maps(given, holders, data), codes, places, holders)), data, True)
 
 
 def _laid(run: Unrolled, given: Columns) -> tuple[bytes, array[int], array[int]]:

@@ -17,6 +17,7 @@ from binlogtool.formats.binlog_events.sql.kernels import events as event_kernels
 from binlogtool.formats.binlog_events.sql.kernels import frequent as kernels
 from binlogtool.formats.binlog_events.sql.kernels import row_statements, slots
 from binlogtool.formats.binlog_events.sql.kernels import rows as row_kernels
+from binlogtool.formats.binlog_events.sql.kernels.columns import ScriptMemory
 from binlogtool.formats.binlog_events.sql.kernels.slots import DATABASE, DATABASE_SLOTS
 from binlogtool.formats.binlog_events.sql.moves import Moves, enter
 from binlogtool.formats.binlog_events.sql.plans import Plans
@@ -81,8 +82,8 @@ class Quick:
         pieces, base = list[bytes](), batch.batch.base if isinstance(batch, Unrolled) else batch.base
         while start < stop:
             self._load(script, base)
-            rest = (events.window, texts, self._out, _ROOM, self._moves.data, self._state)
-            reached = run(start, stop, *events.columns, *rest)
+            memory = ScriptMemory(events.window, texts, self._out, _ROOM, self._moves.data, self._state)
+            reached = run(start, stop, events.columns, memory)
             if reached > start:
                 self._store(script, batch)
             start, made = reached, self._out[: self._state[slots.WRITTEN]]

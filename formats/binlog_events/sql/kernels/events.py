@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from binlogtool.formats.binlog_events.events.type_codes import TABLE_MAP, TRANSACTION_PAYLOAD
 from binlogtool.formats.binlog_events.sql.kernels.base64 import put_base64
+from binlogtool.formats.binlog_events.sql.kernels.columns import ScriptMemory
 from binlogtool.formats.binlog_events.sql.kernels.frequent import (
     BINLOG,
     BINLOG_SIZE,
@@ -57,40 +58,30 @@ def put_closed(p: int, n: int, flags: int, buf: UInt8s, texts: UInt8s, out: Muta
 
 
 @kernel(copy_text, fits, put_base64, put_closed, put_map, word_at)
-def put_own(
-    p: int,
-    start: int,
-    n: int,
-    code: int,
-    buf: UInt8s,
-    texts: UInt8s,
-    r: int,
-    out: MutableUInt8s,
-    o: int,
-    z: int,
-    state: Int64s,
-) -> int:
+def put_own(p: int, start: int, n: int, code: int, memory: ScriptMemory, r: int, o: int) -> int:
     """The row event `buf[p:n]`, with its body from `start` on, behind its map; what is put together stands at the end
     of the room before it is written."""
-    tail = state[TAIL] + 0
-    if n - tail - start < state[ID_SIZE] + 2 or not fits(buf, start, n - tail, code, texts, r, state[ID_SIZE] + 0):
+    tail = memory.state[TAIL] + 0
+    if n - tail - start < memory.state[ID_SIZE] + 2 or not fits(
+        memory.buf, start, n - tail, code, memory.texts, r, memory.state[ID_SIZE] + 0
+    ):
         return -2
     event = n - p
-    table = 19 + word_at(texts, r + 20) + tail
-    if z - o < (event + table) // 3 * 4 + event + table + 256:
+    table = 19 + word_at(memory.texts, r + 20) + tail
+    if memory.z - o < (event + table) // 3 * 4 + event + table + 256:
         return -1
-    o = copy_text(texts, BINLOG, BINLOG_SIZE, out, o)
-    at = z - table - 16
-    put_map(p, buf, texts, r, out, at, tail)
-    o = put_base64(out, at, at + table, texts, out, o)
-    flags = start + state[ID_SIZE]
-    if buf[flags] & 1:
-        o = put_base64(buf, p, n, texts, out, o)
+    o = copy_text(memory.texts, BINLOG, BINLOG_SIZE, memory.out, o)
+    at = memory.z - table - 16
+    put_map(p, memory.buf, memory.texts, r, memory.out, at, tail)
+    o = put_base64(memory.out, at, at + table, memory.texts, memory.out, o)
+    flags = start + memory.state[ID_SIZE]
+    if memory.buf[flags] & 1:
+        o = put_base64(memory.buf, p, n, memory.texts, memory.out, o)
     else:
-        at = z - event - 16
-        put_closed(p, n, flags, buf, texts, out, at, tail)
-        o = put_base64(out, at, at + event, texts, out, o)
-    return copy_text(texts, CLOSE, CLOSE_SIZE, out, o)
+        at = memory.z - event - 16
+        put_closed(p, n, flags, memory.buf, memory.texts, memory.out, at, tail)
+        o = put_base64(memory.out, at, at + event, memory.texts, memory.out, o)
+    return copy_text(memory.texts, CLOSE, CLOSE_SIZE, memory.out, o)
 
 
 @kernel(copy_text, put_end)

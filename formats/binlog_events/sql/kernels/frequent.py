@@ -27,6 +27,7 @@ from binlogtool.formats.binlog_events.events.type_codes import (
     XID,
 )
 from binlogtool.formats.binlog_events.sql.kernels.base64 import put_base64, tables
+from binlogtool.formats.binlog_events.sql.kernels.columns import EventColumns, ScriptMemory
 from binlogtool.formats.binlog_events.sql.kernels.session import PIECES, SIZE, put_begin
 from binlogtool.formats.binlog_events.sql.kernels.session import PIECES_AT as SESSION_PIECES_AT
 from binlogtool.formats.binlog_events.sql.kernels.slots import (
@@ -120,55 +121,55 @@ def is_whole(code: int, p: int, n: int, number: int, buf: UInt8s, texts: UInt8s,
 
 
 @kernel(is_rows, is_whole, load_little)
-def statement_end(
-    i: int, stop: int, codes: Int64s, starts: Int64s, ends: Int64s, offsets: Int64s, stops: Int64s, maps: Int64s,
-    holders: Int64s, buf: UInt8s, texts: UInt8s, state: Int64s,
-) -> int:  # fmt: skip
+def statement_end(i: int, stop: int, events: EventColumns, memory: ScriptMemory) -> int:
     """The index of the last event of the statement whose first TABLE_MAP is event `i`; -1 = it is not taken here."""
     rows = i
     size = 0
-    while rows < stop and codes[rows] == TABLE_MAP and holders[rows] == holders[i]:
-        size += stops[rows] - offsets[rows]
-        if maps[rows] < 0 or stops[rows] - ends[rows] != state[TAIL] or rows - i > 15:
+    while rows < stop and events.codes[rows] == TABLE_MAP and events.holders[rows] == events.holders[i]:
+        size += events.stops[rows] - events.offsets[rows]
+        if events.maps[rows] < 0 or events.stops[rows] - events.ends[rows] != memory.state[TAIL] or rows - i > 15:
             return -1
         for k in range(i, rows):
-            if load_little(buf, starts[k] + 0, state[ID_SIZE] + 0) == load_little(
-                buf, starts[rows] + 0, state[ID_SIZE] + 0
+            if load_little(memory.buf, events.starts[k] + 0, memory.state[ID_SIZE] + 0) == load_little(
+                memory.buf, events.starts[rows] + 0, memory.state[ID_SIZE] + 0
             ):
                 return -1
         rows += 1
     j = rows
-    while j < stop and is_rows(codes[j]) and holders[j] == holders[i]:
-        size += stops[j] - offsets[j]
+    while j < stop and is_rows(events.codes[j]) and events.holders[j] == events.holders[i]:
+        size += events.stops[j] - events.offsets[j]
         if size > MOST:
             return -1
-        if maps[j] < 0 or stops[j] - ends[j] != state[TAIL] or ends[j] - starts[j] < 10:
+        if (
+            events.maps[j] < 0
+            or events.stops[j] - events.ends[j] != memory.state[TAIL]
+            or events.ends[j] - events.starts[j] < 10
+        ):
             return -1
         known = 0
         for k in range(i, rows):
-            if maps[k] == maps[j]:
+            if events.maps[k] == events.maps[j]:
                 known = 1
-        if known == 0 or not is_whole(codes[j], starts[j], ends[j], maps[j], buf, texts, state):
+        if known == 0 or not is_whole(
+            events.codes[j], events.starts[j], events.ends[j], events.maps[j], memory.buf, memory.texts, memory.state
+        ):
             return -1
-        if buf[starts[j] + state[ID_SIZE]] & 1:
+        if memory.buf[events.starts[j] + memory.state[ID_SIZE]] & 1:
             return j
         j += 1
     return -1
 
 
 @kernel(copy_text, put_base64, put_place)
-def put_rows(
-    i: int, last: int, code: int, place: int, offsets: Int64s, stops: Int64s, buf: UInt8s, texts: UInt8s,
-    out: MutableUInt8s, o: int, z: int, state: Int64s,
-) -> int:  # fmt: skip
+def put_rows(i: int, last: int, code: int, place: int, events: EventColumns, memory: ScriptMemory, o: int) -> int:
     """The events of a statement as BINLOG. code: what the log has as the last one."""
-    o = put_place(place, texts, out, o, z, state)
+    o = put_place(place, memory.texts, memory.out, o, memory.z, memory.state)
     name = NAMES_AT + 32 * code
-    o = copy_text(texts, name + 1, texts[name] + 0, out, o)
-    o = copy_text(texts, _BINLOG, _BINLOG_S, out, o)
+    o = copy_text(memory.texts, name + 1, memory.texts[name] + 0, memory.out, o)
+    o = copy_text(memory.texts, _BINLOG, _BINLOG_S, memory.out, o)
     for j in range(i, last + 1):
-        o = put_base64(buf, offsets[j] + 0, stops[j] + 0, texts, out, o)
-    return copy_text(texts, _CLOSE, _CLOSE_S, out, o)
+        o = put_base64(memory.buf, events.offsets[j] + 0, events.stops[j] + 0, memory.texts, memory.out, o)
+    return copy_text(memory.texts, _CLOSE, _CLOSE_S, memory.out, o)
 
 
 @kernel()
@@ -181,43 +182,33 @@ def is_usual(buf: UInt8s, p: int, n: int) -> bool:
 
 
 @kernel(copy_text, is_usual, load_little, put_place, put_unsigned)
-def put_mariadb(
-    server: int,
-    flags: int,
-    p: int,
-    n: int,
-    buf: UInt8s,
-    texts: UInt8s,
-    out: MutableUInt8s,
-    o: int,
-    z: int,
-    state: MutableInt64s,
-    place: int,
-) -> int:
+def put_mariadb(server: int, flags: int, p: int, n: int, memory: ScriptMemory, o: int, place: int) -> int:
     """MariaDB's GTID; -1 = it is not taken here."""
-    if n - p < 19 or flags & SKIP_REPLICATION or state[OPEN] != OUTSIDE or state[MARIADB] == 0:
+    if n - p < 19 or flags & SKIP_REPLICATION or memory.state[OPEN] != OUTSIDE or memory.state[MARIADB] == 0:
         return -1
-    more = buf[p + 12] + 0
-    if more & 0xE1 or (more >> 3) & 1 != state[PARALLEL] or not is_usual(buf, p + 13 + 4 * (more & 2), n):
+    more = memory.buf[p + 12] + 0
+    if more & 0xE1 or (more >> 3) & 1 != memory.state[PARALLEL] or not is_usual(memory.buf, p + 13 + 4 * (more & 2), n):
         return -1
-    number = load_little(buf, p, 8)
-    domain = load_little(buf, p + 8, 4)
-    if number < 0 or (state[GTIDS] and (domain != state[DOMAIN] or server != state[SERVER])):
+    number = load_little(memory.buf, p, 8)
+    domain = load_little(memory.buf, p + 8, 4)
+    if number < 0 or (memory.state[GTIDS] and (domain != memory.state[DOMAIN] or server != memory.state[SERVER])):
         return -1
-    o = copy_text(texts, _GTID, _GTID_S, out, put_place(place, texts, out, o, z, state))
-    o = put_unsigned(domain, out, o, z)
-    out[o] = 45
-    o = put_unsigned(server, out, o + 1, z)
-    out[o] = 45
-    o = put_unsigned(number, out, o + 1, z)
-    out[o] = 10
+    o = copy_text(
+        memory.texts, _GTID, _GTID_S, memory.out, put_place(place, memory.texts, memory.out, o, memory.z, memory.state)
+    )
+    o = put_unsigned(domain, memory.out, o, memory.z)
+    memory.out[o] = 45
+    o = put_unsigned(server, memory.out, o + 1, memory.z)
+    memory.out[o] = 45
+    o = put_unsigned(number, memory.out, o + 1, memory.z)
+    memory.out[o] = 10
     o += 1
-    if state[GTIDS]:
-        o = put_unsigned(number, out, copy_text(texts, _SEQ, _SEQ_S, out, o), z)
-        o = copy_text(texts, _END, _END_S, out, o)
-        state[SERIAL] = number
-    state[OPEN] = INSIDE
-    return copy_text(texts, _START, _START_S, out, o)
+    if memory.state[GTIDS]:
+        o = put_unsigned(number, memory.out, copy_text(memory.texts, _SEQ, _SEQ_S, memory.out, o), memory.z)
+        o = copy_text(memory.texts, _END, _END_S, memory.out, o)
+        memory.state[SERIAL] = number
+    memory.state[OPEN] = INSIDE
+    return copy_text(memory.texts, _START, _START_S, memory.out, o)
 
 
 @kernel(load_little)
@@ -297,97 +288,110 @@ def put_mysql(
 
 
 @kernel(copy_text, put_begin, put_mariadb, put_mysql, put_place)
-def put_around(
-    i: int, times: Int64s, servers: Int64s, flags: Int64s, starts: Int64s, ends: Int64s, code: int, place: int,
-    buf: UInt8s, texts: UInt8s, out: MutableUInt8s, o: int, z: int, moves: UInt8s, state: MutableInt64s,
-) -> int:  # fmt: skip
+def put_around(i: int, events: EventColumns, code: int, place: int, memory: ScriptMemory, o: int) -> int:
     """What stands around the rows of a transaction; -1 = it is not taken here."""
     if code == XID:
-        if state[OPEN] != INSIDE or ends[i] - starts[i] < 8:
+        if memory.state[OPEN] != INSIDE or events.ends[i] - events.starts[i] < 8:
             return -1
-        state[OPEN] = OUTSIDE
-        return copy_text(texts, _XID, _XID_S, out, put_place(place, texts, out, o, z, state))
-    if code == ANNOTATE_ROWS or code == ROWS_QUERY or (code == TRANSACTION_PAYLOAD and state[OPEN] == BEHIND_GTID):
+        memory.state[OPEN] = OUTSIDE
+        return copy_text(
+            memory.texts,
+            _XID,
+            _XID_S,
+            memory.out,
+            put_place(place, memory.texts, memory.out, o, memory.z, memory.state),
+        )
+    if (
+        code == ANNOTATE_ROWS
+        or code == ROWS_QUERY
+        or (code == TRANSACTION_PAYLOAD and memory.state[OPEN] == BEHIND_GTID)
+    ):
         return o
     if code == GTID:
-        o = put_mariadb(servers[i], flags[i], starts[i], ends[i], buf, texts, out, o, z, state, place)
+        o = put_mariadb(events.servers[i], events.flags[i], events.starts[i], events.ends[i], memory, o, place)
     elif code == GTID_LOG or code == ANONYMOUS_GTID:
-        o = put_mysql(code, starts[i], ends[i], buf, texts, out, o, z, state, place)
+        o = put_mysql(
+            code,
+            events.starts[i],
+            events.ends[i],
+            memory.buf,
+            memory.texts,
+            memory.out,
+            o,
+            memory.z,
+            memory.state,
+            place,
+        )
     elif code == QUERY:
-        o = copy_text(texts, _QUERY, _QUERY_S, out, put_place(place, texts, out, o, z, state))
-        return put_begin(starts[i], ends[i], times[i], moves, buf, texts, out, o, z, state)
+        o = copy_text(
+            memory.texts,
+            _QUERY,
+            _QUERY_S,
+            memory.out,
+            put_place(place, memory.texts, memory.out, o, memory.z, memory.state),
+        )
+        return put_begin(events.starts[i], events.ends[i], events.times[i], memory, o)
     else:
         return -1
     if o >= 0:
-        state[LAST_GTID] = i
+        memory.state[LAST_GTID] = i
     return o
 
 
 @kernel(copy_text, put_place, put_unit, unit_end)
-def put_change(
-    i: int, last: int, place: int, codes: Int64s, times: Int64s, flags: Int64s, starts: Int64s, ends: Int64s,
-    offsets: Int64s, stops: Int64s, buf: UInt8s, texts: UInt8s, out: MutableUInt8s, o: int, z: int, moves: UInt8s,
-    state: MutableInt64s,
-) -> int:  # fmt: skip
+def put_change(i: int, last: int, place: int, events: EventColumns, memory: ScriptMemory, o: int) -> int:
     """A statement of a transaction behind its variables; -1 = there is no room, -2 = it is not taken here."""
     if last < 0:
         return -2
-    if z - o < 2 * (stops[last] - offsets[i]) + 8192:
+    if memory.z - o < 2 * (events.stops[last] - events.offsets[i]) + 8192:
         return -1
-    o = put_place(place, texts, out, o, z, state)
-    o = copy_text(texts, _QUERY, _QUERY_S, out, o)
-    o = put_unit(i, last, codes, times, flags, starts, ends, _TEXTS_AT, moves, buf, texts, out, o, z, state)
+    o = put_place(place, memory.texts, memory.out, o, memory.z, memory.state)
+    o = copy_text(memory.texts, _QUERY, _QUERY_S, memory.out, o)
+    o = put_unit(i, last, events, _TEXTS_AT, memory, o)
     return -2 if o < 0 else o
 
 
 @kernel(put_around, put_change, put_rows, statement_end, unit_end)
-def write(
-    i: int, stop: int, codes: Int64s, times: Int64s, servers: Int64s, flags: Int64s, starts: Int64s, ends: Int64s,
-    offsets: Int64s, stops: Int64s, maps: Int64s, types: Int64s, places: Int64s, holders: Int64s, buf: UInt8s,
-    texts: UInt8s, out: MutableUInt8s, z: int, moves: UInt8s, state: MutableInt64s,
-) -> int:  # fmt: skip
+def write(i: int, stop: int, events: EventColumns, memory: ScriptMemory) -> int:
     """Writes the events from `i` on; returns where it stopped. The rest of what it tells is in the state. types,
     places: what the log has as these events, and where. holders: see HOLDER."""
     done = 0
-    state[LAST_GTID] = -1
-    state[FULL] = 0
-    state[MOVED] = 0
+    memory.state[LAST_GTID] = -1
+    memory.state[FULL] = 0
+    memory.state[MOVED] = 0
     while i < stop:
-        code = codes[i]
+        code = events.codes[i]
         last = i
-        state[HOLDER] = holders[i] + 0
-        if z - done < 4096:
-            state[FULL] = 1
+        memory.state[HOLDER] = events.holders[i] + 0
+        if memory.z - done < 4096:
+            memory.state[FULL] = 1
             break
         if code == TABLE_MAP:
-            if state[OPEN] == INSIDE:
-                last = statement_end(i, stop, codes, starts, ends, offsets, stops, maps, holders, buf, texts, state)
-            if state[OPEN] != INSIDE or last < 0:
+            if memory.state[OPEN] == INSIDE:
+                last = statement_end(i, stop, events, memory)
+            if memory.state[OPEN] != INSIDE or last < 0:
                 break
             need = 8 * (last - i + 1) + 4096
             for j in range(i, last + 1):
-                need += (stops[j] - offsets[j]) // 3 * 4
-            if z - done < need:
-                state[FULL] = 1 if done > 0 else 0
+                need += (events.stops[j] - events.offsets[j]) // 3 * 4
+            if memory.z - done < need:
+                memory.state[FULL] = 1 if done > 0 else 0
                 break
-            o = put_rows(i, last, types[last] + 0, places[last] + 0, offsets, stops, buf, texts, out, done, z, state)
-        elif state[OPEN] == INSIDE and (code == QUERY or code == INTVAR or code == RAND):
-            last = unit_end(i, stop, codes, starts, ends, holders, buf)
-            place = places[last] + 0 if last >= 0 else 0
-            o = put_change(
-                i, last, place, codes, times, flags, starts, ends, offsets, stops, buf, texts, out, done, z, moves,
-                state,
-            )  # fmt: skip
+            o = put_rows(i, last, events.types[last] + 0, events.places[last] + 0, events, memory, done)
+        elif memory.state[OPEN] == INSIDE and (code == QUERY or code == INTVAR or code == RAND):
+            last = unit_end(i, stop, events.codes, events.starts, events.ends, events.holders, memory.buf)
+            place = events.places[last] + 0 if last >= 0 else 0
+            o = put_change(i, last, place, events, memory, done)  # fmt: skip
             if o == -1:
-                state[FULL] = 1 if done > 0 else 0
+                memory.state[FULL] = 1 if done > 0 else 0
         else:
-            place = places[i] + 0
-            o = put_around(i, times, servers, flags, starts, ends, code, place, buf, texts, out, done, z, moves, state)
+            place = events.places[i] + 0
+            o = put_around(i, events, code, place, memory, done)
         if o < 0:
             break
         done = o
         i = last + 1
-    state[WRITTEN] = done
+    memory.state[WRITTEN] = done
     return i
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from binlogtool.formats.binlog_events.sql.kernels.base64 import SIZE as TABLES
+from binlogtool.formats.binlog_events.sql.kernels.columns import ScriptMemory
 from binlogtool.formats.binlog_events.sql.kernels.slots import BEHIND_GTID, INSIDE, MOVED, OPEN, SESSION, THREAD, TIME
 from binlogtool.formats.binlog_events.values.kernels import copy_text, word_at
 from binlogtool.formats.binlog_events.values.numbers import put_padded
@@ -140,41 +141,29 @@ def put_rows_session(
 
 
 @kernel(load_little, put_begin_session, word_at)
-def put_query_session(
-    p: int, time: int, wish: int, cell: int, moves: UInt8s, buf: UInt8s, texts: UInt8s, out: MutableUInt8s, o: int,
-    z: int, state: MutableInt64s,
-) -> int:  # fmt: skip
+def put_query_session(p: int, time: int, wish: int, cell: int, memory: ScriptMemory, o: int) -> int:
     """The session of the QUERY with the body `buf[p]`, whose way is at `cell`; -1 = its time is odd."""
-    gap = word_at(moves, 16 + 12 * wish + 8) & 0xFFFF
-    part = load_little(buf, p + 12 + gap, 3) if gap > 0 else 0
+    gap = word_at(memory.moves, 16 + 12 * wish + 8) & 0xFFFF
+    part = load_little(memory.buf, p + 12 + gap, 3) if gap > 0 else 0
     if part >= 1000000:
         return -1
     moment = 1000000 * time + part if time > 0 else 0
-    return put_begin_session(cell, moment, load_little(buf, p, 4), moves, texts, out, o, z, state)
+    return put_begin_session(
+        cell, moment, load_little(memory.buf, p, 4), memory.moves, memory.texts, memory.out, o, memory.z, memory.state
+    )
 
 
 @kernel(cell_of, copy_text, put_query_session, wish_of)
-def put_begin(
-    p: int,
-    n: int,
-    time: int,
-    moves: UInt8s,
-    buf: UInt8s,
-    texts: UInt8s,
-    out: MutableUInt8s,
-    o: int,
-    z: int,
-    state: MutableInt64s,
-) -> int:
+def put_begin(p: int, n: int, time: int, memory: ScriptMemory, o: int) -> int:
     """A BEGIN behind its GTID, in its session; -1 = it is not taken here."""
-    if state[OPEN] != BEHIND_GTID:
+    if memory.state[OPEN] != BEHIND_GTID:
         return -1
-    wish = wish_of(p, n, 0, buf, moves)
-    cell = cell_of(state[SESSION] + 0, wish, moves)
+    wish = wish_of(p, n, 0, memory.buf, memory.moves)
+    cell = cell_of(memory.state[SESSION] + 0, wish, memory.moves)
     if cell < 0:
         return -1
-    o = put_query_session(p, time, wish, cell, moves, buf, texts, out, o, z, state)
+    o = put_query_session(p, time, wish, cell, memory, o)
     if o < 0:
         return -1
-    state[OPEN] = INSIDE
-    return copy_text(texts, _BEGIN, _BEGIN_S, out, o)
+    memory.state[OPEN] = INSIDE
+    return copy_text(memory.texts, _BEGIN, _BEGIN_S, memory.out, o)

@@ -4,12 +4,13 @@ no client could read in another way."""
 from __future__ import annotations
 
 from binlogtool.formats.binlog_events.events.type_codes import INTVAR, QUERY, RAND, SUPPRESS_USE
+from binlogtool.formats.binlog_events.sql.kernels.columns import EventColumns, ScriptMemory
 from binlogtool.formats.binlog_events.sql.kernels.session import cell_of, put_query_session, wish_of
 from binlogtool.formats.binlog_events.sql.kernels.slots import DATABASE, DATABASE_TEXT, SESSION
 from binlogtool.formats.binlog_events.values.kernels import copy_text, word_at
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_unsigned
-from binlogtool.formats.kernel_types import Int64s, MutableInt64s, MutableUInt8s, UInt8s
+from binlogtool.formats.kernel_types import Int64s, MutableUInt8s, UInt8s
 from binlogtool.formats.loads import load_little
 
 APOSTROPHE, BACKTICK = b"'`"
@@ -151,28 +152,25 @@ def wish_of_text(p: int, n: int, flags: int, moves: UInt8s, buf: UInt8s, state: 
 
 
 @kernel(cell_of, copy_text, put_query_session, put_text, put_variable, wish_of_text, word_at)
-def put_unit(
-    i: int, last: int, codes: Int64s, times: Int64s, flags: Int64s, starts: Int64s, ends: Int64s, at: int,
-    moves: UInt8s, buf: UInt8s, texts: UInt8s, out: MutableUInt8s, o: int, z: int, state: MutableInt64s,
-) -> int:  # fmt: skip
+def put_unit(i: int, last: int, events: EventColumns, at: int, memory: ScriptMemory, o: int) -> int:
     """The statement `last` behind the variables from event `i` on; -1 = it is not taken here."""
-    p = starts[last] + 0
-    n = ends[last] + 0
-    found = wish_of_text(p, n, flags[last], moves, buf, state)
+    p = events.starts[last] + 0
+    n = events.ends[last] + 0
+    found = wish_of_text(p, n, events.flags[last], memory.moves, memory.buf, memory.state)
     if found < 0:
         return -1
     wish = found & 65535
-    cell = cell_of(state[SESSION] + 0, wish, moves)
+    cell = cell_of(memory.state[SESSION] + 0, wish, memory.moves)
     if cell < 0:
         return -1
     for k in range(i, last):
-        o = put_variable(codes[k], starts[k], buf, texts, at, out, o, z)
-    o = put_query_session(p, times[last], wish, cell, moves, buf, texts, out, o, z, state)
+        o = put_variable(events.codes[k], events.starts[k], memory.buf, memory.texts, at, memory.out, o, memory.z)
+    o = put_query_session(p, events.times[last], wish, cell, memory, o)
     if o < 0:
         return -1
     if found > wish:
         at_wish = 16 + 12 * wish
-        mode = word_at(moves, at_wish) + word_at(moves, at_wish + 4)
-        o = copy_text(moves, mode, word_at(moves, at_wish + 8) >> 18, out, o)
-    text = p + 14 + (buf[p + 11] | buf[p + 12] << 8) + buf[p + 8]
-    return copy_text(texts, at + _END, _END_S, out, put_text(buf, text, n, out, o))
+        mode = word_at(memory.moves, at_wish) + word_at(memory.moves, at_wish + 4)
+        o = copy_text(memory.moves, mode, word_at(memory.moves, at_wish + 8) >> 18, memory.out, o)
+    text = p + 14 + (memory.buf[p + 11] | memory.buf[p + 12] << 8) + memory.buf[p + 8]
+    return copy_text(memory.texts, at + _END, _END_S, memory.out, put_text(memory.buf, text, n, memory.out, o))
