@@ -10,7 +10,7 @@ row, where a row with it would have it, before it is looked for.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import NamedTuple, Protocol
 
 from binlogtool.formats.blake2 import blake2b
 from binlogtool.formats.fields import kernel
@@ -38,12 +38,22 @@ _FOLD, _STEP = 0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93
 _U64 = (1 << 64) - 1
 
 
+class StoreMemory(NamedTuple):
+    """The memory of the kept rows: `texts` and `out` are its bytes, `rows` its integers; `slots` and `head`."""
+
+    texts: UInt8s
+    out: MutableUInt8s
+    rows: MutableInt64s
+    slots: MutableInt64s
+    head: MutableInt64s
+
+
 class Kept(Protocol):
     """The memory, for the kernels of a format."""
 
     @property
-    def memory(self) -> tuple[Any, Any, Any, Any, Any]:
-        """`texts`, `out`, `rows`, `slots` and `head`; valid until `more`."""
+    def memory(self) -> StoreMemory:
+        """Valid until `more`."""
 
     @property
     def version(self) -> int:

@@ -6,7 +6,7 @@ import os
 from array import array
 from collections.abc import Callable, Iterator
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -62,9 +62,9 @@ class Rows:
         self._head[END] = len(self._rows)
 
     @property
-    def memory(self) -> tuple[Any, Any, Any, Any, Any]:
+    def memory(self) -> keeping.StoreMemory:
         """See `Kept`."""
-        return self._bytes, self._bytes, self._rows, self._slots, self._head
+        return keeping.StoreMemory(self._bytes, self._bytes, self._rows, self._slots, self._head)
 
     @property
     def size(self) -> int:

@@ -6,6 +6,8 @@ It stops at each event that it does not know enough of; nothing has happened for
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from binlogtool.formats.binlog_events.ddl.kernels import may_declare
 from binlogtool.formats.binlog_events.events.type_codes import GTID
 from binlogtool.formats.binlog_events.groups.marks import ASKS, IS_GTID, IS_MAP, IS_QUERY, IS_ROWS, mark_of
@@ -36,6 +38,50 @@ UNKNOWN, UNWANTED, WANTED = range(3)
 ENTRY = 4
 """Words of a known head before its bytes: where the next one of the same map stands (0 = there is none), its type, its
 size in bytes, its number."""
+
+
+class RowEventColumns(NamedTuple):
+    """One entry for each event of a batch. sources, numbers, maps: see `tracking_kernels.follow`."""
+
+    codes: Int64s
+    servers: Int64s
+    stamps: Int64s
+    offsets: Int64s
+    starts: Int64s
+    ends: Int64s
+    sources: Int64s
+    numbers: Int64s
+    maps: Int64s
+
+
+class KnownMaps(NamedTuple):
+    """What is known of table maps.
+
+    known: of each map two words: one of UNKNOWN, UNWANTED and WANTED, and where the first of its heads is in `heads`
+    (0 = there is none). head_at: bytes of a body before its head.
+    """
+
+    known: Int64s
+    heads: Int64s
+    head_at: int
+
+
+class FoundRows(NamedTuple):
+    """One entry for each row event that is wanted.
+
+    which, places: its number and its place. layouts, tables: the numbers of its head and of its map. times: -1 = none.
+    origins: its server. owners, serials: source and number of its transaction. commits: does that end after it?
+    """
+
+    which: MutableInt64s
+    places: MutableInt64s
+    layouts: MutableInt64s
+    tables: MutableInt64s
+    times: MutableInt64s
+    origins: MutableInt64s
+    owners: MutableInt64s
+    serials: MutableInt64s
+    commits: MutableInt64s
 
 
 @kernel()
@@ -91,36 +137,36 @@ def head_of(code: int, buf: UInt8s, p: int, n: int, heads: Int64s, at: int) -> i
 
 @kernel(begins, commit_time, head_of, is_query, mark_of, may_declare, step)
 def follow_rows(
-    i: int, stop: int, codes: Int64s, servers: Int64s, stamps: Int64s, offsets: Int64s, starts: Int64s, ends: Int64s,
-    sources: Int64s, numbers: Int64s, maps: Int64s, buf: UInt8s, traits: Int64s, words: Int64s, state: MutableInt64s,
-    known: Int64s, heads: Int64s, head_at: int, which: MutableInt64s, places: MutableInt64s, layouts: MutableInt64s,
-    tables: MutableInt64s, times: MutableInt64s, origins: MutableInt64s, owners: MutableInt64s, serials: MutableInt64s,
-    commits: MutableInt64s,
-) -> int:  # fmt: skip
-    """Goes on from the event `i`; returns where it stopped.
-
-    sources, numbers, maps: see `tracking_kernels.follow`. known: of each map two words: one of UNKNOWN, UNWANTED and
-    WANTED, and where the first of its heads stands in `heads` (0 = there is none). head_at: bytes of a body before its
-    head. which and the rest: of each row event its number, place, number of its head and of its map, time (-1 = none),
-    server, source and number of its transaction, and whether that ends behind it.
-    """
+    i: int,
+    stop: int,
+    events: RowEventColumns,
+    buf: UInt8s,
+    traits: Int64s,
+    words: Int64s,
+    state: MutableInt64s,
+    known_maps: KnownMaps,
+    rows: FoundRows,
+) -> int:
+    """Read the events from `i` on and note the row events; returns the first event that it cannot read."""
     while i < stop:
-        code = codes[i]
+        code = events.codes[i]
         trait = traits[code]
-        p = starts[i]
-        n = ends[i]
+        p = events.starts[i]
+        n = events.ends[i]
         head = -1
         if trait & ASKS or (trait & IS_QUERY and (may_declare(buf, p, n) or not is_query(buf, p, n))):
             return i
         if trait & (IS_ROWS | IS_MAP):
-            found = maps[i]
+            found = events.maps[i]
             if found < 0 and trait & IS_ROWS:
                 return i
-            wanted = known[2 * found] + 0 if found >= 0 else UNWANTED
+            wanted = known_maps.known[2 * found] + 0 if found >= 0 else UNWANTED
             if wanted == UNKNOWN:
                 return i
             if wanted == WANTED and trait & IS_ROWS:
-                head = head_of(code, buf, p + head_at, n, heads, known[2 * found + 1] + 0)
+                head = head_of(
+                    code, buf, p + known_maps.head_at, n, known_maps.heads, known_maps.known[2 * found + 1] + 0
+                )
                 if head < 0:
                     return i
         mark = mark_of(trait, words, buf, p, n)
@@ -142,20 +188,20 @@ def follow_rows(
             state[TIME] = 0
         count = state[COUNT]
         if head >= 0:
-            which[count] = i
-            places[count] = offsets[i]
-            layouts[count] = head
-            tables[count] = maps[i]
-            origins[count] = servers[i]
-            times[count] = state[TIME] if state[TIME] else (stamps[i] * 1000000 if stamps[i] else -1)
-            owners[count] = sources[i] + 0
-            serials[count] = numbers[i] + 0
-            commits[count] = 0
+            rows.which[count] = i
+            rows.places[count] = events.offsets[i]
+            rows.layouts[count] = head
+            rows.tables[count] = events.maps[i]
+            rows.origins[count] = events.servers[i]
+            rows.times[count] = state[TIME] if state[TIME] else (events.stamps[i] * 1000000 if events.stamps[i] else -1)
+            rows.owners[count] = events.sources[i] + 0
+            rows.serials[count] = events.numbers[i] + 0
+            rows.commits[count] = 0
             state[COUNT] = count + 1
             state[OPEN] = 1
         if what == ENDS:
             if state[OPEN]:
-                commits[state[COUNT] - 1] = 1
+                rows.commits[state[COUNT] - 1] = 1
                 state[OPEN] = 0
             elif state[COUNT] == 0 and state[CLOSES] == 0:
                 state[CLOSES] = ITS_END

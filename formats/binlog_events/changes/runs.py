@@ -130,10 +130,10 @@ class Runs:
             self._found = [array("q", bytes(8 * (stop - at))) for _ in _FOUND]
         id_size = context.description.table_id_size
         while True:
-            at = self._run(
-                at, stop, *source.frames, *source.owners, source.window, self._traits, WORDS_KEEPING, state,
-                self._known, self._heads, id_size + 2, *self._found,
-            )  # fmt: skip
+            events = kernels.RowEventColumns._make((*source.frames, *source.owners))
+            known = kernels.KnownMaps(self._known, self._heads, id_size + 2)
+            rows = kernels.FoundRows._make(self._found)
+            at = self._run(at, stop, events, source.window, self._traits, WORDS_KEEPING, state, known, rows)
             if at == stop or not self._learns(reader, source, at, id_size):
                 return int(at)
 

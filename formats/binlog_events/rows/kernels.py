@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from binlogtool.formats.binlog_events.rows.image_kernels import bounds_of
+from binlogtool.formats.binlog_events.rows.row_memory import RowMemory
 from binlogtool.formats.binlog_events.values.kernels import copy_text, put_fixed, put_sized, word_at
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_unsigned
@@ -85,51 +86,45 @@ def put_image(
 
 
 @kernel(put_image, put_mark)
-def put_row(
-    buf: UInt8s, p: int, n: int, before: int, befores: int, after: int, afters: int, texts: UInt8s, r: int,
-    out: MutableUInt8s, o: int, z: int,
-) -> tuple[int, int]:  # fmt: skip
+def put_row(memory: RowMemory, p: int, before: int, befores: int, after: int, afters: int, o: int) -> tuple[int, int]:
     """One row: (place behind its images, place behind what was written). before, after: the bitmaps, or -1."""
-    if z - o < 64:
+    if memory.z - o < 64:
         return p, -1
-    out[o] = 123
+    memory.out[o] = 123
     o += 1
     if before >= 0:
-        out[o] = 34
-        o = put_mark(0x3A2265726F666562, 8, out, o + 1)
-        p, o = put_image(buf, p, n, before, befores, texts, r, out, o, z)
+        memory.out[o] = 34
+        o = put_mark(0x3A2265726F666562, 8, memory.out, o + 1)
+        p, o = put_image(memory.buf, p, memory.n, before, befores, memory.texts, memory.r, memory.out, o, memory.z)
         if o < 0:
             return p, o
-        if z - o < 64:
+        if memory.z - o < 64:
             return p, -1
         if after >= 0:
-            out[o] = 44
+            memory.out[o] = 44
             o += 1
     if after >= 0:
-        o = put_mark(0x3A22726574666122, 8, out, o)
-        p, o = put_image(buf, p, n, after, afters, texts, r, out, o, z)
+        o = put_mark(0x3A22726574666122, 8, memory.out, o)
+        p, o = put_image(memory.buf, p, memory.n, after, afters, memory.texts, memory.r, memory.out, o, memory.z)
         if o < 0:
             return p, o
-    if z - o < 16:
+    if memory.z - o < 16:
         return p, -1
-    out[o] = 125
+    memory.out[o] = 125
     return p, o + 1
 
 
 @kernel(put_row)
-def put_rows(
-    buf: UInt8s, p: int, n: int, before: int, befores: int, after: int, afters: int, texts: UInt8s, r: int,
-    out: MutableUInt8s, o: int, z: int,
-) -> int:  # fmt: skip
+def put_rows(memory: RowMemory, p: int, before: int, befores: int, after: int, afters: int, o: int) -> int:
     """All rows up to the end of the event, between commas."""
     start = p
-    while p < n:
+    while p < memory.n:
         if p > start:
-            if z - o < 1:
+            if memory.z - o < 1:
                 return -1
-            out[o] = 44
+            memory.out[o] = 44
             o += 1
-        behind, o = put_row(buf, p, n, before, befores, after, afters, texts, r, out, o, z)
+        behind, o = put_row(memory, p, before, befores, after, afters, o)
         if o < 0:
             return o
         if behind == p:
@@ -179,7 +174,7 @@ def put_rows_event(
     o = copy_text(texts, r + word_at(texts, r + 24), title, out, o)
     o = put_unsigned(flags, out, o, z)
     o = copy_text(texts, r + word_at(texts, r + 32), names, out, o)
-    o = put_rows(buf, p, n, before, befores, after, afters, texts, r, out, o, z)
+    o = put_rows(RowMemory(buf, n, texts, r, out, z), p, before, befores, after, afters, o)
     if o < 0:
         return o
     if z - o < 16:

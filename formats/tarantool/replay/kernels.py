@@ -3,6 +3,8 @@ REPLACE, DELETE and UPDATE make of the rows by their keys (`formats.keeping`).""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.keeping import (
     CONTENT,
@@ -10,6 +12,7 @@ from binlogtool.formats.keeping import (
     FREE,
     ROOM,
     STATE,
+    StoreMemory,
     copy_bytes,
     has_room,
     integers_of,
@@ -46,6 +49,31 @@ _LONGEST = 1 << 24
 """Bytes: longer rows go the general way."""
 
 
+class ReplayColumns(NamedTuple):
+    """One entry for each row of a batch: what decides whether it is applied."""
+
+    types: Int64s
+    replicas: Int64s
+    lsns: Int64s
+    flags: Int64s
+    spaces: Int64s
+    keys: Int64s
+    tsns: Int64s
+    header_keys: Int64s
+
+
+class BodyColumns(NamedTuple):
+    """One entry for each row of a batch: what is kept of it. bodies, tuples, ends: places in the bytes."""
+
+    types: Int64s
+    spaces: Int64s
+    keys: Int64s
+    shapes: Int64s
+    bodies: Int64s
+    tuples: Int64s
+    ends: Int64s
+
+
 @kernel()
 def space_at(known: Int64s, count: int, space: int, last: int) -> int:
     """Which of the known spaces, in the order of their ids, this is; -1 = none. last: the one before."""
@@ -75,10 +103,16 @@ def transaction_after(tsn: int, commit: int, lsn: int, open_: int) -> int:
 
 @kernel(space_at, transaction_after)
 def plain_rows(
-    types: Int64s, replicas: Int64s, lsns: Int64s, flags: Int64s, spaces: Int64s, keys: Int64s, tsns: Int64s,
-    header_keys: Int64s, start: int, stop: int, replica: int, after: int, transactional: int, known: Int64s, count: int,
+    columns: ReplayColumns,
+    start: int,
+    stop: int,
+    replica: int,
+    after: int,
+    transactional: int,
+    known: Int64s,
+    count: int,
     counted: MutableInt64s,
-) -> int:  # fmt: skip
+) -> int:
     """Where the run of rows ends that are applied because they are new: of one replica, each LSN the next one from
     `after` on, nothing about spaces or synchronous transactions. after: -1 = they are rows of a snapshot.
     transactional: whole transactions only."""
@@ -86,34 +120,37 @@ def plain_rows(
     open_ = 0
     end = start
     for i in range(start, stop):
-        kind = types[i] + 0
-        lsn = lsns[i] + 0
+        kind = columns.types[i] + 0
+        lsn = columns.lsns[i] + 0
         if after < 0:
             if kind != _INSERT or lsn < 0:
                 break
         elif (
-            lsn != after + i - start or replicas[i] != replica or kind < _INSERT or (kind > _DELETE and kind != _UPSERT)
+            lsn != after + i - start
+            or columns.replicas[i] != replica
+            or kind < _INSERT
+            or (kind > _DELETE and kind != _UPSERT)
         ):
             break
-        if flags[i] & _SYNC != 0 or keys[i] & _DUPLICATE != 0:
+        if columns.flags[i] & _SYNC != 0 or columns.keys[i] & _DUPLICATE != 0:
             break
-        last = space_at(known, count, spaces[i], last)
+        last = space_at(known, count, columns.spaces[i], last)
         if last < 0:
             break
         if transactional != 0 and after >= 0:
-            if header_keys[i] & _GROUP != 0:
+            if columns.header_keys[i] & _GROUP != 0:
                 break
-            numbered = header_keys[i] & _TSN
-            commit = 1 if numbered == 0 else flags[i] & 1
-            open_ = transaction_after(lsn if numbered == 0 else lsn - tsns[i], commit, lsn, open_)
+            numbered = columns.header_keys[i] & _TSN
+            commit = 1 if numbered == 0 else columns.flags[i] & 1
+            open_ = transaction_after(lsn if numbered == 0 else lsn - columns.tsns[i], commit, lsn, open_)
             if open_ < 0:
                 break
         if open_ == 0:
             end = i + 1
     last = -1
     for i in range(start, end):
-        last = space_at(known, count, spaces[i], last)
-        lsn = lsns[i] + 0
+        last = space_at(known, count, columns.spaces[i], last)
+        lsn = columns.lsns[i] + 0
         if counted[COUNTED * last] == 0:
             counted[COUNTED * last + 1] = lsn
         counted[COUNTED * last] = counted[COUNTED * last] + 1
@@ -231,79 +268,74 @@ def changed(
 
 
 @kernel(changed, copy_bytes, head_at, integers_of, look, settle)
-def update_row(
-    buf: UInt8s,
-    p: int,
-    n: int,
-    base: int,
-    texts: UInt8s,
-    out: MutableUInt8s,
-    rows: MutableInt64s,
-    slots: MutableInt64s,
-    head: MutableInt64s,
-    owner: int,
-    state: int,
-) -> int:
+def update_row(buf: UInt8s, p: int, n: int, base: int, memory: StoreMemory, owner: int, state: int) -> int:
     """The row whose key stands behind the last one, with the operations at `buf[p]`. Or NO_ROOM, or NOT_MINE."""
-    slot, at, code = look(texts, rows, slots, head, owner)
-    if at < 0 or rows[at + STATE] != state or p >= n or buf[p] < 0x90 or buf[p] > 0x9F:
+    slot, at, code = look(memory.texts, memory.rows, memory.slots, memory.head, owner)
+    if at < 0 or memory.rows[at + STATE] != state or p >= n or buf[p] < 0x90 or buf[p] > 0x9F:
         return -2
     place = CONTENT + integers_of(owner & 0x7FFFFFFF)
     image = 8 * (at + place)
-    end = image + (rows[at + ROOM] & 0x7FFFFFFF)
-    target = 8 * (head[FREE] + place)
+    end = image + (memory.rows[at + ROOM] & 0x7FFFFFFF)
+    target = 8 * (memory.head[FREE] + place)
     count = buf[p] & 15
     p += 1
     o = target
     for _ in range(count):
-        reached, p, _ = changed(buf, p, n, base, texts, image, end, out, o, 8 * head[END])
+        reached, p, _ = changed(buf, p, n, base, memory.texts, image, end, memory.out, o, 8 * memory.head[END])
         if reached < 0:
             return reached
         image = o
         end = reached
         o = reached
     size = end - image
-    if size <= rows[at + ROOM] >> 32:
-        copy_bytes(texts, image, end, out, 8 * (at + place))
-        rows[at + ROOM] = ((rows[at + ROOM] >> 32) << 32) + size
+    if size <= memory.rows[at + ROOM] >> 32:
+        copy_bytes(memory.texts, image, end, memory.out, 8 * (at + place))
+        memory.rows[at + ROOM] = ((memory.rows[at + ROOM] >> 32) << 32) + size
         return at
-    if 8 * head[END] - target < size + 8:
+    if 8 * memory.head[END] - target < size + 8:
         return -1
-    copy_bytes(texts, image, end, out, target)
-    return settle(rows, slots, head, slot, at, code, owner, state, size)
+    copy_bytes(memory.texts, image, end, memory.out, target)
+    return settle(memory.rows, memory.slots, memory.head, slot, at, code, owner, state, size)
 
 
 @kernel(has_room, put_given_key, put_key, put_row, read_uint, update_row, value_of)
 def keep_row(
-    buf: UInt8s, body: int, at_tuple: int, n: int, kind: int, keys: int, known: Int64s, at: int,
-    texts: UInt8s, out: MutableUInt8s, rows: MutableInt64s, slots: MutableInt64s, head: MutableInt64s,
-) -> int:  # fmt: skip
+    buf: UInt8s, body: int, at_tuple: int, n: int, kind: int, keys: int, known: Int64s, at: int, memory: StoreMemory
+) -> int:
     """What one row changes. at: where its space stands in `known`. Or NO_ROOM, or NOT_MINE."""
-    if has_room(head, 1, 0) == 0:
+    if has_room(memory.head, 1, 0) == 0:
         return -1
-    start = 8 * (head[FREE] + CONTENT)
-    room = 8 * head[END]
+    start = 8 * (memory.head[FREE] + CONTENT)
+    room = 8 * memory.head[END]
     state = known[at + EPOCH] << 8
     if kind < _UPDATE:
         if keys != _PUT_KEYS or at_tuple < 0:
             return -2
-        end, after = put_key(buf, at_tuple, n, known, at, texts, out, start, room)
+        end, after = put_key(buf, at_tuple, n, known, at, memory.texts, memory.out, start, room)
         if end < 0:
             return end
-        if has_room(head, end - start, after - at_tuple) == 0:
+        if has_room(memory.head, end - start, after - at_tuple) == 0:
             return -1
         owner = (known[at + OBJECT] << 32) + end - start
-        return put_row(buf, at_tuple, after, texts, out, rows, slots, head, owner, state + 1)
+        return put_row(
+            buf, at_tuple, after, memory.texts, memory.out, memory.rows, memory.slots, memory.head, owner, state + 1
+        )
     if keys != _DELETE_KEYS and keys != _UPDATE_KEYS and keys != _BASED_KEYS:
         return -2
-    end = put_given_key(buf, value_of(buf, body, n, _KEY), n, known[at + PARTS] + 0, out, start, room, texts)
+    end = put_given_key(
+        buf, value_of(buf, body, n, _KEY), n, known[at + PARTS] + 0, memory.out, start, room, memory.texts
+    )
     if end < 0:
         return end
-    if has_room(head, end - start, 0) == 0:
+    if has_room(memory.head, end - start, 0) == 0:
         return -1
     owner = (known[at + OBJECT] << 32) + end - start
     if kind == _DELETE:
-        return put_row(buf, 0, 0, texts, out, rows, slots, head, owner, state) if keys == _DELETE_KEYS else -2
+        return (
+            put_row(buf, 0, 0, memory.texts, memory.out, memory.rows, memory.slots, memory.head, owner, state)
+            if keys == _DELETE_KEYS
+            else -2
+        )
     if kind != _UPDATE or keys == _DELETE_KEYS:
         return -2
     base = 0
@@ -314,30 +346,33 @@ def keep_row(
     at_tuple = value_of(buf, body, n, _TUPLE)
     if at_tuple < 0:
         return -2
-    return update_row(buf, at_tuple, n, base, texts, out, rows, slots, head, owner, state + 1)
+    return update_row(buf, at_tuple, n, base, memory, owner, state + 1)
 
 
 @kernel(keep_row, space_at)
 def keep_rows(
-    buf: UInt8s, types: Int64s, spaces: Int64s, keys: Int64s, shapes: Int64s, bodies: Int64s, tuples: Int64s,
-    ends: Int64s, start: int, stop: int, known: Int64s, count: int, depth: int, texts: UInt8s, out: MutableUInt8s,
-    rows: MutableInt64s, slots: MutableInt64s, head: MutableInt64s,
-) -> tuple[int, int]:  # fmt: skip
+    buf: UInt8s, columns: BodyColumns, start: int, stop: int, known: Int64s, count: int, depth: int, memory: StoreMemory
+) -> tuple[int, int]:
     """Keeps what the rows `[start, stop)` change: the first row that was not done, and NO_ROOM or NOT_MINE for it.
 
     known: spaces with their keys. depth: the nesting from which on bodies are not shown.
     """
     last = -1
     for i in range(start, stop):
-        last = space_at(known, count, spaces[i], last)
-        if last < 0 or bodies[i] < 0 or shapes[i] & _ODD != 0 or (shapes[i] >> 8) & 0xFFFFFF >= depth:
+        last = space_at(known, count, columns.spaces[i], last)
+        if (
+            last < 0
+            or columns.bodies[i] < 0
+            or columns.shapes[i] & _ODD != 0
+            or (columns.shapes[i] >> 8) & 0xFFFFFF >= depth
+        ):
             return i, -2
-        if ends[i] - bodies[i] > _LONGEST or known[KNOWN_SPACE * last + PARTS] == 0:
+        if columns.ends[i] - columns.bodies[i] > _LONGEST or known[KNOWN_SPACE * last + PARTS] == 0:
             return i, -2
         where = KNOWN_SPACE * last
-        body, row = bodies[i] + 0, tuples[i] + 0
-        end, kind, mask = ends[i] + 0, types[i] + 0, keys[i] + 0
-        found = keep_row(buf, body, row, end, kind, mask, known, where, texts, out, rows, slots, head)
+        body, row = columns.bodies[i] + 0, columns.tuples[i] + 0
+        end, kind, mask = columns.ends[i] + 0, columns.types[i] + 0, columns.keys[i] + 0
+        found = keep_row(buf, body, row, end, kind, mask, known, where, memory)
         if found < 0:
             return i, found
     return stop, 0

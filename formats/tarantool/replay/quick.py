@@ -47,10 +47,10 @@ class TarantoolQuick:
             return None
         spaces, known = self._known()
         counted = array("q", bytes(8 * kernels.COUNTED * len(spaces)))
-        columns = (batch.records[column] for column in _RULED)
+        columns = kernels.ReplayColumns._make(batch.records[column] for column in _RULED)
         transactional = int(self._replayer.version.is_transactional)
         reached = compiled(kernels.plain_rows)(
-            *columns, start, stop, expected.replica, expected.after, transactional, known, len(spaces), counted
+            columns, start, stop, expected.replica, expected.after, transactional, known, len(spaces), counted
         )
         if reached == start:
             return None
@@ -69,10 +69,10 @@ class TarantoolQuick:
         if self._keys[:2] != (kept.version, plain):
             self._keys = kept.version, dict(plain), *_keys(kept, plain)
         _, _, count, known = self._keys
-        columns = [batch.records[column] for column in _KEPT]
+        columns = kernels.BodyColumns._make(batch.records[column] for column in _KEPT)
         keep = kept.compiled(kernels.keep_rows)
         while True:
-            start, why = keep(batch.arena, *columns, start, stop, known, count, self._depth, *kept.memory)
+            start, why = keep(batch.arena, columns, start, stop, known, count, self._depth, kept.memory)
             if why != NO_ROOM:
                 return int(start)
             kept.more()

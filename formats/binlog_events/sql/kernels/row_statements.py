@@ -15,6 +15,7 @@ from binlogtool.formats.binlog_events.events.type_codes import (
     WRITE_ROWS_V2,
 )
 from binlogtool.formats.binlog_events.rows.kernels import present_count
+from binlogtool.formats.binlog_events.rows.row_memory import RowMemory
 from binlogtool.formats.binlog_events.sql.kernels.columns import EventColumns, ScriptMemory
 from binlogtool.formats.binlog_events.sql.kernels.events import put_own
 from binlogtool.formats.binlog_events.sql.kernels.frequent import (
@@ -77,7 +78,15 @@ def put_event(memory: ScriptMemory, p: int, n: int, code: int, time: int, r: int
     afters = present_count(memory.buf, after, columns)
     keyed = keys_present(memory.buf, before, memory.texts, r) if kind > 0 else 0
     return put_statements(
-        memory.buf, p, n, kind, before, befores, after, afters, keyed, memory.texts, r, memory.out, o, memory.z
+        RowMemory(memory.buf, n, memory.texts, r, memory.out, memory.z),
+        p,
+        kind,
+        before,
+        befores,
+        after,
+        afters,
+        keyed,
+        o,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from binlogtool.formats.binlog_events.events.type_codes import DELETED, INSERTED, UPDATED
 from binlogtool.formats.binlog_events.rows.image_kernels import bounds_of
 from binlogtool.formats.binlog_events.rows.kernels import put_mark
+from binlogtool.formats.binlog_events.rows.row_memory import RowMemory
 from binlogtool.formats.binlog_events.sql.kernels.frequent import PIECES_AT
 from binlogtool.formats.binlog_events.sql.kernels.values import put_fixed_literal, put_hex, put_sized_literal
 from binlogtool.formats.binlog_events.sql.kernels.walk import (
@@ -117,63 +118,73 @@ def put_left(
 
 
 @kernel(put_fixed_literal, put_hex, put_sized_literal, word_at)
-def put_value(
-    buf: UInt8s, p: int, n: int, way: int, cast: int, texts: UInt8s, r: int, c: int, out: MutableUInt8s, o: int, z: int
-) -> int:
+def put_value(memory: RowMemory, p: int, way: int, cast: int, c: int, o: int) -> int:
     """A value that is not NULL, of the column whose plan is at `texts[c]`."""
-    kind = word_at(texts, c)
-    flags = word_at(texts, c + 32)
+    kind = word_at(memory.texts, c)
+    flags = word_at(memory.texts, c + 32)
     if kind < FIRST_SIZED:
-        base = word_at(texts, c + 24)
-        base = base + r if base > 0 and (way < 2 or flags & NUMBER == 0) else -1
+        base = word_at(memory.texts, c + 24)
+        base = base + memory.r if base > 0 and (way < 2 or flags & NUMBER == 0) else -1
         if way == 2 and flags & NUMBER:
             kind = UNSIGNED
-        return put_fixed_literal(buf, p, n - p, kind, word_at(texts, c + 4), texts, base, out, o, z)
+        return put_fixed_literal(
+            memory.buf, p, memory.n - p, kind, word_at(memory.texts, c + 4), memory.texts, base, memory.out, o, memory.z
+        )
     if way == 2 and flags & NO_CONDITION:
         return -2
-    intro = r + word_at(texts, c + 24)
-    behind = put_sized_literal(buf, p, n, kind, word_at(texts, c + 4), texts, intro, word_at(texts, c + 28), out, o)
+    intro = memory.r + word_at(memory.texts, c + 24)
+    behind = put_sized_literal(
+        memory.buf,
+        p,
+        memory.n,
+        kind,
+        word_at(memory.texts, c + 4),
+        memory.texts,
+        intro,
+        word_at(memory.texts, c + 28),
+        memory.out,
+        o,
+    )
     if behind >= 0 and cast > 0 and flags & HEX:
-        return put_hex(buf, p, n, 0, out, o)
+        return put_hex(memory.buf, p, memory.n, 0, memory.out, o)
     return behind
 
 
 @kernel(bounds_of, put_left, put_mark, put_value, word_at)
-def put_values(
-    buf: UInt8s, p: int, n: int, bitmap: int, present: int, way: int, keyed: int, texts: UInt8s, r: int,
-    out: MutableUInt8s, o: int, z: int,
-) -> tuple[int, int]:  # fmt: skip
+def put_values(memory: RowMemory, p: int, bitmap: int, present: int, way: int, keyed: int, o: int) -> tuple[int, int]:
     """The image at `buf[p]`: (place behind it, place behind what was written).
 
     way: 0 = its values, 2 = conditions. keyed: conditions are on the key only.
     """
     nulls = p
     p += (present + 7) >> 3
-    if p > n:
+    if p > memory.n:
         return p, -2
-    c = r + HEAD_SIZE
+    c = memory.r + HEAD_SIZE
     place = 0
     count = 0
-    for i in range(word_at(texts, r)):
-        if buf[bitmap + (i >> 3)] >> (i & 7) & 1:
-            null = buf[nulls + (place >> 3)] >> (place & 7) & 1
+    for i in range(word_at(memory.texts, memory.r)):
+        if memory.buf[bitmap + (i >> 3)] >> (i & 7) & 1:
+            null = memory.buf[nulls + (place >> 3)] >> (place & 7) & 1
             end = p
             if null == 0:
-                p, end = bounds_of(buf, p, n, word_at(texts, c + 8), word_at(texts, c + 12))
+                p, end = bounds_of(memory.buf, p, memory.n, word_at(memory.texts, c + 8), word_at(memory.texts, c + 12))
                 if end < 0:
                     return p, -2
-            flags = word_at(texts, c + 32)
+            flags = word_at(memory.texts, c + 32)
             if (way == 2 and keyed > 0 and flags & KEY) or ((way < 2 or keyed == 0) and not flags & GENERATED):
-                if z - o < 2 * (end - p) + word_at(texts, c + 20) + word_at(texts, c + 28) + _ROOM:
+                if memory.z - o < 2 * (end - p) + word_at(memory.texts, c + 20) + word_at(memory.texts, c + 28) + _ROOM:
                     return p, -1
                 cast = 1 if way == 2 and keyed == 0 and null == 0 and flags & CAST else 0
-                o = put_left(count, way, null, cast, texts, r, c, out, o)
+                o = put_left(count, way, null, cast, memory.texts, memory.r, c, memory.out, o)
                 if null == 0:
-                    o = put_value(buf, p, end, way, cast, texts, r, c, out, o, z)
+                    o = put_value(
+                        RowMemory(memory.buf, end, memory.texts, memory.r, memory.out, memory.z), p, way, cast, c, o
+                    )
                     if o < 0:
                         return p, o
                 elif way < 2:
-                    o = put_mark(0x4C4C554E, 4, out, o)
+                    o = put_mark(0x4C4C554E, 4, memory.out, o)
                 count += 1
             p = end
             place += 1
@@ -192,56 +203,59 @@ def is_same(buf: UInt8s, p: int, q: int, size: int) -> bool:
 
 @kernel(bounds_of, copy_text, is_same, put_left, put_mark, put_value, word_at)
 def put_changes(
-    buf: UInt8s, q: int, p: int, n: int, before: int, befores: int, after: int, afters: int, texts: UInt8s, r: int,
-    out: MutableUInt8s, o: int, z: int,
-) -> tuple[int, int]:  # fmt: skip
+    memory: RowMemory, q: int, p: int, before: int, befores: int, after: int, afters: int, o: int
+) -> tuple[int, int]:
     """The assignments of an update whose images are at `buf[q]` and `buf[p]`: (place behind the second one, place after
     what was written). Only columns that it changes; to those that a server could set by itself their own value."""
     old_nulls = q
     nulls = p
     q += (befores + 7) >> 3
     p += (afters + 7) >> 3
-    if p > n:
+    if p > memory.n:
         return p, -2
-    c = r + HEAD_SIZE
+    c = memory.r + HEAD_SIZE
     old_place = 0
     place = 0
     count = 0
     changes = 0
-    for i in range(word_at(texts, r)):
-        flags = word_at(texts, c + 32)
+    for i in range(word_at(memory.texts, memory.r)):
+        flags = word_at(memory.texts, c + 32)
         start = q
         old_null = -1
-        if buf[before + (i >> 3)] >> (i & 7) & 1:
-            old_null = buf[old_nulls + (old_place >> 3)] >> (old_place & 7) & 1
+        if memory.buf[before + (i >> 3)] >> (i & 7) & 1:
+            old_null = memory.buf[old_nulls + (old_place >> 3)] >> (old_place & 7) & 1
             if old_null == 0:
-                start, q = bounds_of(buf, q, n, word_at(texts, c + 8), word_at(texts, c + 12))
+                start, q = bounds_of(
+                    memory.buf, q, memory.n, word_at(memory.texts, c + 8), word_at(memory.texts, c + 12)
+                )
                 if q < 0:
                     return p, -2
             old_place += 1
         changed = 0
         null = 0
         end = p
-        if buf[after + (i >> 3)] >> (i & 7) & 1:
-            null = buf[nulls + (place >> 3)] >> (place & 7) & 1
+        if memory.buf[after + (i >> 3)] >> (i & 7) & 1:
+            null = memory.buf[nulls + (place >> 3)] >> (place & 7) & 1
             if null == 0:
-                p, end = bounds_of(buf, p, n, word_at(texts, c + 8), word_at(texts, c + 12))
+                p, end = bounds_of(memory.buf, p, memory.n, word_at(memory.texts, c + 8), word_at(memory.texts, c + 12))
                 if end < 0:
                     return p, -2
             place += 1
             changed = 1
-            if null == old_null and end - p == q - start and is_same(buf, p, start, end - p):
+            if null == old_null and end - p == q - start and is_same(memory.buf, p, start, end - p):
                 changed = 0
         if not flags & GENERATED and (changed > 0 or flags & STAMPED):
-            if z - o < 2 * (end - p) + 2 * word_at(texts, c + 20) + word_at(texts, c + 28) + _ROOM:
+            if memory.z - o < 2 * (end - p) + 2 * word_at(memory.texts, c + 20) + word_at(memory.texts, c + 28) + _ROOM:
                 return p, -1
-            o = put_left(count, 1, null, 0, texts, r, c, out, o)
+            o = put_left(count, 1, null, 0, memory.texts, memory.r, c, memory.out, o)
             if changed == 0:
-                o = copy_text(texts, r + word_at(texts, c + 16), word_at(texts, c + 20), out, o)
+                o = copy_text(
+                    memory.texts, memory.r + word_at(memory.texts, c + 16), word_at(memory.texts, c + 20), memory.out, o
+                )
             elif null > 0:
-                o = put_mark(0x4C4C554E, 4, out, o)
+                o = put_mark(0x4C4C554E, 4, memory.out, o)
             else:
-                o = put_value(buf, p, end, 1, 0, texts, r, c, out, o, z)
+                o = put_value(RowMemory(memory.buf, end, memory.texts, memory.r, memory.out, memory.z), p, 1, 0, c, o)
                 if o < 0:
                     return p, o
             count += 1
@@ -253,27 +267,26 @@ def put_changes(
 
 @kernel(copy_text, put_changes, put_values, skip_image)
 def put_row(
-    buf: UInt8s, p: int, n: int, kind: int, before: int, befores: int, after: int, afters: int, keyed: int,
-    texts: UInt8s, r: int, out: MutableUInt8s, o: int, z: int,
-) -> tuple[int, int]:  # fmt: skip
+    memory: RowMemory, p: int, kind: int, before: int, befores: int, after: int, afters: int, keyed: int, o: int
+) -> tuple[int, int]:
     """One row: (place behind its images, place behind what was written). kind: INSERTED, UPDATED or DELETED."""
     middle = p
     if kind == UPDATED:
-        middle = skip_image(buf, p, n, before, befores, texts, r)
+        middle = skip_image(memory.buf, p, memory.n, before, befores, memory.texts, memory.r)
         if middle < 0:
             return p, -2
     behind = p
     for way in range(kind, 1 if kind == INSERTED else 3):
-        if z - o < _ROOM:
+        if memory.z - o < _ROOM:
             return p, -1
         at = _WHERE if way == 2 else _SET
-        o = copy_text(texts, at, 0 if way == 0 else _WHERE_S if way == 2 else _SET_S, out, o)
+        o = copy_text(memory.texts, at, 0 if way == 0 else _WHERE_S if way == 2 else _SET_S, memory.out, o)
         bitmap = before if way == 2 else after
         present = befores if way == 2 else afters
         if way == 1:
-            end, o = put_changes(buf, p, middle, n, before, befores, after, afters, texts, r, out, o, z)
+            end, o = put_changes(memory, p, middle, before, befores, after, afters, o)
         else:
-            end, o = put_values(buf, p, n, bitmap, present, way, keyed, texts, r, out, o, z)
+            end, o = put_values(memory, p, bitmap, present, way, keyed, o)
         if o < 0:
             return p, o
         behind = max(behind, end)
@@ -305,39 +318,38 @@ def put_verb(kind: int, buf: UInt8s, bitmap: int, texts: UInt8s, r: int, out: Mu
 
 @kernel(copy_text, put_row, put_verb)
 def put_statements(
-    buf: UInt8s, p: int, n: int, kind: int, before: int, befores: int, after: int, afters: int, keyed: int,
-    texts: UInt8s, r: int, out: MutableUInt8s, o: int, z: int,
-) -> int:  # fmt: skip
+    memory: RowMemory, p: int, kind: int, before: int, befores: int, after: int, afters: int, keyed: int, o: int
+) -> int:
     """The statements of all rows up to the end of the event; several rows are one INSERT."""
     length = 0
-    while p < n:
+    while p < memory.n:
         start = p
         if length > 0:
-            out[o] = 44
-            out[o + 1] = 10
+            memory.out[o] = 44
+            memory.out[o + 1] = 10
             o += 2
         else:
-            o = put_verb(kind, buf, after, texts, r, out, o, z)
+            o = put_verb(kind, memory.buf, after, memory.texts, memory.r, memory.out, o, memory.z)
             if o < 0:
                 return o
         text = o
         if kind == INSERTED:
-            out[o] = 40
+            memory.out[o] = 40
             o += 1
-        p, o = put_row(buf, p, n, kind, before, befores, after, afters, keyed, texts, r, out, o, z)
+        p, o = put_row(memory, p, kind, before, befores, after, afters, keyed, o)
         if o < 0:
             return o
         if p == start:
             return -2
-        if z - o < _ROOM:
+        if memory.z - o < _ROOM:
             return -1
         if kind == INSERTED:
-            out[o] = 41
+            memory.out[o] = 41
             o += 1
             length += o - text
         else:
-            o = copy_text(texts, _LIMIT, _LIMIT_S, out, o)
-        if kind > 0 or length >= LONGEST or p >= n:
-            o = copy_text(texts, _END, _END_S, out, o)
+            o = copy_text(memory.texts, _LIMIT, _LIMIT_S, memory.out, o)
+        if kind > 0 or length >= LONGEST or p >= memory.n:
+            o = copy_text(memory.texts, _END, _END_S, memory.out, o)
             length = 0
     return o
