@@ -55,10 +55,10 @@ class GroupCuts:
         state[kernels.BORDER] = state[kernels.NOTED] = 0
         if len(self._noted) < kernels.WIDTH * count:
             self._noted = array("q", bytes(8 * kernels.WIDTH * count))
-        columns = [integers_of(batch.frames[name], count) for name in _NAMES]
+        columns = kernels.EventBodies._make(integers_of(batch.frames[name], count) for name in _NAMES)
         run, slots, at = compile_(kernels.borders), array("q", [-1]) * kernels.SLOTS, 0
         while True:
-            at = run(at, count, *columns, batch.window, state, self._traits, WORDS, slots, self._noted)
+            at = run(at, count, columns, batch.window, state, self._traits, WORDS, slots, self._noted)
             if at == count:
                 break
             self._take_asked(batch, at)

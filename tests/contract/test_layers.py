@@ -49,7 +49,7 @@ CLI_VALUES = {
 """What the command line may name of the lower floors: values only; the work is done by the public library."""
 CLI_NAMES = 30
 """So many names the command line takes from these modules, which are not public: the number may only fall."""
-KERNELS_WITH_MORE_ARGUMENTS = 24
+KERNELS_WITH_MORE_ARGUMENTS = 6
 """Kernels of more than `ARGUMENTS` arguments: what travels together becomes a struct. The number may only fall."""
 
 

@@ -27,7 +27,6 @@ NAMED = {"code", "codes", "trait", "mark", "kind", "group", "what"}
 
 FILES = sorted(path for room in ROOMS for path in FORMATS.glob(room))
 ELSEWHERE = {
-    "binlog_events/events/body_kernels.py": 6,
     "binlog_events/rows/kernels.py": 3,
     "binlog_events/values/kernels.py": 17,
     "binlog_events/wire/fields.py": 1,

@@ -7,6 +7,8 @@ behind that of the row before. Flags say which cells have a value.
 # ruff: noqa: SIM109 - kernels have no `in`
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from binlogtool.formats.binlog_events.rows.image_kernels import bounds_of
 from binlogtool.formats.binlog_events.values.kernels import put_duration
 from binlogtool.formats.binlog_events.values.numbers import group_at, group_digits, group_size
@@ -261,37 +263,35 @@ def fill_image(
     return p, 0
 
 
+class CellTarget(NamedTuple):
+    """Where cells are written, and how many rows there is room for."""
+
+    capacity: int
+    cells: MutableInt64s
+    out: MutableUInt8s
+
+
 @kernel(fill_image, skip_image)
 def fill_rows(
-    buf: UInt8s,
-    p: int,
-    n: int,
-    texts: UInt8s,
-    plan: Int64s,
-    at: int,
-    sides: int,
-    row: int,
-    capacity: int,
-    cells: MutableInt64s,
-    out: MutableUInt8s,
+    buf: UInt8s, p: int, n: int, texts: UInt8s, plan: Int64s, at: int, sides: int, row: int, target: CellTarget
 ) -> int:
     """All rows of the images `buf[p:n]` from row `row` on: the next row, or FULL, or NOT_MINE. at: where the plan
     stands. sides: 1 = there is an image before, 2 = one after. texts: of one byte, for the sake of the form."""
     if texts[0] != 0:
         return -2
     while p < n:
-        if row >= capacity:
+        if row >= target.capacity:
             return -1
         start = p
         status = 0
         if sides & 1:
-            p, status = fill_image(buf, p, n, plan, at, 0, row, cells, out)
+            p, status = fill_image(buf, p, n, plan, at, 0, row, target.cells, target.out)
         else:
-            status = skip_image(plan, at, 0, row, cells, out)
+            status = skip_image(plan, at, 0, row, target.cells, target.out)
         if sides & 2 and status == 0:
-            p, status = fill_image(buf, p, n, plan, at, 1, row, cells, out)
+            p, status = fill_image(buf, p, n, plan, at, 1, row, target.cells, target.out)
         elif status == 0:
-            status = skip_image(plan, at, 1, row, cells, out)
+            status = skip_image(plan, at, 1, row, target.cells, target.out)
         if status < 0:
             return status
         if p <= start:
@@ -300,26 +300,60 @@ def fill_rows(
     return row
 
 
+class PickedEvents(NamedTuple):
+    """The row events of one table.
+
+    picks: numbers of entries of `which` and `layouts` (`run_kernels.FoundRows`). starts, ends: of the bodies of all
+    events.
+    """
+
+    picks: Int64s
+    which: Int64s
+    layouts: Int64s
+    starts: Int64s
+    ends: Int64s
+
+
+class RowLayouts(NamedTuple):
+    """shapes: of each layout three words: the sides, where the images are in the body, where the plan is in `plans`."""
+
+    shapes: Int64s
+    plans: Int64s
+
+
 @kernel(fill_rows)
 def fill_events(
-    k: int, stop: int, picks: Int64s, which: Int64s, layouts: Int64s, starts: Int64s, ends: Int64s, buf: UInt8s,
-    texts: UInt8s, shapes: Int64s, plans: Int64s, row: int, most: int, capacity: int, sizes: MutableInt64s,
-    cells: MutableInt64s, out: MutableUInt8s,
-) -> tuple[int, int, int]:  # fmt: skip
+    k: int,
+    stop: int,
+    picked: PickedEvents,
+    buf: UInt8s,
+    texts: UInt8s,
+    row_layouts: RowLayouts,
+    row: int,
+    most: int,
+    target: CellTarget,
+    sizes: MutableInt64s,
+) -> tuple[int, int, int]:
     """The rows of the events `picks[k:stop]`, until there are `most` rows: (the first event without, the next row, 0 or
     FULL or NOT_MINE: why that event has none).
 
-    which, layouts: see `run_kernels.follow_rows`. shapes: of each layout three words: the sides, where the images are
-    in the body, where the plan is in `plans`. sizes: gets the number of rows of each event. texts: see `fill_rows`.
+    sizes: gets the number of rows of each event. texts: see `fill_rows`.
     """
     while k < stop and row < most:
-        event = picks[k]
-        i = which[event]
-        shape = 3 * layouts[event]
+        event = picked.picks[k]
+        i = picked.which[event]
+        shape = 3 * picked.layouts[event]
         reached = fill_rows(
-            buf, starts[i] + shapes[shape + 1], ends[i], texts, plans, shapes[shape + 2] + 0, shapes[shape] + 0,
-            row, capacity, cells, out,
-        )  # fmt: skip
+            buf,
+            picked.starts[i] + row_layouts.shapes[shape + 1],
+            picked.ends[i],
+            texts,
+            row_layouts.plans,
+            row_layouts.shapes[shape + 2] + 0,
+            row_layouts.shapes[shape] + 0,
+            row,
+            target,
+        )
         if reached < 0:
             return k, row, reached
         if reached == row:

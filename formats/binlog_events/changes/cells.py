@@ -164,7 +164,8 @@ class Filler:
     def add(self, run: Kernel, data: Any, at: int, layout: Layout) -> int:
         """The rows of the images in `data` from `at` on: how many, or why there are none (FULL, NOT_MINE)."""
         plan = self.plan_of(layout)
-        reached = run(data, at, len(data), b"\0", plan, 0, layout.sides, self.rows, CAPACITY, self.cells, self.out)
+        target = kernels.CellTarget(CAPACITY, self.cells, self.out)
+        reached = run(data, at, len(data), b"\0", plan, 0, layout.sides, self.rows, target)
         if reached < 0:
             return int(reached)
         count, self.rows = reached - self.rows, reached

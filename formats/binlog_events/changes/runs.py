@@ -230,13 +230,14 @@ class Runs:
             _NotMine: one of them has none.
         """
         at, (which, _, layouts, *_) = 0, self._found
-        given = (picks, which, layouts, source.frames[_STARTS], source.frames[_ENDS], source.window, b"\0")
+        picked = cell_kernels.PickedEvents(picks, which, layouts, source.frames[_STARTS], source.frames[_ENDS])
+        row_layouts = cell_kernels.RowLayouts(self._shapes, self._plans)
         while at < len(picks):
             filler = self._fillers.filler(*self._tables[number])
             begin = filler.rows
             reached, row, status = self._fill(
-                at, len(picks), *given, self._shapes, self._plans, begin, ROWS, CAPACITY, sizes, filler.cells,
-                filler.out,
+                at, len(picks), picked, source.window, b"\0", row_layouts, begin, ROWS,
+                cell_kernels.CellTarget(CAPACITY, filler.cells, filler.out), sizes,
             )  # fmt: skip
             run = CellRun(filler, begin, picks[at:reached])
             if reached > at:

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from binlogtool.formats.binlog_events.events.type_codes import (
+    DELETE_ROWS_V1,
+    DELETE_ROWS_V2,
+    TABLE_MAP,
+    WRITE_ROWS_V1,
+    WRITE_ROWS_V2,
+)
 from binlogtool.formats.binlog_events.rows.kernels import put_rows_event
 from binlogtool.formats.binlog_events.values.kernels import copy_text, word_at
 from binlogtool.formats.fields import kernel
@@ -25,26 +34,26 @@ def record_of(texts: UInt8s, number: int) -> int:
     return word_at(texts, 8 + 4 * number) if number >= 0 else 0
 
 
+class BodyPlace(NamedTuple):
+    """An event, where its body is, and the number of the map that belongs to it."""
+
+    code: int
+    server: int
+    p: int
+    n: int
+    number: int
+
+
 @kernel(put_map_body, put_rows_event, record_of)
-def body_member(
-    buf: UInt8s,
-    texts: UInt8s,
-    notes: Int64s,
-    out: MutableUInt8s,
-    o: int,
-    z: int,
-    code: int,
-    server: int,
-    p: int,
-    n: int,
-    number: int,
-) -> int:
+def body_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, event: BodyPlace) -> int:
     """The body of an event that its schema alone does not say. number: of the map that belongs to it."""
-    if code == 19 or (code >= 23 and code <= 25) or (code >= 30 and code <= 32):
-        record = record_of(texts, number)
+    is_rows_v1 = event.code >= WRITE_ROWS_V1 and event.code <= DELETE_ROWS_V1
+    is_rows_v2 = event.code >= WRITE_ROWS_V2 and event.code <= DELETE_ROWS_V2
+    if event.code == TABLE_MAP or is_rows_v1 or is_rows_v2:
+        record = record_of(texts, event.number)
         if record == 0:
             return -2
-        if code == 19:
+        if event.code == TABLE_MAP:
             return put_map_body(texts, record, out, o, z)
-        return put_rows_event(buf, p, n, code, texts, record, out, o, z)
+        return put_rows_event(buf, event.p, event.n, event.code, texts, record, out, o, z)
     return -2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from binlogtool.formats.binlog_events.ddl.kernels import may_declare
 from binlogtool.formats.binlog_events.groups.marks import ASKS, IS_MAP, IS_QUERY, mark_of
 from binlogtool.formats.binlog_events.groups.steps import GROUP_BITS, NO_GROUP, step
@@ -56,22 +58,37 @@ def note_map(
     return 1
 
 
+class EventBodies(NamedTuple):
+    """One entry for each event: its type, and where its body is."""
+
+    codes: Int64s
+    starts: Int64s
+    ends: Int64s
+
+
 @kernel(mark_of, may_declare, note_map, step)
 def borders(
-    i: int, stop: int, codes: Int64s, starts: Int64s, ends: Int64s, buf: UInt8s, state: MutableInt64s, traits: Int64s,
-    words: Int64s, slots: MutableInt64s, noted: MutableInt64s,
-) -> int:  # fmt: skip
+    i: int,
+    stop: int,
+    events: EventBodies,
+    buf: UInt8s,
+    state: MutableInt64s,
+    traits: Int64s,
+    words: Int64s,
+    slots: MutableInt64s,
+    noted: MutableInt64s,
+) -> int:
     """Takes the events from `i` on; returns where it stopped: at one that it cannot read, or `stop`.
 
     traits: see `marks`; words: see `kinds`. noted: room for `WIDTH` numbers of each event.
     """
     while i < stop:
-        trait = traits[codes[i]]
-        if trait & ASKS or (trait & IS_QUERY and may_declare(buf, starts[i], ends[i])):
+        trait = traits[events.codes[i]]
+        if trait & ASKS or (trait & IS_QUERY and may_declare(buf, events.starts[i], events.ends[i])):
             return i
         if trait & IS_MAP:
-            note_map(i, starts, ends, buf, state, slots, noted)
-        state[OPEN] = step(state[OPEN], mark_of(trait, words, buf, starts[i], ends[i])) & GROUP_BITS
+            note_map(i, events.starts, events.ends, buf, state, slots, noted)
+        state[OPEN] = step(state[OPEN], mark_of(trait, words, buf, events.starts[i], events.ends[i])) & GROUP_BITS
         i += 1
         if state[OPEN] == NO_GROUP:
             state[BORDER] = i

@@ -98,15 +98,17 @@ class Follower:
     def __call__(self, batch: Batch) -> Notes:
         """The notes of the next batch."""
         self._begin(batch.frames.count)
-        given = [integers_of(batch.frames[name], batch.frames.count) for name in _NAMES]
+        frames = kernels.FrameColumns._make(integers_of(batch.frames[name], batch.frames.count) for name in _NAMES)
         own = None if batch.places is None else batch.places.record
         words = WORDS if own is None else integers_of(own, batch.frames.count)
         at, length, count = 0, 1, batch.frames.count
         while True:
-            tables = (self._ids, self._known, self._places, *(() if own is None else (self._met,)))
+            met = () if own is None else (self._met,)
+            maps = kernels.MapTable(self._ids, self._known, self._places)
             reached = self._run(
-                at, count, *given, batch.window, self._state, self._traits, words, *tables, *self._columns
-            )
+                at, count, frames, batch.window, self._state, self._traits, words, maps, *met,
+                kernels.OwnerColumns._make(self._columns),
+            )  # fmt: skip
             if reached == count:
                 break
             length = min(2 * length, _LONGEST) if reached - at < _FEW else 1

@@ -10,7 +10,7 @@ from binlogtool.formats.binlog_events.groups import nested_kernels as kernels
 from binlogtool.formats.binlog_events.groups.following import MOST, Follower
 from binlogtool.formats.binlog_events.groups.marks import traits
 from binlogtool.formats.binlog_events.groups.tracking import TableMaps, Tracker
-from binlogtool.formats.binlog_events.groups.tracking_kernels import place_of
+from binlogtool.formats.binlog_events.groups.tracking_kernels import MapTable, place_of
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.layouts import Kernel
 
@@ -43,8 +43,8 @@ class Nested:
         while True:
             self._seen.extend([0] * (len(self._numbers) - len(self._seen)))
             at = self._run(
-                at, count, *columns, holders, window, self._state, self._traits, self._ids, *self._follower.known,
-                self._seen, maps,
+                at, count, kernels.NestedColumns._make((*columns, holders)), window, self._state, self._traits,
+                MapTable(self._ids, *self._follower.known), self._seen, maps,
             )  # fmt: skip
             if at == count:
                 return

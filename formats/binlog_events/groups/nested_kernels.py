@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from binlogtool.formats.binlog_events.groups.marks import IS_MAP, IS_ROWS
-from binlogtool.formats.binlog_events.groups.tracking_kernels import ID_SIZE, MASK, STATE_SIZE, map_of
+from binlogtool.formats.binlog_events.groups.tracking_kernels import ID_SIZE, MASK, STATE_SIZE, MapTable, map_of
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.kernel_types import Int64s, MutableInt64s, UInt8s
 
@@ -15,22 +17,47 @@ SIZE = STATE_SIZE + 2
 __all__ = ["HOLDER", "ID_SIZE", "MASK", "SIZE", "TURN", "follow_nested"]
 
 
+class NestedColumns(NamedTuple):
+    """One entry for each event: its type, where its body is, and the event that it is inside of."""
+
+    codes: Int64s
+    starts: Int64s
+    ends: Int64s
+    holders: Int64s
+
+
 @kernel(map_of)
 def follow_nested(
-    i: int, stop: int, codes: Int64s, starts: Int64s, ends: Int64s, holders: Int64s, buf: UInt8s, state: MutableInt64s,
-    traits: Int64s, ids: Int64s, known: Int64s, known_places: Int64s, seen: MutableInt64s, maps: MutableInt64s,
-) -> int:  # fmt: skip
+    i: int,
+    stop: int,
+    events: NestedColumns,
+    buf: UInt8s,
+    state: MutableInt64s,
+    traits: Int64s,
+    map_table: MapTable,
+    seen: MutableInt64s,
+    maps: MutableInt64s,
+) -> int:
     """Fills `maps` for those events from `i` on that are inside of others; returns where it stopped: at a TABLE_MAP
     that is not known. seen: by number of a map, the TURN in which it was there last."""
     while i < stop:
-        trait = traits[codes[i]] & (IS_MAP | IS_ROWS)
-        if holders[i] != state[HOLDER]:
-            state[HOLDER] = holders[i] + 0
+        trait = traits[events.codes[i]] & (IS_MAP | IS_ROWS)
+        if events.holders[i] != state[HOLDER]:
+            state[HOLDER] = events.holders[i] + 0
             state[TURN] = state[TURN] + 1
-        if holders[i] >= 0:
+        if events.holders[i] >= 0:
             found = -1
-            if trait > 0 and ends[i] - starts[i] >= 8:
-                found = map_of(trait, buf, starts[i] + 0, ends[i] + 0, state, ids, known, known_places)
+            if trait > 0 and events.ends[i] - events.starts[i] >= 8:
+                found = map_of(
+                    trait,
+                    buf,
+                    events.starts[i] + 0,
+                    events.ends[i] + 0,
+                    state,
+                    map_table.ids,
+                    map_table.known,
+                    map_table.known_places,
+                )
             if trait & IS_MAP:
                 if found < 0:
                     return i

@@ -5,6 +5,8 @@ The kernel stops at each event that it does not know enough of; nothing has happ
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from binlogtool.formats.binlog_events.ddl.kernels import may_declare
 from binlogtool.formats.binlog_events.events.type_codes import ANONYMOUS_GTID, GTID
 from binlogtool.formats.binlog_events.groups.marks import ASKS, IS_GTID, IS_MAP, IS_QUERY, IS_ROWS, mark_of
@@ -81,37 +83,71 @@ def take_gtid(code: int, server: int, buf: UInt8s, p: int, n: int, state: Mutabl
     return True
 
 
+class FrameColumns(NamedTuple):
+    """One entry for each event of a batch: its type and server, and where its body is."""
+
+    codes: Int64s
+    servers: Int64s
+    starts: Int64s
+    ends: Int64s
+
+
+class MapTable(NamedTuple):
+    """The known table maps.
+
+    ids: see `place_of`. known, known_places: their bodies (`is_known`), and for each where it starts and its size in
+    bytes.
+    """
+
+    ids: Int64s
+    known: Int64s
+    known_places: Int64s
+
+
+class OwnerColumns(NamedTuple):
+    """One entry for each event: number of its source (-1 = none), number in its GTID, number of its map (-1 = none)."""
+
+    sources: MutableInt64s
+    numbers: MutableInt64s
+    maps: MutableInt64s
+
+
 @kernel(map_of, mark_of, may_declare, step, take_gtid)
 def follow(
-    i: int, stop: int, codes: Int64s, servers: Int64s, starts: Int64s, ends: Int64s, buf: UInt8s, state: MutableInt64s,
-    traits: Int64s, words: Int64s, ids: Int64s, known: Int64s, known_places: Int64s, sources: MutableInt64s,
-    numbers: MutableInt64s, maps: MutableInt64s,
-) -> int:  # fmt: skip
-    """Fills `sources`, `numbers` and `maps` for the events from `i` on; returns where it stopped.
+    i: int,
+    stop: int,
+    frames: FrameColumns,
+    buf: UInt8s,
+    state: MutableInt64s,
+    traits: Int64s,
+    words: Int64s,
+    map_table: MapTable,
+    owners: OwnerColumns,
+) -> int:
+    """Fills `owners` for the events from `i` on; returns where it stopped.
 
-    traits: by type, see `marks`; words: see `kinds`. ids: see `place_of`. known, known_places: the bodies of the maps
-    (`is_known`), and for each where it starts and its size in bytes.
+    traits: by type, see `marks`; words: see `kinds`.
     """
     while i < stop:
-        code = codes[i]
+        code = frames.codes[i]
         trait = traits[code]
-        p = starts[i]
-        n = ends[i]
+        p = frames.starts[i]
+        n = frames.ends[i]
         found = -1
         if trait & (IS_ROWS | IS_MAP):
-            found = map_of(trait, buf, p, n, state, ids, known, known_places)
+            found = map_of(trait, buf, p, n, state, map_table.ids, map_table.known, map_table.known_places)
         if trait & ASKS or found == -2 or (trait & IS_QUERY and may_declare(buf, p, n)):
             return i
-        if trait & IS_GTID and not take_gtid(code, servers[i], buf, p, n, state):
+        if trait & IS_GTID and not take_gtid(code, frames.servers[i], buf, p, n, state):
             return i
         moved = step(state[OPEN], mark_of(trait, words, buf, p, n))
         state[OPEN] = moved & GROUP_BITS
         what = moved >> STEP_AT & STEP_BITS
         if what == OPENS and not trait & IS_GTID:
             state[SOURCE] = -1
-        sources[i] = -1 if what == OUTSIDE else state[SOURCE]
-        numbers[i] = state[NUMBER]
-        maps[i] = found
+        owners.sources[i] = -1 if what == OUTSIDE else state[SOURCE]
+        owners.numbers[i] = state[NUMBER]
+        owners.maps[i] = found
         if what == ENDS:
             state[SOURCE] = -1
         i += 1
@@ -120,27 +156,34 @@ def follow(
 
 @kernel(map_of, may_declare, take_gtid)
 def follow_groups(
-    i: int, stop: int, codes: Int64s, servers: Int64s, starts: Int64s, ends: Int64s, buf: UInt8s, state: MutableInt64s,
-    traits: Int64s, groups: Int64s, ids: Int64s, known: Int64s, known_places: Int64s, met: MutableInt64s,
-    sources: MutableInt64s, numbers: MutableInt64s, maps: MutableInt64s,
-) -> int:  # fmt: skip
+    i: int,
+    stop: int,
+    frames: FrameColumns,
+    buf: UInt8s,
+    state: MutableInt64s,
+    traits: Int64s,
+    groups: Int64s,
+    map_table: MapTable,
+    met: MutableInt64s,
+    owners: OwnerColumns,
+) -> int:
     """The same where each group is for itself: the owner of its first event is that of all, and its maps are its own.
 
     groups: the number of each event's group. met: for each map the turn of the group that had it last.
     """
     while i < stop:
-        trait = traits[codes[i]]
-        p = starts[i]
-        n = ends[i]
+        trait = traits[frames.codes[i]]
+        p = frames.starts[i]
+        n = frames.ends[i]
         begins = groups[i] != state[GROUP]
         turn = state[TURN] + (1 if begins else 0)
         found = -1
         if trait & (IS_ROWS | IS_MAP):
-            found = map_of(trait, buf, p, n, state, ids, known, known_places)
+            found = map_of(trait, buf, p, n, state, map_table.ids, map_table.known, map_table.known_places)
         if trait & ASKS or found == -2 or (trait & IS_QUERY and may_declare(buf, p, n)):
             return i
         if begins:
-            if trait & IS_GTID and not take_gtid(codes[i], servers[i], buf, p, n, state):
+            if trait & IS_GTID and not take_gtid(frames.codes[i], frames.servers[i], buf, p, n, state):
                 return i
             if not trait & IS_GTID:
                 state[SOURCE] = -1
@@ -150,8 +193,8 @@ def follow_groups(
             met[found] = turn
         elif found >= 0 and met[found] != turn:
             found = -1
-        sources[i] = state[SOURCE]
-        numbers[i] = state[NUMBER]
-        maps[i] = found
+        owners.sources[i] = state[SOURCE]
+        owners.numbers[i] = state[NUMBER]
+        owners.maps[i] = found
         i += 1
     return stop

@@ -17,7 +17,7 @@ from binlogtool.formats.binlog_events.groups.following import Follower, integers
 from binlogtool.formats.binlog_events.groups.tracking import Notes
 from binlogtool.formats.binlog_events.sql.kernels import blocks
 from binlogtool.formats.binlog_events.sql.kernels import events as kernels
-from binlogtool.formats.binlog_events.sql.kernels.columns import EventColumns
+from binlogtool.formats.binlog_events.sql.kernels.columns import EventColumns, EventSpans
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
 from binlogtool.formats.layouts import Batch, Kernel
 from binlogtool.formats.unrolled import Unrolled
@@ -64,13 +64,13 @@ def _with_unpacked(
     """The compressed row events as those that servers take; the general writer says what is wrong with the others."""
     count, window, tail = batch.frames.count, batch.window, 4 if described.has_checksums else 0
     packed, sizes = array("q", bytes(8 * count)), array("q", bytes(8 * count))
-    columns = [given[name] for name in ("type_code", *_PLACES)]
+    columns = EventSpans._make(given[name] for name in ("type_code", *_PLACES))
     about = (described.table_id_size, tail)
-    compile_(blocks.find_blocks)(count, *columns, window, *about, limits.max_inflate, packed, sizes)
+    compile_(blocks.find_blocks)(count, columns, window, *about, limits.max_inflate, packed, sizes)
     data = _unpacked(window, packed, given["body_end"], sizes)
     out = bytearray(2 * len(window) + len(data))  # what is put together has its head from the window
     out[: len(window)] = window
-    compile_(blocks.unfold)(count, *columns, sizes, window, data, *about, texts, out, len(window))
+    compile_(blocks.unfold)(count, columns, sizes, window, data, *about, texts, out, len(window))
     return out
 
 
@@ -108,8 +108,8 @@ def of_run(
         return None
     codes, places = given["type_code"], run.column("offset")
     data = memoryview(bytearray(len(window) + tail * run.count + _BEHIND))
-    columns = [given[name] for name in _PLACES]
-    if compile_(kernels.lay)(run.count, codes, holders, bases, *columns, window, texts, data, tail) < run.count:
+    columns = EventSpans(codes, *(given[name] for name in _PLACES))
+    if compile_(kernels.lay)(run.count, columns, holders, bases, window, texts, data, tail) < run.count:
         return None
     return Events(EventColumns._make((*given.values(), maps(given, holders, data), codes, places, holders)), data, True)
 

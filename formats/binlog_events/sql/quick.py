@@ -17,7 +17,7 @@ from binlogtool.formats.binlog_events.sql.kernels import events as event_kernels
 from binlogtool.formats.binlog_events.sql.kernels import frequent as kernels
 from binlogtool.formats.binlog_events.sql.kernels import row_statements, slots
 from binlogtool.formats.binlog_events.sql.kernels import rows as row_kernels
-from binlogtool.formats.binlog_events.sql.kernels.columns import ScriptMemory
+from binlogtool.formats.binlog_events.sql.kernels.columns import EventSpans, ScriptMemory
 from binlogtool.formats.binlog_events.sql.kernels.slots import DATABASE, DATABASE_SLOTS
 from binlogtool.formats.binlog_events.sql.moves import Moves, enter
 from binlogtool.formats.binlog_events.sql.plans import Plans
@@ -144,11 +144,12 @@ class Quick:
         described = self._context.description
         notes = self._context.tracker.notes(batch)  # it is to see each batch
         state[slots.TAIL], state[slots.ID_SIZE], state[slots.PLANS] = 4, described.table_id_size, row_kernels.PLANS_AT
-        given = [integers_of(frames[name], frames.count) for name in _PLACES]
-        given.append(self._follower.columns(notes)["map"])
+        spans = EventSpans._make(integers_of(frames[name], frames.count) for name in _PLACES)
+        maps = self._follower.columns(notes)["map"]
         texts = self._plans.texts(self._follower.maps, script.rows, described)
-        rest = (batch.window, texts, self._out, _ROOM, array("q", begun.maps), len(begun.maps), begun.size, state)
-        reached: int = self._compile(event_kernels.write_lines)(start, stop, *given, *rest)
+        memory = ScriptMemory(batch.window, texts, self._out, _ROOM, b"", state)
+        rest = (array("q", begun.maps), len(begun.maps), begun.size)
+        reached: int = self._compile(event_kernels.write_lines)(start, stop, spans, maps, memory, *rest)
         if reached > start:
             low, last, high = (int(frames[name][i]) for name, i in _bounds(start, reached))
             made = bytes(self._out[: state[slots.WRITTEN]])

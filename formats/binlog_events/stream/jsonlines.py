@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from binlogtool.formats.binlog_events.codes import TYPES, EventType
 from binlogtool.formats.binlog_events.events.bodies import SHOWN
@@ -87,20 +87,30 @@ def object_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s,
     return copy_text(texts, record + word_at(texts, record + 8), size, out, o)
 
 
+class EventHeader(NamedTuple):
+    """The common header of an event."""
+
+    timestamp: int
+    code: int
+    server: int
+    size: int
+    position: int
+    flags: int
+
+
 @kernel(put_unsigned, copy_text)
 def header_member(
-    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int,
-    timestamp: int, code: int, server: int, size: int, position: int, flags: int,
-) -> int:  # fmt: skip
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, header: EventHeader
+) -> int:
     """The common header."""
     if z - o < 256:
         return -1
-    o = put_unsigned(timestamp, out, copy_text(texts, 0, 13, out, o), z)
-    o = put_unsigned(code, out, copy_text(texts, 13, 13, out, o), z)
-    o = put_unsigned(server, out, copy_text(texts, 26, 13, out, o), z)
-    o = put_unsigned(size, out, copy_text(texts, 39, 14, out, o), z)
-    o = put_unsigned(position, out, copy_text(texts, 53, 15, out, o), z)
-    o = put_unsigned(flags, out, copy_text(texts, 68, 9, out, o), z)
+    o = put_unsigned(header.timestamp, out, copy_text(texts, 0, 13, out, o), z)
+    o = put_unsigned(header.code, out, copy_text(texts, 13, 13, out, o), z)
+    o = put_unsigned(header.server, out, copy_text(texts, 26, 13, out, o), z)
+    o = put_unsigned(header.size, out, copy_text(texts, 39, 14, out, o), z)
+    o = put_unsigned(header.position, out, copy_text(texts, 53, 15, out, o), z)
+    o = put_unsigned(header.flags, out, copy_text(texts, 68, 9, out, o), z)
     out[o] = 125
     return o + 1
 

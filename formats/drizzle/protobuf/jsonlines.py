@@ -6,6 +6,8 @@ unknown, none of the required ones missing. `rules` (integers) and `texts` (byte
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from binlogtool.formats.drizzle.meaning import NANOSECONDS_FROM, WRITER_FROM
 from binlogtool.formats.drizzle.protobuf.wire import read_varint
 from binlogtool.formats.fields import kernel
@@ -343,30 +345,30 @@ def time_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o
     return put_time(time, out, o, z)
 
 
+class NamePlaces(NamedTuple):
+    """Where the names of a schema (`a` to `b`) and of a table (`c` to `d`) are; -1 = there is none."""
+
+    kind: int
+    a: int
+    b: int
+    c: int
+    d: int
+
+
 @kernel(put_null, put_string)
 def object_member(
-    buf: UInt8s,
-    texts: UInt8s,
-    notes: Int64s,
-    out: MutableUInt8s,
-    o: int,
-    z: int,
-    kind: int,
-    a: int,
-    b: int,
-    c: int,
-    d: int,
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, names: NamePlaces
 ) -> int:
     """`"schema.table"`, or the name of a schema."""
-    if kind < 0:
+    if names.kind < 0:
         return -2
-    if a < 0:
+    if names.a < 0:
         return put_null(out, o, z)
-    o = put_string(buf, a, b, out, o, z)
-    if o < 0 or c < 0:
+    o = put_string(buf, names.a, names.b, out, o, z)
+    if o < 0 or names.c < 0:
         return o
     dot = o - 1  # in place of the quotes between the names
-    o = put_string(buf, c, d, out, dot, z)
+    o = put_string(buf, names.c, names.d, out, dot, z)
     if o >= 0:
         out[dot] = 46
     return o

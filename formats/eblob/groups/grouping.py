@@ -96,28 +96,53 @@ def records(batch: Batch, start: int, stop: int, before: tuple[Record, ...], ord
 DATA, FOOT, HEAD, REMOVAL, OTHER = map(int, Kind)
 
 
+class PreviousRecord(NamedTuple):
+    """The record right before another one.
+
+    last: its number, -1 = there is none. kind, before, points, length, group: its kind, target, record start, bytes of
+    data and group. same_key: have both the same key?
+    """
+
+    last: int
+    kind: int
+    before: int
+    points: int
+    length: int
+    group: int
+    same_key: int
+
+
 @kernel()
 def kind_of(
-    size: int, removes: int, own: int, target: int, number: int, last: int, kind: int, before: int, points: int,
-    length: int, group: int, same_key: int, same_hash: int,
-) -> tuple[int, int]:  # fmt: skip
+    size: int, removes: int, own: int, target: int, number: int, previous: PreviousRecord, same_hash: int
+) -> tuple[int, int]:
     """What record `number` with a target and `size` bytes of data is, and the number of the first record of its group.
 
     removes: its flags are those of a removal. own: where it says that its record of the data file starts, if it is a
-    footer or a control block. last: number of the record right before it, -1 = there is none; then its kind, target,
-    record start, bytes of data and group. same_key: that one has the same key. same_hash: the first bytes are the key.
+    footer or a control block. same_hash: the first bytes are the key.
     """
     if size == REMOVE_SIZE:
         return (REMOVAL if removes else DATA), number
     if size == FOOTER_SIZE:  # it points to the control block before the data that was written last
-        begins = last >= 0 and kind == DATA and same_key and own >= 0 and before == own + CONTROL_SIZE
-        return (FOOT, last) if begins and target >= before + length else (DATA, number)
+        begins = (
+            previous.last >= 0
+            and previous.kind == DATA
+            and previous.same_key
+            and own >= 0
+            and previous.before == own + CONTROL_SIZE
+        )
+        return (FOOT, previous.last) if begins and target >= previous.before + previous.length else (DATA, number)
     if size == CONTROL_SIZE:
-        if last >= 0 and kind == FOOT and points == target:
-            return HEAD, group
+        if previous.last >= 0 and previous.kind == FOOT and previous.points == target:
+            return HEAD, previous.group
         if own == target and same_hash:
-            if last >= 0 and kind == DATA and same_key and before >= target + CONTROL_SIZE:
-                return HEAD, last
+            if (
+                previous.last >= 0
+                and previous.kind == DATA
+                and previous.same_key
+                and previous.before >= target + CONTROL_SIZE
+            ):
+                return HEAD, previous.last
             return HEAD, number
     return DATA, number
 
@@ -134,9 +159,14 @@ def _kind(
     own = _points[size](data, 0)[0] if size in _points else -1
     group = -1 if last.group is None else last.group
     kind, first = kind_of(
-        size, removes, own, target, number, last.number, last.kind, last.target, last.record_start, last.data_size,
-        group, last.key == key, data[:HASH_SIZE] == key,
-    )  # fmt: skip
+        size,
+        removes,
+        own,
+        target,
+        number,
+        PreviousRecord(last.number, last.kind, last.target, last.record_start, last.data_size, group, last.key == key),
+        data[:HASH_SIZE] == key,
+    )
     return Kind(kind), first, -1 if kind == DATA else own
 
 

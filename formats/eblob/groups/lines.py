@@ -17,6 +17,7 @@ from binlogtool.formats.eblob.groups.grouping import (
     OTHER,
     REMOVAL,
     Kind,
+    PreviousRecord,
     Record,
     kind_of,
     preceding,
@@ -99,9 +100,14 @@ def survey(
         own = own if own < MOST else -1
         alike = own >= 0 and last >= 0 and same(buf, lows[j] + KEY, p + KEY)
         kind, group = kind_of(
-            size, removes, own, target, number + i, last, out[j], out[j + 2 * count], out[j + 4 * count], sizes[j],
-            out[j + 3 * count], alike, hashed,
-        )  # fmt: skip
+            size,
+            removes,
+            own,
+            target,
+            number + i,
+            PreviousRecord(last, out[j], out[j + 2 * count], out[j + 4 * count], sizes[j], out[j + 3 * count], alike),
+            hashed,
+        )
         out[i] = kind
         out[i + 2 * count] = target
         out[i + 3 * count] = group

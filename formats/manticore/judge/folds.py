@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.kernel_types import Int64s, MutableInt64s, UInt8s
 from binlogtool.formats.manticore.payloads.vectors import read_vector, skip_vector, skip_zints
@@ -90,23 +92,33 @@ def fold(
     return stop
 
 
+class OldTransactions(NamedTuple):
+    """One entry for each transaction of versions 2 to 14."""
+
+    ops: Int64s
+    ids: Int64s
+    tids: Int64s
+    times: Int64s
+    covered: Int64s
+    ends: Int64s
+
+
 @kernel(pass_zints, commit_fault)
 def fold_old(
-    start: int, stop: int, version: int, ops: Int64s, ids: Int64s, tids: Int64s, times: Int64s, covered: Int64s,
-    ends: Int64s, buf: UInt8s, state: MutableInt64s,
-) -> int:  # fmt: skip
+    start: int, stop: int, version: int, transactions: OldTransactions, buf: UInt8s, state: MutableInt64s
+) -> int:
     """The same for versions 2 to 14, where a frame's payload was parsed to find its end: times do not fall."""
     for i in range(start, stop):
-        table = ids[i]
-        if ops[i] == 3 or ops[i] == 4 or table < 0 or table >= 1024:
+        table = transactions.ids[i]
+        if transactions.ops[i] == 3 or transactions.ops[i] == 4 or table < 0 or table >= 1024:
             return i
-        if state[table] == 0 or tids[i] != state[table] or times[i] < state[2048 + table]:
+        if state[table] == 0 or transactions.tids[i] != state[table] or transactions.times[i] < state[2048 + table]:
             return i
         if version > 4:  # before, numbers begin with their lowest bits: any first byte may be 0
-            p = pass_zints(buf, covered[i] + 1, 3)
-            if p < 0 or (ops[i] == 1 and commit_fault(buf, p, ends[i], version) != 0):
+            p = pass_zints(buf, transactions.covered[i] + 1, 3)
+            if p < 0 or (transactions.ops[i] == 1 and commit_fault(buf, p, transactions.ends[i], version) != 0):
                 return i
         state[table] += 1
         state[1024 + table] += 1
-        state[2048 + table] = times[i]
+        state[2048 + table] = transactions.times[i]
     return stop

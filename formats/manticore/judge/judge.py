@@ -101,10 +101,11 @@ class LogJudge:
         if self.cache is not None or start >= count:
             return start
         columns = (f["op"], f["body.id"], f["body.tid"])
-        more = (f["covered_start"], f["covered_end"], batch.window, self.state)
+        covered = (f["covered_start"], f["covered_end"])
         if self.context.new:
-            return int(self.fold(start, count, *columns, *more))
-        return int(self.fold(start, count, self.context.version, *columns, f["body.time"], *more))
+            return int(self.fold(start, count, *columns, *covered, batch.window, self.state))
+        old = folds.OldTransactions(*columns, f["body.time"], *covered)
+        return int(self.fold(start, count, self.context.version, old, batch.window, self.state))
 
     def _payload(self, batch: Batch, index: int) -> None:
         """Version 15 on: is the payload consumed exactly?"""

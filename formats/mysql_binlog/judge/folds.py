@@ -7,6 +7,8 @@ table maps that were read before, row events with their map and its number of co
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from binlogtool.formats.binlog_events.events.places import DB_LEN, STATUS_LEN
 from binlogtool.formats.binlog_events.events.places import HEAD as POST_HEADER
 from binlogtool.formats.binlog_events.events.type_codes import (
@@ -384,21 +386,33 @@ def in_order(
     return False
 
 
+class OrderedEvents(NamedTuple):
+    """One entry for each event of a batch."""
+
+    types: Int64s
+    times: Int64s
+    servers: Int64s
+    offsets: Int64s
+    ends: Int64s
+    positions: Int64s
+    flags: Int64s
+    body_starts: Int64s
+    body_ends: Int64s
+
+
 @kernel(in_order)
 def fold(
-    first: int, stop: int, base: int, types: Int64s, times: Int64s, servers: Int64s, offsets: Int64s, ends: Int64s,
-    positions: Int64s, flags: Int64s, body_starts: Int64s, body_ends: Int64s, state: MutableInt64s, buf: UInt8s,
-    texts: UInt8s,
-) -> int:  # fmt: skip
+    first: int, stop: int, base: int, events: OrderedEvents, state: MutableInt64s, buf: UInt8s, texts: UInt8s
+) -> int:
     """Events of a batch that are in order. Returns the first one that is not, or `stop`."""
     odd = state[ODD_FLAGS]
     mode = state[POSITIONS]
     shift = state[SHIFT]
     for i in range(first, stop):
-        if state[GROUP] >= ADRIFT or flags[i] & odd != 0:
+        if state[GROUP] >= ADRIFT or events.flags[i] & odd != 0:
             return i
-        end = base + ends[i]
-        position = positions[i]
+        end = base + events.ends[i]
+        position = events.positions[i]
         if mode == UNCHAINED:
             if position != 0 and position < state[LAST_POSITION]:
                 return i
@@ -409,11 +423,21 @@ def fold(
                 return i
         elif (end + shift) & 0xFFFFFFFF != position:
             return i
-        if times[i] + DAY < state[TIME] or (state[GROUP] != NO_GROUP and servers[i] != state[SERVER]):
+        if events.times[i] + DAY < state[TIME] or (state[GROUP] != NO_GROUP and events.servers[i] != state[SERVER]):
             return i
-        start = base + offsets[i]
-        if not in_order(types[i], body_starts[i], body_ends[i], start, end, servers[i], state, buf, texts):
+        start = base + events.offsets[i]
+        if not in_order(
+            events.types[i],
+            events.body_starts[i],
+            events.body_ends[i],
+            start,
+            end,
+            events.servers[i],
+            state,
+            buf,
+            texts,
+        ):
             return i
-        state[TIME] = times[i]
-        state[TYPES + types[i]] += 1
+        state[TIME] = events.times[i]
+        state[TYPES + events.types[i]] += 1
     return stop

@@ -124,10 +124,10 @@ class EventJudge:
         if state[folds.DEEP]:  # it stops at every second event: plain numbers are quicker than compiled code
             batch, fold = _listed(batch), folds.fold
         table = batch.frames
-        columns = [table[name] for name in _COLUMNS]
+        columns = folds.OrderedEvents._make(table[name] for name in _COLUMNS)
         index = 0
         while True:
-            index = fold(index, table.count, batch.base, *columns, state, batch.window, self.rows.records)
+            index = fold(index, table.count, batch.base, columns, state, batch.window, self.rows.records)
             if index >= table.count:
                 break
             self._event(batch, index)

@@ -5,6 +5,8 @@ A row where a fold stops is looked at by the judge itself, which knows every exc
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.kernel_types import Int64s, MutableInt64s, UInt8s
 from binlogtool.formats.tarantool.msgpack.kernels import load16, load32, load64, read_size, skip_value
@@ -84,37 +86,50 @@ def transaction_in_order(
     return True
 
 
+class LogRows(NamedTuple):
+    """One entry for each row of a log."""
+
+    types: Int64s
+    replicas: Int64s
+    lsns: Int64s
+    tsns: Int64s
+    times: Int64s
+    flags: Int64s
+    header_keys: Int64s
+    body_keys: Int64s
+    spaces: Int64s
+    spans: Int64s
+
+
 @kernel(body_in_order, transaction_in_order)
-def fold_log(
-    start: int, stop: int, first_frame: int, first_record: int, types: Int64s, replicas: Int64s, lsns: Int64s,
-    tsns: Int64s, times: Int64s, flags: Int64s, header_keys: Int64s, body_keys: Int64s, spaces: Int64s, spans: Int64s,
-    state: MutableInt64s,
-) -> int:  # fmt: skip
+def fold_log(start: int, stop: int, first_frame: int, first_record: int, rows: LogRows, state: MutableInt64s) -> int:
     """Rows of a log: LSNs rise by one per replica, times do not fall, bodies have their keys, transactions end.
 
     Returns the first row that is not in order, or `stop`.
     """
     for i in range(start, stop):
-        keys = header_keys[i]
-        replica = replicas[i]
-        lsn = lsns[i]
+        keys = rows.header_keys[i]
+        replica = rows.replicas[i]
+        lsn = rows.lsns[i]
         if state[65] > 1 or keys & ~0x39D != 0 or replica < 0 or replica > 31:
             return i
-        if lsn < 0 or lsn != state[replica] + 1 or times[i] < state[32 + replica]:
+        if lsn < 0 or lsn != state[replica] + 1 or rows.times[i] < state[32 + replica]:
             return i
-        if not body_in_order(types[i], body_keys[i], spaces[i], state):
+        if not body_in_order(rows.types[i], rows.body_keys[i], rows.spaces[i], state):
             return i
         if keys & 0x100 != 0:
-            frame = first_frame + spans[i]
-            if not transaction_in_order(replica, lsn, lsn - tsns[i], flags[i] & 1, frame, first_record + i, state):
+            frame = first_frame + rows.spans[i]
+            if not transaction_in_order(
+                replica, lsn, lsn - rows.tsns[i], rows.flags[i] & 1, frame, first_record + i, state
+            ):
                 return i
         elif state[65] != 0:
             return i
         else:
             state[64] += 1
         state[replica] = lsn
-        state[32 + replica] = times[i]
-        state[128 + types[i]] += 1
+        state[32 + replica] = rows.times[i]
+        state[128 + rows.types[i]] += 1
     return stop
 
 

@@ -145,7 +145,7 @@ class LogJudge(FileJudge):
 
     def _in_order(self, index: int, places: tuple[int, int, int], columns: list[Any]) -> int:
         """Where the rows from `index` on are no longer in order. Sequences that went on may not jump any more."""
-        reached: int = self._fold(index, *places, *columns, self.state)
+        reached: int = self._fold(index, *places, folds.LogRows._make(columns), self.state)
         if self._loose:
             self._loose.difference_update(columns[_REPLICA][index:reached])
         return reached

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_double, put_null, put_signed, put_time, put_unsigned
 from binlogtool.formats.jsontext import put_name, put_string, put_text
@@ -341,15 +343,27 @@ def body_member(
     return o + 1
 
 
+class RowHeader(NamedTuple):
+    """The stored keys of a row."""
+
+    keys: int
+    kind: int
+    replica: int
+    lsn: int
+    timestamp: int
+    group: int
+    difference: int
+    flags: int
+
+
 @kernel(put_double, put_text, put_unsigned)
 def header_member(
-    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int,
-    keys: int, kind: int, replica: int, lsn: int, timestamp: int, group: int, difference: int, flags: int,
-) -> int:  # fmt: skip
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, header: RowHeader
+) -> int:
     """The stored keys that are shown, with their exact values."""
     mark = 123
     for key in range(10):
-        if keys & (1 << key) == 0 or key == 1 or key == 5 or key == 6:
+        if header.keys & (1 << key) == 0 or key == 1 or key == 5 or key == 6:
             continue
         if z - o < 64:
             return -1
@@ -363,21 +377,21 @@ def header_member(
         out[o] = 58
         o += 1
         if key == 4:
-            o = put_double(timestamp, out, o, z)
+            o = put_double(header.timestamp, out, o, z)
             if o < 0:
                 return o
             continue
-        value = kind
+        value = header.kind
         if key == 2:
-            value = replica
+            value = header.replica
         elif key == 3:
-            value = lsn
+            value = header.lsn
         elif key == 7:
-            value = group
+            value = header.group
         elif key == 8:
-            value = lsn - difference
+            value = header.lsn - header.difference
         elif key == 9:
-            value = flags
+            value = header.flags
         o = put_unsigned(value, out, o, z)
         if o < 0:
             return o

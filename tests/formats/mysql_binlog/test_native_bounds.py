@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from binlogtool.formats.binlog_events.codes import ROWS
 from binlogtool.formats.binlog_events.events.bodies import SHOWN
-from binlogtool.formats.binlog_events.events.body_kernels import body_member
+from binlogtool.formats.binlog_events.events.body_kernels import BodyPlace, body_member
 from binlogtool.formats.binlog_events.groups.kinds import KINDS, kind_of_query, query_kind
 from binlogtool.formats.binlog_events.rows.table_map import parse_table_map
 from binlogtool.formats.binlog_events.rows.table_map_bytes import map_record, map_table
@@ -59,7 +59,7 @@ def written(code: int, body: bytes, room: int = MOST) -> bytes | int:
     if code not in ROWS:
         return json_of(SHOWN[code], body, *([1] if SHOWN[code].given else []), room=room)
     out = bytearray(room)
-    end = body_member(body, TABLE, [0] * 256, out, 0, room, code, 1, 0, len(body), 0)
+    end = body_member(body, TABLE, [0] * 256, out, 0, room, BodyPlace(code, 1, 0, len(body), 0))
     return end if end < 0 else bytes(out[:end])
 
 

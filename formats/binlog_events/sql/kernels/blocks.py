@@ -12,6 +12,7 @@ from binlogtool.formats.binlog_events.events.type_codes import (
     WRITE_PACKED_V2,
 )
 from binlogtool.formats.binlog_events.rows.table_map import MAX_COLUMNS
+from binlogtool.formats.binlog_events.sql.kernels.columns import EventSpans
 from binlogtool.formats.binlog_events.sql.kernels.events import put_end
 from binlogtool.formats.binlog_events.sql.kernels.texts import put_text
 from binlogtool.formats.binlog_events.wire.header import SIZE_AT, TYPE_AT
@@ -47,24 +48,30 @@ def block_at(buf: UInt8s, p: int, n: int, code: int, id_size: int) -> int:
 
 @kernel(block_at, load_big)
 def find_blocks(
-    count: int, codes: Int64s, starts: Int64s, ends: Int64s, offsets: Int64s, stops: Int64s, buf: UInt8s, id_size: int,
-    tail: int, most: int, places: MutableInt64s, sizes: MutableInt64s,
-) -> int:  # fmt: skip
+    count: int,
+    spans: EventSpans,
+    buf: UInt8s,
+    id_size: int,
+    tail: int,
+    most: int,
+    places: MutableInt64s,
+    sizes: MutableInt64s,
+) -> int:
     """Where what is packed begins in each compressed row event, and how large it says that it is; -1 in all others, and
     in those that are odd, or say more than `most`. Returns how many there are."""
     found = 0
     for i in range(count):
-        code = codes[i]
+        code = spans.codes[i]
         sizes[i] = -1
         if (
             code < WRITE_PACKED_V1
             or code > DELETE_PACKED_V2
-            or stops[i] - ends[i] != tail
-            or starts[i] - offsets[i] != 19
+            or spans.stops[i] - spans.ends[i] != tail
+            or spans.starts[i] - spans.offsets[i] != 19
         ):
             continue
-        n = ends[i] + 0
-        p = block_at(buf, starts[i] + 0, n, code, id_size)
+        n = spans.ends[i] + 0
+        p = block_at(buf, spans.starts[i] + 0, n, code, id_size)
         width = buf[p] & 7 if p >= 0 else 0
         if width < 1 or width > 4 or buf[p] & 0xF8 != 0x80 or n - p <= width:
             continue
@@ -78,28 +85,35 @@ def find_blocks(
 
 @kernel(block_at, put_end, put_text)
 def unfold(
-    count: int, codes: MutableInt64s, starts: MutableInt64s, ends: MutableInt64s, offsets: MutableInt64s,
-    stops: MutableInt64s, sizes: Int64s, buf: UInt8s, data: UInt8s, id_size: int, tail: int, texts: UInt8s,
-    out: MutableUInt8s, o: int,
-) -> int:  # fmt: skip
+    count: int,
+    spans: EventSpans,
+    sizes: Int64s,
+    buf: UInt8s,
+    data: UInt8s,
+    id_size: int,
+    tail: int,
+    texts: UInt8s,
+    out: MutableUInt8s,
+    o: int,
+) -> int:
     """The events of `find_blocks` without compression behind each other from `out[o]` on, where the columns say then
     that they stand. data: what was packed. Returns where they end."""
     d = 0
     for i in range(count):
         if sizes[i] >= 0:
-            code = codes[i] + 0
-            at = offsets[i] + 0
-            block = block_at(buf, starts[i] + 0, ends[i] + 0, code, id_size)
+            code = spans.codes[i] + 0
+            at = spans.offsets[i] + 0
+            block = block_at(buf, spans.starts[i] + 0, spans.ends[i] + 0, code, id_size)
             code -= PACKED_V2 if code >= WRITE_PACKED_V2 else PACKED_V1
             end = put_text(data, d, d + sizes[i], out, put_text(buf, at, block, out, o))
             out[o + TYPE_AT] = code
             for k in range(4):
                 out[o + SIZE_AT + k] = end + tail - o >> 8 * k & 255
-            codes[i] = code
-            offsets[i] = o
-            starts[i] = o + 19
-            ends[i] = end
+            spans.codes[i] = code
+            spans.offsets[i] = o
+            spans.starts[i] = o + 19
+            spans.ends[i] = end
             d += sizes[i]
             o = put_end(tail, texts, out, end, o)
-            stops[i] = o
+            spans.stops[i] = o
     return o

@@ -42,3 +42,13 @@ class ScriptMemory(NamedTuple):
     z: int
     moves: UInt8s
     state: MutableInt64s
+
+
+class EventSpans(NamedTuple):
+    """One entry for each event: its type, where its body and where the event itself starts and ends."""
+
+    codes: MutableInt64s
+    starts: MutableInt64s
+    ends: MutableInt64s
+    offsets: MutableInt64s
+    stops: MutableInt64s

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from binlogtool.formats.binlog_events.events.type_codes import TABLE_MAP, TRANSACTION_PAYLOAD
 from binlogtool.formats.binlog_events.sql.kernels.base64 import put_base64
-from binlogtool.formats.binlog_events.sql.kernels.columns import ScriptMemory
+from binlogtool.formats.binlog_events.sql.kernels.columns import EventSpans, ScriptMemory
 from binlogtool.formats.binlog_events.sql.kernels.frequent import (
     BINLOG,
     BINLOG_SIZE,
@@ -21,7 +21,7 @@ from binlogtool.formats.binlog_events.values.kernels import copy_text, word_at
 from binlogtool.formats.binlog_events.wire.header import SIZE_AT, TYPE_AT
 from binlogtool.formats.crc32 import crc_of
 from binlogtool.formats.fields import kernel
-from binlogtool.formats.kernel_types import Int64s, MutableInt64s, MutableUInt8s, UInt8s
+from binlogtool.formats.kernel_types import Int64s, MutableUInt8s, UInt8s
 from binlogtool.formats.loads import load_little
 
 
@@ -98,9 +98,15 @@ def put_sealed(buf: UInt8s, p: int, size: int, texts: UInt8s, out: MutableUInt8s
 
 @kernel(copy_text, put_sealed)
 def lay(
-    count: int, codes: Int64s, holders: Int64s, bases: Int64s, starts: MutableInt64s, ends: MutableInt64s,
-    offsets: MutableInt64s, stops: MutableInt64s, buf: UInt8s, texts: UInt8s, out: MutableUInt8s, tail: int,
-) -> int:  # fmt: skip
+    count: int,
+    spans: EventSpans,
+    holders: Int64s,
+    bases: Int64s,
+    buf: UInt8s,
+    texts: UInt8s,
+    out: MutableUInt8s,
+    tail: int,
+) -> int:
     """Events behind each other; the columns say then where they stand in `out`. Those inside of others get checksums
     of `tail` bytes; those that hold them are empty. Returns how many there are: one that is no event ends it.
 
@@ -108,29 +114,29 @@ def lay(
     """
     o = 0
     for i in range(count):
-        p = offsets[i] + bases[i]
-        size = stops[i] - offsets[i]
-        body = starts[i] - offsets[i]
-        room = ends[i] - offsets[i]
+        p = spans.offsets[i] + bases[i]
+        size = spans.stops[i] - spans.offsets[i]
+        body = spans.starts[i] - spans.offsets[i]
+        room = spans.ends[i] - spans.offsets[i]
         if size < 19 or body != 19 or room < body or size < room:
             return i
-        offsets[i] = o
-        starts[i] = o + body
-        ends[i] = o + room
+        spans.offsets[i] = o
+        spans.starts[i] = o + body
+        spans.ends[i] = o + room
         if holders[i] >= 0:
             if room != size:
                 return i
             o = put_sealed(buf, p, size, texts, out, o, tail)
-        elif codes[i] == TRANSACTION_PAYLOAD:
-            starts[i] = o
-            ends[i] = o
+        elif spans.codes[i] == TRANSACTION_PAYLOAD:
+            spans.starts[i] = o
+            spans.ends[i] = o
         else:
             whole = size & -8
             copy_text(buf, p, whole, out, o)
             for k in range(whole, size):
                 out[o + k] = buf[p + k] + 0
             o += size
-        stops[i] = o
+        spans.stops[i] = o
     return count
 
 
@@ -146,26 +152,32 @@ def is_open(buf: UInt8s, p: int, id_size: int, ids: Int64s, count: int) -> bool:
 
 @kernel(is_open, is_rows, is_whole, put_base64)
 def write_lines(
-    i: int, stop: int, codes: Int64s, starts: Int64s, ends: Int64s, offsets: Int64s, stops: Int64s, maps: Int64s,
-    buf: UInt8s, texts: UInt8s, out: MutableUInt8s, z: int, ids: Int64s, count: int, size: int, state: MutableInt64s,
-) -> int:  # fmt: skip
+    i: int, stop: int, spans: EventSpans, maps: Int64s, memory: ScriptMemory, ids: Int64s, count: int, size: int
+) -> int:
     """Writes the row events from `i` on that go on with the statement, without the last one of them; returns where they
     end. size: bytes of the statement so far."""
     first = i
     done = 0
-    while i < stop and is_rows(codes[i]) and stops[i] - ends[i] == state[TAIL] and ends[i] - starts[i] >= 10:
-        size += stops[i] - offsets[i]
+    while (
+        i < stop
+        and is_rows(spans.codes[i])
+        and spans.stops[i] - spans.ends[i] == memory.state[TAIL]
+        and spans.ends[i] - spans.starts[i] >= 10
+    ):
+        size += spans.stops[i] - spans.offsets[i]
         if (
             size > MOST
-            or buf[starts[i] + state[ID_SIZE]] & 1
-            or not is_open(buf, starts[i], state[ID_SIZE], ids, count)
-            or not is_whole(codes[i], starts[i], ends[i], maps[i], buf, texts, state)
+            or memory.buf[spans.starts[i] + memory.state[ID_SIZE]] & 1
+            or not is_open(memory.buf, spans.starts[i], memory.state[ID_SIZE], ids, count)
+            or not is_whole(
+                spans.codes[i], spans.starts[i], spans.ends[i], maps[i], memory.buf, memory.texts, memory.state
+            )
         ):
             break
         if i > first:
-            if z - done < (stops[i - 1] - offsets[i - 1]) // 3 * 4 + 64:
+            if memory.z - done < (spans.stops[i - 1] - spans.offsets[i - 1]) // 3 * 4 + 64:
                 break
-            done = put_base64(buf, offsets[i - 1], stops[i - 1], texts, out, done)
+            done = put_base64(memory.buf, spans.offsets[i - 1], spans.stops[i - 1], memory.texts, memory.out, done)
         i += 1
-    state[WRITTEN] = done
+    memory.state[WRITTEN] = done
     return i
