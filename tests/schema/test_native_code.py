@@ -113,7 +113,7 @@ class Pairs(NamedTuple):
     keys: Int64s
     sums: MutableInt64s
     text: UInt8s
-    count: int
+    entries: int
 
 
 class Other(NamedTuple):
@@ -129,7 +129,7 @@ def sum_of(pairs: Pairs, place: int) -> int:
 @kernel(sum_of)
 def sum_of_pairs(pairs: Pairs, first: int) -> int:
     pairs_count = 0
-    for place in range(first, pairs.count):
+    for place in range(first, pairs.entries):
         pairs_count += sum_of(pairs, place)
     return pairs_count
 
@@ -147,7 +147,7 @@ def passes_another_struct(other: Other) -> int:
 @kernel()
 def keeps_a_struct(pairs: Pairs) -> int:
     kept = pairs
-    return kept.count
+    return kept.entries
 
 
 @kernel()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_double, put_signed, put_unsigned
 from binlogtool.formats.jsontext import put_any_text, put_bytes, put_string, put_text, text_table
@@ -180,23 +182,48 @@ def put_value(
     return put_signed(word64(buf, at), out, o, z) if width == 2 else put_unsigned(word32(buf, at), out, o, z)
 
 
+class UpdateLists(NamedTuple):
+    """An update: how many attributes it names, and where their names, the values and the documents start."""
+
+    names: int
+    attributes: int
+    pool: int
+    docids: int
+
+
+class BlobPool(NamedTuple):
+    """Where the texts of an update start, how many bytes they have, and where the update ends."""
+
+    start: int
+    size: int
+    end: int
+
+
 @kernel(put_string, put_value, read_zint, skip_text, width_of)
 def put_values(
-    buf: UInt8s, version: int, count: int, p: int, at: int, left: int, blobs: int, size: int, n: int,
-    out: MutableUInt8s, o: int, z: int,
-) -> int:  # fmt: skip
+    buf: UInt8s,
+    version: int,
+    count: int,
+    p: int,
+    at: int,
+    left: int,
+    blobs: BlobPool,
+    out: MutableUInt8s,
+    o: int,
+    z: int,
+) -> int:
     """The new values of a document by the names of the attributes from `p` on, without braces."""
     for k in range(count):
-        end = skip_text(buf, p, n, version)
+        end = skip_text(buf, p, blobs.end, version)
         low = p + 4
         if version >= 15:
-            _size, low = read_zint(buf, p, n)
+            _size, low = read_zint(buf, p, blobs.end)
         o = put_string(buf, low, end, out, o, z - 64)
         if o < 0:
             return o
         out[o] = 58
-        kind, p = read_zint(buf, end, n)
-        o = put_value(buf, kind, at, left, blobs, size, out, o + 1, z - 64)
+        kind, p = read_zint(buf, end, blobs.end)
+        o = put_value(buf, kind, at, left, blobs.start, blobs.size, out, o + 1, z - 64)
         if o < 0:
             return o
         if k < count - 1:
@@ -210,19 +237,27 @@ def put_values(
 
 @kernel(has_twins, put_signed, put_text, put_values, read_zint, word32, word64)
 def put_documents(
-    buf: UInt8s, texts: UInt8s, version: int, count: int, attributes: int, pool: int, docids: int, offsets: int,
-    blobs: int, n: int, out: MutableUInt8s, o: int, z: int,
-) -> int:  # fmt: skip
+    buf: UInt8s,
+    texts: UInt8s,
+    version: int,
+    lists: UpdateLists,
+    offsets: int,
+    blobs: int,
+    n: int,
+    out: MutableUInt8s,
+    o: int,
+    z: int,
+) -> int:
     """The new values of each document, or nothing where the pool does not hold what the attributes ask for."""
-    dwords, pool = read_zint(buf, pool, n)
-    documents, docids = read_zint(buf, docids, n)
+    dwords, pool = read_zint(buf, lists.pool, n)
+    documents, docids = read_zint(buf, lists.docids, n)
     places, offsets = read_zint(buf, offsets, n)
     size = 0
     if blobs >= 0:
         size, blobs = read_zint(buf, blobs, n)
     if places != 0 and places != documents:
         return o
-    if count > MOST or has_twins(buf, attributes, n, version, count):
+    if lists.names > MOST or has_twins(buf, lists.attributes, n, version, lists.names):
         return -2
     begun = o
     if z - o < 64:
@@ -234,7 +269,18 @@ def put_documents(
         at = word32(buf, offsets + 4 * i) if places != 0 else 0
         o = put_signed(word64(buf, docids + 8 * i), out, put_text(texts, DOCID, out, o, z), z)
         o = put_text(texts, VALUES, out, o, z)
-        o = put_values(buf, version, count, attributes, pool + 4 * at, dwords - at, blobs, size, n, out, o, z)
+        o = put_values(
+            buf,
+            version,
+            lists.names,
+            lists.attributes,
+            pool + 4 * at,
+            dwords - at,
+            BlobPool(blobs, size, n),
+            out,
+            o,
+            z,
+        )
         if o == -3:
             return begun
         if o < 0:
@@ -251,51 +297,47 @@ def put_documents(
 
 @kernel(put_bytes, put_documents, put_text, read_zint)
 def put_blobs_of(
-    buf: UInt8s, p: int, n: int, texts: UInt8s, version: int, count: int, attributes: int, pool: int, docids: int,
-    offsets: int, out: MutableUInt8s, o: int, z: int,
-) -> int:  # fmt: skip
+    buf: UInt8s,
+    p: int,
+    n: int,
+    texts: UInt8s,
+    version: int,
+    lists: UpdateLists,
+    offsets: int,
+    out: MutableUInt8s,
+    o: int,
+    z: int,
+) -> int:
     """A vec(1), and the documents of the update that it ends."""
     _size, low = read_zint(buf, p, n)
     if z - o < 64:
         return -1
     o = put_bytes(buf, low, n, out, put_text(texts, BLOBS, out, o, z), z)
-    return o if o < 0 else put_documents(buf, texts, version, count, attributes, pool, docids, offsets, p, n, out, o, z)
+    return o if o < 0 else put_documents(buf, texts, version, lists, offsets, p, n, out, o, z)
 
 
 @kernel(put_blobs_of)
 def put_blobs(
-    buf: UInt8s, p: int, n: int, texts: UInt8s, count: int, attributes: int, pool: int, docids: int, offsets: int,
-    out: MutableUInt8s, o: int, z: int,
-) -> int:  # fmt: skip
+    buf: UInt8s, p: int, n: int, texts: UInt8s, lists: UpdateLists, offsets: int, out: MutableUInt8s, o: int, z: int
+) -> int:
     """The end of an update of version 15 or 16."""
-    return put_blobs_of(buf, p, n, texts, 15, count, attributes, pool, docids, offsets, out, o, z)
+    return put_blobs_of(buf, p, n, texts, 15, lists, offsets, out, o, z)
 
 
 @kernel(put_blobs_of)
 def put_old_blobs(
-    buf: UInt8s, p: int, n: int, texts: UInt8s, count: int, attributes: int, pool: int, docids: int, offsets: int,
-    out: MutableUInt8s, o: int, z: int,
-) -> int:  # fmt: skip
+    buf: UInt8s, p: int, n: int, texts: UInt8s, lists: UpdateLists, offsets: int, out: MutableUInt8s, o: int, z: int
+) -> int:
     """The end of an update of versions 10 to 14."""
-    return put_blobs_of(buf, p, n, texts, 14, count, attributes, pool, docids, offsets, out, o, z)
+    return put_blobs_of(buf, p, n, texts, 14, lists, offsets, out, o, z)
 
 
 @kernel(put_documents, put_dwords, put_text)
 def put_last_offsets(
-    buf: UInt8s,
-    p: int,
-    n: int,
-    texts: UInt8s,
-    count: int,
-    attributes: int,
-    pool: int,
-    docids: int,
-    out: MutableUInt8s,
-    o: int,
-    z: int,
+    buf: UInt8s, p: int, n: int, texts: UInt8s, lists: UpdateLists, out: MutableUInt8s, o: int, z: int
 ) -> int:
     """The end of an update of versions 2 to 9."""
     if z - o < 64:
         return -1
     o = put_dwords(buf, p, n, out, put_text(texts, OFFSETS, out, o, z), z)
-    return o if o < 0 else put_documents(buf, texts, 9, count, attributes, pool, docids, p, -1, n, out, o, z)
+    return o if o < 0 else put_documents(buf, texts, 9, lists, p, -1, n, out, o, z)
