@@ -84,7 +84,7 @@ def serial_terms(step: str, line: Line) -> dict[str, float]:
 @dataclass(frozen=True)
 class Model:
     """All that was fitted. start: (seconds of CPU, of the clock) of a session. overlap: by number of cores, the clock
-    behind the driver's part over CPU divided by cores."""
+    after the driver's part over CPU divided by cores."""
 
     cpu: Fit
     serial: Mapping[str, Fit]

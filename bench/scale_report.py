@@ -88,7 +88,7 @@ def coefficients(model: Model) -> str:
         for name, value in fit.coefficients.items():
             rows.append([f"driver, {STEPS[step]}: {PER[name]}", unit(name, value), errors(fit.typical, fit.worst)])
     for cores, ratio in model.overlap.items():
-        rows.append([f"clock over CPU / cores, local[{cores}]", f"{ratio:.2f}", "behind the driver's part"])
+        rows.append([f"clock over CPU / cores, local[{cores}]", f"{ratio:.2f}", "after the driver's part"])
     walls = [abs(model.wall(line) / line["wall"] - 1) for line in model.lines if line["job"] != "tasks"]
     rows.append(["CPU of a point", "", errors(model.cpu.typical, model.cpu.worst)])
     rows.append(["clock of a point", "", errors(sorted(walls)[len(walls) // 2], max(walls)) if walls else ""])

@@ -192,7 +192,7 @@ def line(server: str, name: str, found: Mapping[str, Counted]) -> str:
 
 def _words(one: Counted) -> str:
     wrong = f", {one.wrong} wrong" if one.wrong else ""
-    return f"{one.brought} of {one.of}{wrong}; status {one.status}, {'told' if one.told else 'no word'}"
+    return f"{one.brought} of {one.of}{wrong}; status {one.status}, {'reported' if one.told else 'silent'}"
 
 
 def shown() -> list[str]:
