@@ -1,6 +1,6 @@
-"""The calls of the public library: reading, checking and converting logs. Those that change files: `repairs`.
+"""Public calls that read, check and convert logs; calls that change files are in `repairs`.
 
-Each imports what it needs when it is made.
+Each call imports what it needs when it runs.
 """
 
 from __future__ import annotations
@@ -41,18 +41,21 @@ Path = str | PathLike[str]
 
 
 def _each(paths: Path | Iterable[Path]) -> list[str]:
-    """The paths of a call; a single one may stand by itself."""
+    """Return the paths of a call as a list; a single path is accepted as well."""
     return [fspath(paths)] if isinstance(paths, str | PathLike) else [fspath(path) for path in paths]
 
 
 def backend(name: str = "auto") -> str:
-    """What would run the kernels: native or python. name: auto, native or python; BINLOGTOOL_BACKEND goes before it.
+    """Return the backend that would run the kernels: "native" or "python".
 
-    Kernels of plug-in formats run as Python in both cases: native code is made when this package is built.
+    The kernels of plug-in formats always run as Python: native code is compiled when this package is built.
+
+    Args:
+        name: "auto", "native" or "python". The environment variable BINLOGTOOL_BACKEND takes precedence.
 
     Raises:
-        UsageError: no such name.
-        InputOutputError: native code is asked for, and there is none for this machine.
+        UsageError: the name is unknown.
+        InputOutputError: native code was requested, and there is none for this machine.
     """
     from binlogtool.schema import backends
 
@@ -67,12 +70,18 @@ def read_hints(
     level: str | None = None,
     redo: Path | None = None,
 ) -> Hints:
-    """What a log does not say, from files: CREATE TABLE statements, the keys of encrypted logs, the keys' own secret.
+    """Read the files that supply what a log does not contain itself.
 
-    level: what is to be a record, where the format has several levels. redo: the redo log, which is read when needed.
+    Args:
+        schema: a file with CREATE TABLE statements.
+        keyfile: the keys of encrypted logs (a key file or a keyring).
+        keyfile_secret: a file with the secret that the key file itself is encrypted with.
+        level: which units count as records, where the format has several levels.
+        redo: path of the InnoDB redo log; it is read when it is needed.
 
     Raises:
-        InputOutputError: a file cannot be read. UsageError: it is larger than such a file can be.
+        InputOutputError: a file cannot be read.
+        UsageError: a file is larger than such a file can be.
     """
     from binlogtool.log.hints import read_hints as read
 
@@ -80,10 +89,12 @@ def read_hints(
 
 
 def open(path: Path | Iterable[Path], **how: Unpack[Means]) -> OpenedLog:
-    """Opens a file, a directory (a log set), several files of one log, or `-` (standard input), read-only.
+    """Open a file, a directory (a log set), several files of one log, or `-` (standard input), read-only.
 
-    how, here and in the other calls: format = a name or "auto"; limits; backend = "auto", "native" or "python"; hints
-    = what the log does not say (see `read_hints`).
+    Args:
+        path: one path, or the files of one log.
+        read_options: as in all other calls: `format` (a name or "auto"), `limits`, `backend` ("auto", "native" or
+            "python") and `hints` (see `read_hints`).
 
     Raises:
         UnknownFormatError, InputOutputError, UsageError.
@@ -103,10 +114,14 @@ def follow(
     raw: bool = False,
     **how: Unpack[Means],
 ) -> Follower:
-    """Files and directories that grow: each `look()` gives what is new in them (`log.follow`); a context manager.
+    """Follow files and directories that grow; each `look()` of the returned context manager yields what is new.
 
-    selection, decode, raw: as for `Log.blocks`; nothing is counted (`limit`, `skip`, `tail`). `limits.timeout` has no
-    meaning here. how: as for `open`.
+    Args:
+        paths: files and directories.
+        selection: as for `Log.blocks`, without `limit`, `skip` and `tail`.
+        decode: how much of each record to decode, as for `Log.blocks`.
+        raw: also return the raw bytes of each record.
+        read_options: as for `open`; `limits.timeout` is ignored.
     """
     from binlogtool.log.follow import Follower
     from binlogtool.log.how import How
@@ -116,7 +131,7 @@ def follow(
 
 
 def watched(watcher: Watcher) -> AbstractContextManager[None]:
-    """Tells how far the reading of the calls inside of it is (see `log.watch.Watcher`)."""
+    """Return a context manager; calls inside it report their reading progress to the listener."""
     from binlogtool.log.watch import watched as watched_by
 
     return watched_by(watcher)
@@ -130,9 +145,16 @@ def verify(
     expect_closed: bool = False,
     **how: Unpack[Means],
 ) -> Report:
-    """Checks files and sets. depth: frame, checksum, payload or set (each includes the ones before). how: see `open`.
+    """Check files and log sets and return a report.
 
-    A path that cannot be read or recognised becomes a `Failure` in the report; nothing is raised for it.
+    A path that cannot be read or recognised becomes a `Failure` in the report; no exception is raised for it.
+
+    Args:
+        paths: files and directories.
+        depth: "frame", "checksum", "payload" or "set"; each includes the ones before.
+        live: the files may grow while they are read.
+        expect_closed: treat a missing end mark or a torn tail as an error.
+        read_options: as for `open`.
     """
     from binlogtool.log.how import How
     from binlogtool.recovery.verify import Options
@@ -145,13 +167,18 @@ def verify(
 def verify_fleet(
     paths: Path | Iterable[Path], *, master: str | Master = "local[*]", on_step: OnStep | None = None, **options: Any
 ) -> list[Report | None]:
-    """The same on Spark: one report for each path. None: `limits.timeout`, which holds for all of it, came before.
+    """Verify many files on Spark; return one report per path, None where `limits.timeout` (for the whole run) ended
+    it.
 
-    master: Spark's master URL; its executors must see the files under the same paths. on_step: told how far it is.
-    options: those of `verify`; session: a running Spark.
+    Args:
+        paths: files and directories.
+        master: Spark's master URL; its executors must see the files under the same paths.
+        on_step: called with the progress.
+        options: those of `verify`; `session` = a running Spark session.
 
     Raises:
-        UsageError, MissingExtraError. InputOutputError: Spark cannot start, or failed.
+        UsageError, MissingExtraError.
+        InputOutputError: Spark cannot start, or failed.
     """
     from binlogtool.formats.detecting import Hints
     from binlogtool.pipeline.fleet import Fleet
@@ -174,17 +201,23 @@ def replay(
     on_step: OnStep | None = None,
     **wish: Unpack[Wished],
 ) -> list[Replayed]:
-    """What the server of each log would do with it when it starts or replays it; one result per log.
+    """Predict what the server of each log does with it when it starts or replays it; return one result per log.
 
-    policy: server (the engine's own rules), strict (stop at the first error), force (the engine's own way to go on).
-    against: the last applied position, as the `position` of an earlier result, or a file that holds one. until: a
-    position (cli.md 6.2) where the replay ends. server_version: the server that starts, such as "3.9"; None = the one
-    that wrote the files. digest: False = do not compute the state. on_decision: called for each
-    record that was read, as soon as it is decided. master, session: do it on this Spark (then without on_decision);
-    on_step: told how far that is. The rest of `wish`: as for `open`.
+    Args:
+        paths: files and directories.
+        on_decision: called for each record that was read, as soon as its outcome is decided.
+        master, session: run on this Spark (not together with on_decision).
+        on_step: called with the progress of a run on Spark.
+        options: `policy` = "server" (the engine's own rules), "strict" (stop at the first error) or "force" (the
+            engine's own way to continue after errors); `against` = the last applied position: the `position` of an
+            earlier result, or a file that holds one; `until` = a position at which the replay ends; `server_version`
+            =
+            the server that starts, such as "3.9" (None = the one that wrote the files); `digest` = False to skip the
+            digest of the state; the others as for `open`.
 
     Raises:
-        UnknownFormatError, InputOutputError, UsageError. LimitError: undecided records or keys do not fit into memory.
+        UnknownFormatError, InputOutputError, UsageError.
+        LimitError: undecided records or keys do not fit into memory.
     """
     from binlogtool.formats.detecting import Hints
     from binlogtool.recovery.replay import replay_paths
@@ -207,12 +240,18 @@ def replay(
 
 
 def diagnose(paths: Path | Iterable[Path], *, server_version: str | None = None, **how: Unpack[Means]) -> Diagnoses:
-    """Every log in and below the paths: does its server start, what would it lose, what can be kept. Reads only.
+    """Diagnose every log in and below the paths: does its server start, what would it lose, what can be kept.
 
-    server_version: the server that starts, such as "3.9"; None = the one that wrote the files. how: as for `open`.
+    Nothing is written.
+
+    Args:
+        paths: files and directories.
+        server_version: the server that starts, such as "3.9"; None = the one that wrote the files.
+        read_options: as for `open`.
 
     Raises:
-        UnknownFormatError: there is no log in or below a path. InputOutputError, UsageError.
+        UnknownFormatError: there is no log in or below a path.
+        InputOutputError, UsageError.
     """
     from binlogtool.formats.detecting import Hints
     from binlogtool.log.how import How
@@ -226,7 +265,11 @@ def diagnose(paths: Path | Iterable[Path], *, server_version: str | None = None,
 
 
 def annotate(path: Path, **options: Any) -> Annotation:
-    """Every byte of a part of one file with the field that it belongs to; options as in `log.annotate.annotate_path`.
+    """Return every byte of a part of one file with the field that it belongs to.
+
+    Args:
+        path: the file.
+        options: as in `binlogtool.log.annotate.annotate_path`.
 
     Raises:
         UsageError, UnknownFormatError, InputOutputError, LimitError.
@@ -237,7 +280,7 @@ def annotate(path: Path, **options: Any) -> Annotation:
 
 
 def annotated(log: Log, **options: Any) -> Annotated:
-    """The same of an open log, piece by piece with bounded memory; options as in `log.annotate.annotated_log`.
+    """Annotate an open log piece by piece, with bounded memory; otherwise like `annotate`.
 
     Raises:
         UsageError.
@@ -248,7 +291,7 @@ def annotated(log: Log, **options: Any) -> Annotated:
 
 
 def compared(one: Log, other: Log, *, limits: Limits = Limits(), backend: str = "auto") -> Compared:
-    """Two open logs of one file each, side by side: what is the same, what differs, what one of them lacks.
+    """Compare two open logs of one file each: what is the same, what differs, what only one of them has.
 
     Raises:
         UsageError: they cannot be compared.
@@ -259,10 +302,14 @@ def compared(one: Log, other: Log, *, limits: Limits = Limits(), backend: str = 
 
 
 def script_of(selection: Selection, **options: Any) -> tuple[Selection, Wording]:
-    """What `Log.statements` needs for a script of the selected records; options as `pipeline.writers.scripts.Request`.
+    """Return the selection and the script options that `Log.statements` needs for a script of the selected records.
+
+    Args:
+        selection: the records to write.
+        options: the members of `binlogtool.pipeline.writers.scripts.Request`.
 
     Raises:
-        UsageError: the options make no sense, or not with this selection.
+        UsageError: the options contradict each other or the selection.
     """
     from binlogtool.pipeline.writers import scripts
 
@@ -272,11 +319,17 @@ def script_of(selection: Selection, **options: Any) -> tuple[Selection, Wording]
 def convert(
     paths: Path | Iterable[Path], to: str, output: Path, *, selection: Selection | None = None, **options: Any
 ) -> Manifest:
-    """Writes records as a table, as lines, as a script or as another log, with a manifest that accounts for all.
+    """Convert records to a table, lines, a script or another log, with a manifest that accounts for all input.
 
-    to: as in `pipeline.jobs.convert`. options: members of `pipeline.wanted.Wanted`, and those of a script or a table.
-    jsonl has the lines of `dump`, unless `lines` makes others of a block.
-    append, final: True = as in `pipeline.jobs.append`: only what is new since the last run.
+    With `to="jsonl"` the lines are those of `dump`, unless the option `lines` replaces them.
+
+    Args:
+        paths: files and directories.
+        to: the output form, as for `convert --to`.
+        output: the file or directory to write.
+        selection: the records to convert; None = all, and damage stops the conversion.
+        options: members of the conversion options, and those of a script or a table. `append` = True writes only what
+            is new since the last run; `final` (only with append) = True marks the last run.
 
     Raises:
         UsageError, UnknownFormatError, InputOutputError, RefusedError, MissingExtraError.

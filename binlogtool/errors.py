@@ -1,28 +1,28 @@
-"""Why work cannot go on. Bad *data* is never an exception: it is a `Finding`."""
+"""Errors: reasons why the work cannot continue. Bad *data* is never an exception; it is a `Finding`."""
 
 from __future__ import annotations
 
 
 class BinlogtoolError(Exception):
-    """Base of every error that a user may meet; `exit_code` is what the command ends with (cli.md 6.11)."""
+    """Base of every error that a user may meet; `exit_code` is the exit status of the command."""
 
     exit_code = 70
 
 
 class UnknownFormatError(BinlogtoolError):
-    """Not a known log, or a known format in an unsupported version."""
+    """The input is not a known log, or it is a version of a known format that is not supported."""
 
     exit_code = 3
 
 
 class InputOutputError(BinlogtoolError):
-    """The file, directory, stream or environment cannot be used."""
+    """A file, directory, stream or the environment cannot be used."""
 
     exit_code = 4
 
 
 class VanishedError(InputOutputError):
-    """There is no file of this name, or no longer."""
+    """The file does not exist, or no longer exists."""
 
 
 class RefusedError(BinlogtoolError):
@@ -38,7 +38,7 @@ class LimitError(BinlogtoolError):
 
 
 class RestoredError(BinlogtoolError):
-    """A repair was made but did not hold; the message says whether the original could be restored."""
+    """A repair was written but failed its check; the message says whether the original was restored."""
 
     exit_code = 7
 
@@ -50,4 +50,4 @@ class UsageError(BinlogtoolError):
 
 
 class MissingExtraError(InputOutputError):
-    """An optional part of the installation is needed; the message names the command that installs it."""
+    """An optional dependency is missing; the message names the command that installs it."""

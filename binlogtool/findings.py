@@ -1,4 +1,4 @@
-"""What is wrong with the data, as values: stable ids, default severities, and the text behind `explain`."""
+"""Findings: what is wrong with the data, as values with stable ids, default severities and the text of `explain`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 
 class Severity(enum.IntEnum):
-    """Ordered: a finding at or above the threshold of `--fail-on` makes the exit status 1."""
+    """Severity of a finding, ordered; one at or above `--fail-on` makes the exit status 1."""
 
     NOTE = 0
     WARNING = 1
@@ -21,15 +21,18 @@ class Severity(enum.IntEnum):
 
     @property
     def label(self) -> str:
-        """The word used in every output: note, warning, error."""
+        """The name used in every output: note, warning, error."""
         return self.name.lower()
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One statement about bad data.
+    """One problem in the data, or one fact worth knowing.
 
-    `offset` is absolute in the file, `[offset, offset + length)` covers the record or range that is wrong; None for a
-    finding about a whole set. `record` counts provable records from 0. `facts` are JSON values (numbers, strings).
+    Args:
+        offset: absolute in the file; `[offset, offset + length)` is the affected record or range. None for a finding
+            about a whole set.
+        record: index of the record, counting provable records from 0.
+        facts: JSON values (numbers, strings).
     """
 
     id: str
@@ -41,12 +44,12 @@ class Finding(msgspec.Struct, frozen=True):
     facts: Mapping[str, Any] = msgspec.field(default_factory=lambda: MappingProxyType({}))
 
     def raised_to(self, severity: Severity) -> Finding:
-        """The same finding with another severity."""
+        """Return the same finding with another severity."""
         return replace(self, severity=severity)
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """The text behind one finding id."""
+    """The explanation of one finding id, as `binlogtool explain` prints it."""
 
     severity: Severity
     meaning: str
@@ -54,10 +57,12 @@ class Explanation(msgspec.Struct, frozen=True):
     action: str
 
 
-ENCRYPTED = "encrypted"  # a log whose key was not given: what is in it was not checked (exit status 6)
-CHANGED_LATER = "changed-later"  # an undo of rows that were changed again by what is not undone (exit status 1)
-LEFT_OUT = "statement-left-out"  # what an option keeps out of a script: nothing is wrong with the log
-DIVERGES = "rows-diverge"  # rows of a table that are not what its row events add up to
+ENCRYPTED = "encrypted"  # an encrypted log without a key: its content was not checked (exit status 6)
+CHANGED_LATER = (
+    "changed-later"  # rows to flash back were changed again by changes that are not selected (exit status 1)
+)
+LEFT_OUT = "statement-left-out"  # an option keeps the statement out of a script: nothing is wrong with the log
+DIVERGES = "rows-diverge"  # the row events of a table do not add up to its rows
 
 _N, _W, _E = Severity.NOTE, Severity.WARNING, Severity.ERROR
 
@@ -364,17 +369,17 @@ def finding(
     severity: Severity | None = None,
     **facts: Any,
 ) -> Finding:
-    """A finding with the default severity of its id unless `severity` says otherwise.
+    """Create a finding with the default severity of its id, unless `severity` overrides it.
 
     Raises:
-        KeyError: the id is not in the table (a bug, caught by tests).
+        KeyError: the id is not in `EXPLANATIONS` (a bug, caught by tests).
     """
     chosen = EXPLANATIONS[id].severity if severity is None else severity
     return Finding(id, chosen, offset, length, message, record, MappingProxyType(facts))
 
 
 class Findings:
-    """Collects findings; beyond the cap of one id they are only counted, and the count is told."""
+    """Collect findings; beyond the cap of one id they are only counted, and the count is reported."""
 
     def __init__(self, cap: int) -> None:
         self._cap = cap
@@ -382,14 +387,14 @@ class Findings:
         self._count: Counter[str] = Counter()
 
     def add(self, found: Iterable[Finding]) -> None:
-        """Keeps them, up to the cap."""
+        """Add findings, up to the cap for each id."""
         for one in found:
             self._count[one.id] += 1
             if self._count[one.id] <= self._cap:
                 self._kept.append(one)
 
     def all(self) -> tuple[Finding, ...]:
-        """In the order of the file, the counts of what was not kept last."""
+        """Return the findings in file order, with the counts of those beyond the cap after them."""
         kept = sorted(self._kept, key=lambda one: -1 if one.offset is None else one.offset)
         for id_, count in self._count.items():
             if count > self._cap:

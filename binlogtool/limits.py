@@ -1,4 +1,4 @@
-"""Ceilings that keep memory, time and nesting bounded whatever the input says."""
+"""Limits that bound memory, time and nesting for any input, and the parser of sizes."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _MAX_DIGITS = 64
 
 
 def parse_size(text: str | int) -> int:
-    """Bytes meant by `4096`, `0x1000`, `4KiB` or `4kB`.
+    """Parse a size in bytes: `4096`, `0x1000`, `4KiB` or `4kB`.
 
     Raises:
-        UsageError: the text is no size.
+        UsageError: the text is not a size.
     """
     if isinstance(text, int):
         return text
@@ -39,15 +39,16 @@ def parse_size(text: str | int) -> int:
 
 
 def shortened(text: str) -> str:
-    """Return the text for a message, without the middle of one that is longer than a line."""
+    """Return the text for a message; the middle of a text longer than 80 characters is left out."""
     return text if len(text) <= 80 else f"{text[:40]}…{text[-20:]} ({len(text):,} characters)"
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """Sizes are in bytes, times in seconds. `None` = no bound of its own (`max_record`: the format's default).
+    """Limits of a call. Sizes are in bytes, times in seconds; None = no limit (`max_record`: the format's default).
 
-    max_whole: longer values of a record are given in pieces (`formats.longvalues`) by those who read blocks for an
-    output that takes these; None = all values are whole.
+    Args:
+        max_whole: values longer than this are returned in pieces (`LongValue`) to readers whose output supports that;
+            None = all values are returned whole.
     """
 
     max_memory: int = 256 * MIB

@@ -1,8 +1,8 @@
-"""The ceiling of this process's memory, kept by the system: what would go beyond it is refused (`MemoryError`).
+"""Memory ceiling of this process, enforced by the system: allocations beyond it fail with `MemoryError`.
 
-Every reader bounds what it keeps (`Limits`). This is what holds where a single value is larger than that: a statement
-of 200 MiB, and each copy of it on the way to the output. Linux counts here what a process may write to in private
-(`RLIMIT_DATA`): not the code, not files that are mapped to be read.
+Every reader bounds what it keeps (`Limits`). The ceiling covers the case where a single value is larger than that: a
+statement of 200 MiB, and each copy of it on the way to the output. Linux counts the private writable memory of a
+process (`RLIMIT_DATA`): not code, and not files mapped for reading.
 """
 
 from __future__ import annotations
@@ -54,11 +54,16 @@ _PAGE = resource.getpagesize()
 
 
 class Ceiling:
-    """What this process may take, and how much of it is in use.
+    """The memory ceiling of this process and its current use.
 
-    limit: bytes that may be in use; 0 = there is no ceiling. base: bytes that do not count (of libraries). resident:
-    are the pages in use counted, in place of all that may be written to? Libraries that map much and use little of it
-    (Arrow, Java) need this. deferred: see `look_later`. wanted: what `keep` was given; 0 = nothing.
+    Attributes:
+        limit: bytes that may be in use; 0 = no ceiling.
+        base: bytes that do not count (those of libraries).
+        resident: count resident pages instead of all private writable memory; libraries that map much and use little
+            of
+            it (Arrow, Java) need this.
+        deferred: checks are postponed, see `defer_checks`.
+        requested: the argument of `set_ceiling`; 0 = it was not called.
     """
 
     def __init__(self) -> None:
@@ -67,7 +72,7 @@ class Ceiling:
         self._statm: int | None = None
 
     def used(self) -> int:
-        """Bytes in use that count; 0 where the system does not say."""
+        """Return the bytes in use that count; 0 where the system does not report them."""
         try:
             if self._statm is None:
                 self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
@@ -77,7 +82,7 @@ class Ceiling:
             return 0
 
     def look(self, _number: int, _frame: FrameType | None) -> None:
-        """Ends the work while there is still memory to end it in (a handler of signals)."""
+        """Raise `MemoryError` while there is still memory to unwind with (a signal handler)."""
         if self._patience or self.deferred:
             self._patience = max(self._patience - 1, 0)
         elif self.limit and (used := self.used()) > self.limit:
@@ -88,7 +93,7 @@ class Ceiling:
             raise MemoryError(f"{used:,} of {self.limit:,} bytes are in use")
 
     def forget(self) -> None:
-        """Closes what `used` reads: another process must not read it."""
+        """Close the file that `used_bytes` reads: another process must not read it."""
         if self._statm is not None:
             os.close(self._statm)
             self._statm = None
@@ -98,9 +103,11 @@ _ceiling = Ceiling()
 
 
 def keep(max_memory: int) -> None:
-    """From now on no more than `max_memory` bytes beside the program itself; never more than was allowed before.
+    """Limit this process to `max_memory` bytes beside the program itself; an existing lower limit stays.
 
-    The work ends there (`MemoryError`), and the system refuses memory a little above: not every library survives that.
+    Beyond it the work ends with `MemoryError`, and the system refuses memory a little above: not every library
+    survives
+    that.
     """
     _ceiling.wanted = max_memory
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -112,15 +119,17 @@ def keep(max_memory: int) -> None:
 
 
 def keep_resident() -> None:
-    """After `lift`: the same ceiling again, but for what libraries have taken so far. Pages in use are counted. Nothing
-    without a ceiling before."""
+    """Restore the ceiling after `lift_ceiling`, now counting resident pages beyond what libraries have taken so far.
+
+    Does nothing if there was no ceiling.
+    """
     if _ceiling.wanted and not _before:
         _ceiling.resident, _ceiling.base = True, 0
         _watch(_ceiling.wanted + PROGRAM, resident=True, base=_ceiling.used())
 
 
 def _after_release(used: Callable[[], int]) -> int:
-    """Gives freed memory of the allocators back to the system; returns what is in use then."""
+    """Return freed memory of the allocators to the system; return the bytes in use afterwards."""
     import ctypes
 
     arrow = sys.modules.get("pyarrow")
@@ -133,31 +142,33 @@ def _after_release(used: Callable[[], int]) -> int:
 
 
 def _watch(limit: int, *, resident: bool, base: int = 0) -> None:
-    """Looks at the memory of this process every few milliseconds of its work."""
+    """Check the memory of this process every few milliseconds of CPU time."""
     _ceiling.limit, _ceiling.resident, _ceiling.base = max(limit, 1), resident, base
     sys.unraisablehook = _unraisable
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGPROF, _ceiling.look)
         signal.setitimer(signal.ITIMER_PROF, _INTERVAL, _INTERVAL)
-        atexit.register(signal.setitimer, signal.ITIMER_PROF, 0)  # a signal would end what is left of the interpreter
+        atexit.register(
+            signal.setitimer, signal.ITIMER_PROF, 0
+        )  # a signal would kill the interpreter while it shuts down
 
 
 def _unraisable(what: Any) -> None:
-    """What ends without memory where nobody can be told is ended by the next look."""
+    """Ignore a MemoryError that cannot be raised (in a destructor): the next check ends the work."""
     if not isinstance(what.exc_value, MemoryError):
         sys.__unraisablehook__(what)
 
 
 def available() -> int:
-    """Bytes that may still be used; without a ceiling as many as there are numbers."""
+    """Return how many bytes may still be used; `sys.maxsize` without a ceiling."""
     return _ceiling.limit - _ceiling.used() if _ceiling.limit else sys.maxsize
 
 
 def demand(size: int) -> None:
-    """There are so many bytes for what is built next; to be asked before a library that does not check builds it.
+    """Check that `size` bytes are available, before a library that does not check allocates them.
 
     Raises:
-        MemoryError: there are not.
+        MemoryError: they are not.
     """
     if size > available() and not (_ceiling.resident and size <= _ceiling.limit - _after_release(_ceiling.used)):
         raise MemoryError(f"{size:,} bytes are needed at once")
@@ -165,10 +176,10 @@ def demand(size: int) -> None:
 
 @contextmanager
 def look_later() -> Iterator[None]:
-    """For calls of libraries that end the process at an exception in what they call: the look comes after them.
+    """Postpone memory checks for library calls that abort the process when an exception is raised inside them.
 
     Raises:
-        MemoryError: more is in use than may be.
+        MemoryError: after the block, if more memory is in use than allowed.
     """
     _ceiling.deferred = True
     try:
@@ -179,7 +190,7 @@ def look_later() -> Iterator[None]:
 
 
 def demand_json(text: bytes) -> None:
-    """There is memory for what msgspec makes of a JSON text: it does not check whether it got any.
+    """Check that there is memory for what msgspec decodes from a JSON text; msgspec does not check its allocations.
 
     Raises:
         MemoryError: there is not.
@@ -192,7 +203,7 @@ def demand_json(text: bytes) -> None:
 
 
 def lift() -> None:
-    """As before `keep`: programs that have ceilings of their own start in this process, or from it."""
+    """Restore the limits from before `set_ceiling`: programs with limits of their own start in or from this process."""
     if _ceiling.limit and threading.current_thread() is threading.main_thread():
         signal.setitimer(signal.ITIMER_PROF, 0)
     _ceiling.limit = 0
@@ -202,25 +213,25 @@ def lift() -> None:
 
 
 def before() -> list[int]:
-    """What held before `keep`, for `inherit` in a process that this one starts; empty = no ceiling is kept."""
+    """Return the limits from before `set_ceiling` for `inherit_ceiling` in a child process; empty = no ceiling."""
     return list(_before)
 
 
 def inherit(limits: list[int]) -> None:
-    """This process was started by one that keeps a ceiling, and has the same: it may be lifted here too."""
+    """Adopt the ceiling of the parent process, so that it can be lifted here too."""
     _before[:] = limits
     if limits:
         _watch(resource.getrlimit(resource.RLIMIT_DATA)[0] - RESERVE, resident=False)
 
 
 def collect_rarely() -> None:
-    """For work that makes many objects, none of them in cycles: the garbage collector looks after 50,000 of them."""
+    """Run the garbage collector only after 50,000 new objects: for work that makes many objects without cycles."""
     gc.set_threshold(50_000)
 
 
 @contextmanager
 def few_collections() -> Iterator[None]:
-    """For a part of the work that makes millions of such objects: it looks after 1,000,000 of them, then as before."""
+    """Inside this block, run the garbage collector only after 1,000,000 new objects: for work that makes millions."""
     before = gc.get_threshold()
     gc.set_threshold(1_000_000, *before[1:])
     try:
@@ -230,7 +241,7 @@ def few_collections() -> Iterator[None]:
 
 
 class FileByFile:
-    """For such work on very many files: what reading each of them left in cycles is collected every 256 files."""
+    """Run the garbage collector every 256 files, for work on very many files that leaves cycles behind."""
 
     _FILES = 256
     _YOUNG = 0
@@ -239,7 +250,7 @@ class FileByFile:
         self._file, self._count = "", 0
 
     def at(self, file: str) -> None:
-        """The work is at this file."""
+        """Note that the work is now on this file."""
         if file != self._file:
             self._file, self._count = file, self._count + 1
             if self._count % self._FILES == 0:
@@ -247,9 +258,11 @@ class FileByFile:
 
 
 def reuse_freed() -> None:
-    """For work that makes pieces of some MiB all the time: what was freed stays with the process and is used again.
-    The system clears each page that it gives, which can take as long as the work. C libraries without `mallopt` do as
-    they please."""
+    """Keep freed memory in the process and reuse it: for work that allocates pieces of some MiB all the time.
+
+    The system clears each page that it hands out, which can take as long as the work. Has no effect with C libraries
+    without `mallopt`.
+    """
     import ctypes
 
     tell = getattr(ctypes.CDLL(None), "mallopt", None)

@@ -1,4 +1,4 @@
-"""Give a finished file or directory its name without replacing anything that has the name already."""
+"""Give a finished file or directory its final name without replacing anything that already has it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ def rename_new(source: str | os.PathLike[str], target: str | os.PathLike[str]) -
     """Rename `source` to `target`, which must not exist.
 
     Raises:
-        FileExistsError: something has this name by now. OSError.
+        FileExistsError: the target exists.
+        OSError.
     """
     if _rename_exclusively(os.fsencode(source), os.fsencode(target)):
         return
@@ -28,7 +29,7 @@ def rename_new(source: str | os.PathLike[str], target: str | os.PathLike[str]) -
 
 
 def _rename_exclusively(source: bytes, target: bytes) -> bool:
-    """Rename by renameat2(2); return False where the system or the file system has no such call."""
+    """Rename with renameat2(2); return False where the system or the file system does not support it."""
     import ctypes
 
     try:

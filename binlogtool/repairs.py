@@ -1,4 +1,4 @@
-"""The calls of the library that plan repairs, carry them out and take them back; `binlogtool` names all of them."""
+"""Public calls that plan repairs, apply them and undo them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ def plan_truncate(
     asked: Asked | None = None,
     **how: Unpack[Means],
 ) -> Plan:
-    """The plan that cuts a log to its durable end; nothing is written. asked: what is allowed and wanted beyond that.
+    """Plan the truncation of a log to its durable end; nothing is written.
 
-    how: as for `binlogtool.open`.
+    Args:
+        path: a file or a directory.
+        policy: what the plan may discard, and what else it should repair; None = the defaults.
+        read_options: as for `binlogtool.open`.
 
     Raises:
         UnknownFormatError, InputOutputError, UsageError, RefusedError.
@@ -33,12 +36,15 @@ def plan_truncate(
 
 
 def saved_plan(plan_file: Path, paths: Iterable[Path] = (), **how: Unpack[Means]) -> Plan:
-    """A saved plan, if the log is still exactly what it was made for. paths: the log, if it is to be named again.
+    """Load a saved plan, if the log is still exactly the one that the plan was made for.
 
-    how: as for `binlogtool.open`.
+    Args:
+        plan_file: the JSON that `RepairPlan.to_json` returned.
+        paths: the log, where its path differs from the one in the plan.
+        read_options: as for `binlogtool.open`.
 
     Raises:
-        RefusedError: anything is different.
+        RefusedError: the log differs from the plan.
     """
     from binlogtool.log.how import How
     from binlogtool.recovery.repair import read_plan, replanned
@@ -50,12 +56,20 @@ def saved_plan(plan_file: Path, paths: Iterable[Path] = (), **how: Unpack[Means]
 def apply_plan(
     plan: Plan, *, undo_dir: str | None = None, backup: str = "tail", network: bool = False, **how: Unpack[Means]
 ) -> Applied:
-    """Carries a plan out: the old file or the new one after any crash; what is removed is kept in an undo file.
+    """Apply a plan; after a crash at any moment each file has either its old or its new content.
 
-    backup: tail (what is removed) or full. network: also on a network file system. how: as for `plan_truncate`.
+    What is removed is kept in an undo file.
+
+    Args:
+        plan: the plan.
+        undo_dir: directory of the undo file; None = beside the log.
+        backup: "tail" (keep the removed bytes) or "full" (keep the whole file).
+        network: allow a network file system.
+        read_options: as for `plan_truncate`.
 
     Raises:
-        RefusedError, InputOutputError: nothing was changed. RestoredError: the original was restored.
+        RefusedError, InputOutputError: nothing was changed.
+        RepairFailedError: the check after the write failed; the message says whether the original was restored.
     """
     from binlogtool.recovery.repair import apply_plan as apply
 
@@ -63,7 +77,7 @@ def apply_plan(
 
 
 def write_repaired(plan: Plan, new: Path, **how: Unpack[Means]) -> Applied:
-    """Writes the result of a plan for one file to a new file; the log is only read.
+    """Write the result of a plan for one file to a new file; the log is only read.
 
     Raises:
         RefusedError, InputOutputError: nothing was written.
@@ -75,7 +89,7 @@ def write_repaired(plan: Plan, new: Path, **how: Unpack[Means]) -> Applied:
 
 
 def finish_repair(path: Path) -> Applied | None:
-    """Finishes a repair of several files that broke off in the directory of `path`; None if there is none.
+    """Finish an interrupted repair of several files in the directory of `path`; return None if there is none.
 
     Raises:
         RefusedError, InputOutputError.
@@ -89,7 +103,8 @@ def plan_finish(path: Path) -> FinishPlan | None:
     """Return what `finish_repair` would write, with paths; None if no repair was interrupted beside `path`.
 
     Raises:
-        RefusedError: it must not be finished. InputOutputError.
+        RefusedError: the repair must not be finished.
+        InputOutputError.
     """
     from binlogtool.recovery.interrupted import plan_finish as plan
 
@@ -97,10 +112,11 @@ def plan_finish(path: Path) -> FinishPlan | None:
 
 
 def plan_undo(undo_file: Path) -> UndoPlan:
-    """What taking a repair back would do; nothing is written.
+    """Plan the undo of a repair; nothing is written.
 
     Raises:
-        RefusedError: it is no whole undo file. InputOutputError.
+        RefusedError: the undo file is incomplete or not an undo file.
+        InputOutputError.
     """
     from binlogtool.recovery.undo import plan_undo as plan
 
@@ -108,12 +124,15 @@ def plan_undo(undo_file: Path) -> UndoPlan:
 
 
 def undo(undo_file: Path, *, network: bool = False) -> Applied:
-    """Takes a repair back: bytes, mode and times (owner where allowed) are the original's again.
+    """Undo a repair: restore the original bytes, mode and times (and the owner where allowed).
 
-    network: also on a network file system.
+    Args:
+        undo_file: the file that `apply_plan` wrote.
+        network: allow a network file system.
 
     Raises:
-        RefusedError: nothing was changed. InputOutputError: no file is half-written; it can be called again.
+        RefusedError: nothing was changed.
+        InputOutputError: no file is half-written; the call can be repeated.
     """
     from binlogtool.recovery.undo import apply_undo
 

@@ -1,4 +1,4 @@
-"""The forms that results of the library are told in, and figures over time; `binlogtool` names the calls."""
+"""Public calls that render results (JSON, JUnit, SARIF, …) and collect statistics over time."""
 
 from __future__ import annotations
 
@@ -31,13 +31,17 @@ def report_as(
     backend: str = "auto",
     hints: Hints | None = None,
 ) -> bytes:
-    """A report as `verify --report KIND=FILE` writes it. kind: json, junit, sarif, gitlab, markdown or html.
+    """Render a report as `verify --report KIND=FILE` writes it.
 
-    fail_on: the least severity that is a failure in junit; None = none is. limits, backend, hints: for html alone,
-    which reads damaged files once more for their bytes, and all of them for the records over time.
+    Args:
+        report: the result of `verify`.
+        kind: "json", "junit", "sarif", "gitlab", "markdown" or "html".
+        fail_on: the lowest severity that counts as a failure in junit; None = none does.
+        limits, backend, hints: for html alone, which reads damaged files again for their bytes, and all files for the
+            records over time.
 
     Raises:
-        UsageError: there is no such kind.
+        UsageError: the kind is unknown.
     """
     if kind == "html":
         from binlogtool.report.pictured import pictured_page
@@ -49,14 +53,19 @@ def report_as(
 
 
 def plan_as_json(plan: Plan, done: Applied | None = None) -> bytes:
-    """`truncate-to-durable -O json` (binlogtool/plan/1), which `saved_plan` reads. done: what was carried out of it."""
+    """Render a plan as `truncate-to-durable -O json` does (binlogtool/plan/1); `load_plan` reads it.
+
+    Args:
+        plan: the plan.
+        result: what was carried out of it; None = nothing yet.
+    """
     from binlogtool.report.json import document, plan_json
 
     return document(plan_json(plan, done))
 
 
 def replay_as_json(replayed: Replayed) -> bytes:
-    """`replay-dry-run -O json` (binlogtool/replay/1)."""
+    """Render a replay as `replay-dry-run -O json` does (binlogtool/replay/1)."""
     from binlogtool.report.json import document
     from binlogtool.report.replay import replay_json
 
@@ -64,17 +73,21 @@ def replay_as_json(replayed: Replayed) -> bytes:
 
 
 def manifest_as_json(manifest: Manifest) -> bytes:
-    """`convert -O json` (binlogtool/manifest/1)."""
+    """Render a manifest as `convert -O json` does (binlogtool/manifest/1)."""
     from binlogtool.report.json import document
 
     return document(manifest.as_value())
 
 
 def diagnoses_as(diagnoses: Diagnoses, kind: str) -> bytes:
-    """`diagnose -O KIND`. kind: json (binlogtool/diagnose/1) or markdown.
+    """Render a diagnosis as `diagnose -O KIND` does.
+
+    Args:
+        report: the result of `diagnose`.
+        kind: "json" (binlogtool/diagnose/1) or "markdown".
 
     Raises:
-        UsageError: there is no such kind.
+        UsageError: the kind is unknown.
     """
     from binlogtool import __version__
     from binlogtool.report.diagnosis import diagnosis_json, diagnosis_markdown
@@ -95,12 +108,21 @@ def stats(
     selection: Selection | None = None,
     **how: Unpack[Means],
 ) -> Counted:
-    """Records and bytes over time: `groups` by name, `cells` by step of time and name. Damage is passed over.
+    """Count records and bytes over time; damaged ranges are skipped.
 
-    by: object, type or origin. bucket: 1m, 1h, 1d (steps of time, UTC), or auto. how: as for `open`.
+    Args:
+        paths: files and directories of one log.
+        by: "object", "type" or "origin".
+        bucket: "1m", "1h", "1d" (time steps, UTC) or "auto".
+        selection: the records to count; None = all.
+        read_options: as for `open`.
+
+    Returns:
+        Totals by name (`groups`), and by time step and name (`cells`).
 
     Raises:
-        UnknownFormatError, InputOutputError, UsageError. LimitError: too many steps, or a limit ended the reading.
+        UnknownFormatError, InputOutputError, UsageError.
+        LimitError: too many time steps, or a limit ended the reading.
     """
     import binlogtool
     from binlogtool.log.records import Block

@@ -1,7 +1,7 @@
-"""The registry of formats: built-in ones in a table, others by the entry point group `binlogtool.formats`.
+"""Registry of formats: built-in ones in a table, plug-ins by the entry point group `binlogtool.formats`.
 
-A built-in format is a package: its `MEMBERS` say how files of such a log are named, and cost nothing to import; the
-rest is imported with its `format`.
+A built-in format is a package: its `FILE_PATTERNS` are the file name patterns of such logs and are cheap to import;
+everything else is imported with its `format` module.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _BUILT_IN = {
 
 
 def names() -> list[str]:
-    """All format names, built-in ones first. Plug-ins are found by their metadata; none of them is imported."""
+    """Return all format names, built-in ones first; plug-ins are found by their metadata and not imported."""
     return [*_BUILT_IN, *_plugins()]
 
 
 def get(name: str) -> Format:
-    """The description of one format.
+    """Load the description of one format.
 
     Raises:
-        KeyError: there is no such format.
+        KeyError: the format is unknown.
         InputOutputError: it is a plug-in that cannot be loaded.
     """
     if name in _BUILT_IN:
@@ -52,30 +52,30 @@ def get(name: str) -> Format:
 
 
 def built_in() -> Iterator[Format]:
-    """The formats of this package."""
+    """Yield the formats of this package."""
     yield from map(get, _BUILT_IN)
 
 
 def each() -> Iterator[Format]:
-    """All formats, built-in ones first, without the plug-ins that cannot be loaded."""
+    """Yield all formats, built-in ones first, without the plug-ins that cannot be loaded."""
     yield from built_in()
     loaded = map(_loaded, _plugins().values())
     yield from (one for one in loaded if not isinstance(one, str))
 
 
 def broken() -> dict[str, str]:
-    """The plug-ins that cannot be loaded, and why: nothing of them is known but the name."""
+    """Return the plug-ins that cannot be loaded: name -> reason."""
     loaded = {name: _loaded(entry) for name, entry in _plugins().items()}
     return {name: why for name, why in loaded.items() if isinstance(why, str)}
 
 
 def plugged(name: str) -> bool:
-    """Is it a plug-in? Native code is made when this package is built: the kernels of plug-ins run as Python."""
+    """Return True for a plug-in; its kernels always run as Python, as native code is compiled with this package."""
     return name not in _BUILT_IN
 
 
 def page(name: str) -> str | None:
-    """The format in its own words: `help.md` of its package. None if it has none."""
+    """Return the help page of a format (`help.md` of its package); None if it has none."""
     from importlib.resources import files
 
     package = _BUILT_IN[name] if name in _BUILT_IN else _plugins()[name].module.rpartition(".")[0]
@@ -84,9 +84,10 @@ def page(name: str) -> str | None:
 
 
 def named_like(file: str) -> Iterator[str]:
-    """Names of the formats whose logs have files named like this one (a base name), in the order of `names`.
+    """Yield the names of formats whose logs have files named like this one (a base name), in the order of
+    `list_names`.
 
-    Who stops early has not looked for plug-ins.
+    Plug-ins are searched only after the built-in formats, when the caller keeps iterating.
     """
     yield from (name for name in _BUILT_IN if _pattern(name).match(file))
     yield from (name for name in _plugins() if name not in broken() and _pattern(name).match(file))
@@ -108,7 +109,7 @@ def _plugins() -> dict[str, EntryPoint]:
 
 @cache
 def _loaded(entry: EntryPoint) -> Format | str:
-    """A plug-in's description; in words, why there is none. What is not ours must not keep others from being read."""
+    """Load a plug-in; return its description, or the reason as text: one broken plug-in must not stop the others."""
     from binlogtool.formats.base import Format
 
     try:

@@ -1,4 +1,4 @@
-"""What a format tells the engine: one frozen description, made of declarative schemas and pure functions, in groups."""
+"""The description of a format: declarative schemas and pure functions, in groups of frozen structs."""
 
 from __future__ import annotations
 
@@ -29,15 +29,18 @@ if TYPE_CHECKING:
 
 
 class Files(msgspec.Struct, frozen=True):
-    """The files of a log.
+    """File names of a log.
 
-    patterns: file-name patterns (fnmatch) that they can have; what is in them decides whether they are some.
-    order: names -> the log's own order. home: the directory of the log that a member's path belongs to ("" = the top);
-        None = the directory that the file is in. stem: base name -> what the names of all files that one server writes
-        there have in common; None = it gives no such name.
-    passing: patterns of files that a running server makes and takes away again.
-    rewritten: bytes `[start, end)` at the head of a file that a server changes although they are durable; a file is
-        told from another one of its name without them.
+    Args:
+        patterns: file name patterns (fnmatch); the content decides whether a matching file belongs to the format.
+        sort_names: names -> the log's own order.
+        log_directory: path of a member -> directory of its log ("" = the top); None = the directory that the file is
+            in.
+        name_stem: base name -> the part that all files written by one server there have in common; None = not such a
+            name.
+        temporary_patterns: patterns of files that a running server creates and removes again.
+        mutable_header: bytes `[start, end)` at the start of a file that a server changes although they are durable;
+            they are ignored when a file is told apart from another one of the same name.
     """
 
     patterns: tuple[str, ...]
@@ -49,29 +52,31 @@ class Files(msgspec.Struct, frozen=True):
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """How files are known, and read.
+    """How files are detected and read.
 
-    detect: head -> how well it fits. layout: head -> layout (never raises on bad bytes: findings). schemas: all
-        structures, by name.
-    variants: the names that `--format NAME:VARIANT` accepts; `layout` then gets the keyword argument `variant`: the
-        one that the user fixed, or None.
-    levels: what a record can be (`Hints.level`), the usual one first. event_level: the one whose records are the events
-        inside of the usual ones: each has the number of the record that holds it, its place there (`inner`), and an
-        object, which the others lack.
-    seek: layout context, what is wanted -> the parts `[start, end)` of the file, between frame borders, that can hold
-        wanted records, in order; None = all of it.
-    cutter: layout -> what finds the places where reading can begin anew (`formats.cuts`), or None: this file is read
-        from its start.
-    carries: what holds at the end of a file holds in the next one of the log, too: the cutter is a `CarryingCutter`.
-    bundles: layout, limits -> what takes the bundles of events out of a file, for a log in another container; raises
-        `UsageError` where that cannot be. None = the records are no events of a server's binary log.
-    apart: layout context -> one that knows the same, and whose learning does not reach the first; None = nothing is
-        learned from records.
-    settled: layout -> what the rules of a set and a replay need of it once the file was read, which is kept of each
-        file of a directory; None = all of it.
-    heads: of a file with a damaged head: which flipped bit explains it, proven (`formats.heads`).
-    compiled_layouts: the layouts for which native code is made when the package is built; they represent all that files
-        can have. None = all layouts run as Python.
+    Args:
+        detect: head -> how well it fits.
+        layout: head -> layout; never raises on bad bytes, but returns findings.
+        schemas: all structures, by name.
+        variants: names that `--format NAME:VARIANT` accepts; `layout` then gets the keyword argument `variant` (None
+            =
+            not given).
+        levels: what can be a record (`Hints.level`), the default first.
+        event_level: the level whose records are the events inside the default ones: each has the number of the record
+            that holds it, its offset there (`inner`), and an object, which records of the other levels lack.
+        find_ranges: layout context, GTID selection -> the parts `[start, end)` of the file, between frame boundaries,
+            that can hold selected records, in order; None = the whole file.
+        split_finder: layout -> the finder of split points, or None: this file is read from its start.
+        carries_state: state at the end of a file also holds in the next file of the log: the split finder is a
+            `CarryingSplitFinder`.
+        event_groups: layout, limits -> reader of the event groups of a file, for a log in another container; raises
+            `UsageError` where that is impossible. None = the records are not events of a server's binary log.
+        clone_context: layout context -> an independent copy with the same knowledge; None = nothing is learned from
+            records.
+        compact_layout: layout -> the part of it that the validation of a set and a replay need after the file was
+            read;
+            it is kept for each file of a directory. None = all of it.
+        find_header_flips: head of a damaged file -> the flipped bits that provably explain it (`formats.heads`).
     """
 
     detect: Callable[[Head], Match]
@@ -91,14 +96,16 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class Judging(msgspec.Struct, frozen=True):
-    """What is right and wrong.
+    """How files and sets are validated.
 
-    judge: layout, `compile` (turns a kernel function into the fastest callable at hand), limits -> Judge.
-    judge_set: members in order -> findings about the set.
-    explain_damage: layout, bytes from the damage on (bounded), file offset, what is wrong as the engine sees it -> the
-        same finding with the format's own knowledge added (facts such as "payload intact, length wrong").
-    numbers_by_judge: the first and the last sequence number of a file are in the judge's verdict; else `describe` is
-        asked for those of its first and last record.
+    Args:
+        validator: layout, `compile` (returns the fastest callable for a kernel), limits -> Validator of one file.
+        validate_set: members in order -> findings about the set.
+        explain_damage: layout, bytes from the damage on (bounded), file offset, finding of the engine -> the same
+            finding with the format's own knowledge added (facts such as "payload intact, length wrong").
+        validator_reports_sequences: the validator's result has the first and last sequence number of a file;
+            otherwise
+            they are decoded from the envelopes of its first and last record.
     """
 
     judge: Callable[[Layout, Callable[[Kernel], Kernel], Limits], Judge]
@@ -108,17 +115,22 @@ class Judging(msgspec.Struct, frozen=True):
 
 
 class Output(msgspec.Struct, frozen=True):
-    """Records as people and programs read them.
+    """How records are decoded for people and programs.
 
-    types: type code -> name, all that the format knows. type_groups: names that stand for several of these.
-    describe: layout context, batch, start, stop -> envelope columns of these records.
-    bodies: the same arguments plus limits -> one JSON-able body per record (bytes as they are; the report wraps them);
-        a body that cannot be decoded is a `Finding` in its place; `Noted` = a body and findings about it.
-    extras: the same arguments -> additional JSON members of a record, or None. extra_names: their names.
-    json: layout context -> how compiled code writes lines of JSON; None = only the general writer does.
-    gtids: how transactions are chosen; None = by their texts only.
-    sql: starts the statements of a log. None = its records are nothing that a server takes as statements.
-    changes: starts the changes of rows of a log. None = it does not tell any with names and types of columns.
+    Args:
+        types: type code -> name, all that the format knows.
+        type_groups: name -> the type names that it stands for.
+        decode_envelopes: layout context, batch, start, stop -> envelope columns of these records.
+        decode_bodies: the same arguments and limits -> one JSON-able body per record (bytes stay bytes; the report
+            wraps them); a body that cannot be decoded is a `Finding` in its place; `BodyWithFindings` = a body and
+            findings about it.
+        decode_extras: the same arguments -> additional JSON members of each record, or None.
+        extra_names: names of these members.
+        json_line: layout context -> how compiled code writes JSON lines; None = only the general writer does.
+        gtid_rules: parsers of GTID selections; None = transactions are selected by their texts only.
+        start_script: starts the SQL script of a log; None = the records are nothing that a server runs as statements.
+        start_changes: starts the reader of row changes; None = the log has no row changes with names and types of
+            columns.
     """
 
     types: Mapping[int, str]
@@ -134,11 +146,14 @@ class Output(msgspec.Struct, frozen=True):
 
 
 class Format(msgspec.Struct, frozen=True):
-    """One log format. Everything the engine knows about it; its help is `help.md` beside it.
+    """One log format: everything that the engine knows about it; its help page is `help.md` beside it.
 
-    repair: what a repair needs to know beyond the durable end. replay: what the server would do; None = nothing replays
-    such a log. tables: the tables that its logs have, and how records become rows of them; None = only rows of records
-    are made. references: where the format is described. variant: the one that the user fixed.
+    Args:
+        repair: what a repair needs to know beyond the durable end.
+        replay: what the server would do; None = nothing replays such a log.
+        tables: the tables of its logs and how records become their rows; None = rows are records only.
+        references: where the format is described.
+        variant: the variant that the user selected.
     """
 
     name: str
@@ -155,5 +170,5 @@ class Format(msgspec.Struct, frozen=True):
 
     @property
     def spec(self) -> str:
-        """What `--format` would have to be given to get this very description."""
+        """The value of `--format` that selects exactly this description."""
         return self.name if self.variant is None else f"{self.name}:{self.variant}"

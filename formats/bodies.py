@@ -1,8 +1,8 @@
-"""Field types of bodies, and what readers that are made of a schema must know of them.
+"""Field types of record bodies, and markers that tell generated readers how to show them.
 
-A schema says where each field is; `dump` shows its named fields in their order, flags as numbers and other codes by
-their names. What only lays the others out is marked as `Unshown`. A value that no schema can say is a *leaf*: the class
-of its field has an attribute `leaf` of the type `Leaf`.
+A schema says where each field is; `dump` shows its named fields in order, flags as numbers and other codes by name.
+A field that only lays out others is marked as `HiddenField`. A value that a schema cannot express is a *leaf*: the
+class of its field has an attribute `leaf` of type `LeafFormat`.
 """
 
 from __future__ import annotations
@@ -20,25 +20,30 @@ from binlogtool.formats.later import Later
 
 
 def cut(what: str, needed: int, left: int) -> MalformedError:
-    """The error of a field that the body is too short for."""
+    """Create the error for a field that does not fit into the body."""
     text_ = f"{what} needs {needed:,} bytes, {max(left, 0):,} left"
     return MalformedError(text_, finding_id="length-out-of-bounds")
 
 
 def too_many(what: str, count: int, left: int) -> MalformedError:
-    """The error of a count that cannot be true."""
+    """Create the error for a count that does not fit into the remaining bytes."""
     text_ = f"{count:,} {what} cannot fit into {max(left, 0):,} bytes"
     return MalformedError(text_, finding_id="count-out-of-bounds")
 
 
 class Leaf(msgspec.Struct, frozen=True):
-    """How a value that is all of some bytes is shown.
+    """How a value is shown that takes all of some bytes.
 
-    read: the bytes -> what `dump` shows; None = only compiled code asks. put: names the kernel
-    `put(buf, p, n, out, o, z)` that writes the same as JSON, see `formats.jsontext`; None = only the general writer
-    does. bare: it writes the text without its quotes. table: names the table of texts that it also takes, before `out`.
-    given: fields of the structures around, of which it takes the integers, and where others begin, before `out`, too.
-    members: what it writes are members, with their names.
+    Args:
+        decode: the bytes -> what `dump` shows; None = only compiled code uses this leaf.
+        json_kernel: names the kernel `put(buf, p, n, out, o, z)` that writes the same as JSON, see
+            `formats.jsontext`;
+            None = only the general writer does.
+        unquoted: the kernel writes the text without its quotes.
+        text_table: names the table of texts that the kernel also takes, before `out`.
+        context_fields: fields of the enclosing structures whose integers (or start offsets) the kernel takes, before
+            `out`.
+        writes_members: the kernel writes JSON members with their names.
     """
 
     read: Callable[[bytes], Any] | None
@@ -50,10 +55,11 @@ class Leaf(msgspec.Struct, frozen=True):
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """A body as `dump` shows it: a schema's fields, and before them perhaps one more that is made of them.
+    """A body as `dump` shows it: the fields of a schema, optionally after one field made of them.
 
-    title: its name and its text, in which `{name}` is a field; None in place of the text is null. given: names in the
-    text that are none of fields: numbers that whoever reads the body knows.
+    Args:
+        title: name and text of that field; `{name}` in the text is a field; None as the text = null.
+        parameters: names in the text that are not fields: numbers that the reader of the body supplies.
     """
 
     schema: Construct
@@ -65,7 +71,7 @@ class Shown(msgspec.Struct, frozen=True):
 
 
 class Mark(Renamed):  # type: ignore[misc]
-    """Says something of a field, which stays what it is."""
+    """Attach information to a field without changing how it is parsed."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         return self.subcon._parsereport(stream, context, path)
@@ -78,15 +84,15 @@ class Mark(Renamed):  # type: ignore[misc]
 
 
 class Unshown(Mark):
-    """A length, a count or a filler."""
+    """Mark a length, count or filler that is not shown."""
 
 
 class Unwritten(Mark):
-    """Compiled code leaves bodies with it to the general writer."""
+    """Mark a field whose bodies compiled code leaves to the general writer."""
 
 
 class Called(Mark):
-    """`dump` has another name for it."""
+    """Mark a field that `dump` shows under another name."""
 
     def __init__(self, title: str, subcon: Construct) -> None:
         super().__init__(subcon)
@@ -94,7 +100,7 @@ class Called(Mark):
 
 
 class Told(Mark):
-    """All of its bytes are one leaf."""
+    """Mark a field all of whose bytes are one leaf."""
 
     def __init__(self, subcon: Construct, leaf: Leaf) -> None:
         super().__init__(subcon)
@@ -102,7 +108,7 @@ class Told(Mark):
 
 
 class Sole(Mark):
-    """A structure that is shown as the one field of bytes in it, by a leaf."""
+    """Mark a structure that is shown as its only bytes field, formatted by a leaf."""
 
     def __init__(self, subcon: Construct, name: str, leaf: Leaf) -> None:
         super().__init__(subcon)
@@ -110,46 +116,46 @@ class Sole(Mark):
 
 
 class UnlessZero(Mark):
-    """Its 0 means that it is not there."""
+    """Mark a field whose value 0 means that it is absent."""
 
 
 # -- conditions: `this` cannot say them, and functions cannot be looked into -------------------------------------------
 
 
 class Given(msgspec.Struct, frozen=True):
-    """The field `name` of the same structure is there."""
+    """Condition: the field `name` of the same structure is present."""
 
     name: str
 
     def __call__(self, this_: Any) -> bool:
-        """For construct."""
+        """Evaluate the condition for construct."""
         return this_[self.name] is not None
 
 
 class Marked(msgspec.Struct, frozen=True):
-    """The highest bit of the field `name` (`MarkedInt`) of the same structure is set."""
+    """Condition: the highest bit of the field `name` (`HighBitInt`) of the same structure is set."""
 
     name: str
 
     def __call__(self, this_: Any) -> bool:
-        """For construct."""
+        """Evaluate the condition for construct."""
         return bool(getattr(this_[self.name], "high", 0))
 
 
 class Flagged(msgspec.Struct, frozen=True):
-    """The flags `name` of the same structure are there, and one of these is set."""
+    """Condition: the flags field `name` of the same structure is present, and one of these flags is set."""
 
     name: str
     flags: tuple[str, ...]
 
     def __call__(self, this_: Any) -> bool:
-        """For construct."""
+        """Evaluate the condition for construct."""
         found = this_[self.name]
         return found is not None and any(found[flag] for flag in self.flags)
 
 
 def flagged(name: str, *flags: str) -> Flagged:
-    """See `Flagged`."""
+    """Create an `AnyFlagSet` condition."""
     return Flagged(name, flags)
 
 
@@ -157,7 +163,7 @@ def flagged(name: str, *flags: str) -> Flagged:
 
 
 class IfMore(Subconstruct):  # type: ignore[misc]
-    """A field that is there when bytes are left; older servers do not write it. Its value is None without them."""
+    """A field that is present if bytes are left: older servers do not write it; its value is None then."""
 
     looks_for_end = True
 
@@ -172,7 +178,7 @@ class IfMore(Subconstruct):  # type: ignore[misc]
 
 
 class SplitNumber(int):
-    """The low bits of a number; `high`: the others."""
+    """The low bits of an integer; `high`: the other bits."""
 
     high: int
 
@@ -183,7 +189,7 @@ class SplitNumber(int):
 
 
 class SplitInt(Construct):  # type: ignore[misc]
-    """A little-endian integer of `size` bytes whose low `bits` are the number; the others say something else."""
+    """A little-endian integer of `size` bytes: the low `bits` are the number, the other bits have another meaning."""
 
     def __init__(self, size: int, bits: int) -> None:
         super().__init__()
@@ -200,14 +206,14 @@ class SplitInt(Construct):  # type: ignore[misc]
 
 
 class MarkedInt(SplitInt):
-    """A little-endian integer of `size` bytes whose highest bit says that another number follows."""
+    """A little-endian integer of `size` bytes whose highest bit means that another number follows."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size, 8 * size - 1)
 
 
 class Ahead(Subconstruct):  # type: ignore[misc]
-    """No bytes, and not shown: the integer that stands next, 0 where fewer bytes are left."""
+    """The integer at the current position without consuming it, not shown; 0 where fewer bytes are left."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> int:
         here, value = stream.tell(), 0
@@ -224,8 +230,10 @@ class Ahead(Subconstruct):  # type: ignore[misc]
 
 
 class Count(Subconstruct):  # type: ignore[misc]
-    """The number of elements that follow, which is not shown; each takes `smallest` bytes or more, so it cannot exceed
-    what is left."""
+    """The number of elements that follow, not shown; each takes `smallest` bytes or more, so it is checked against
+    the
+    remaining bytes.
+    """
 
     def __init__(self, subcon: Construct, smallest: int, what: str) -> None:
         super().__init__(subcon)
@@ -240,7 +248,7 @@ class Count(Subconstruct):  # type: ignore[misc]
 
 
 def bytes_left(stream: Any) -> int:
-    """Bytes of a stream from here to its end."""
+    """Return the number of bytes from the current position to the end of a stream."""
     here = stream.tell()
     left = stream.seek(0, 2) - here
     stream.seek(here)
@@ -251,7 +259,7 @@ def bytes_left(stream: Any) -> int:
 
 
 def text(value: bytes) -> str | bytes:
-    """Text where the bytes are valid UTF-8 (encoding gives them back), else the bytes as they are."""
+    """Decode UTF-8 (encoding gives the bytes back); return other bytes unchanged."""
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -259,7 +267,7 @@ def text(value: bytes) -> str | bytes:
 
 
 class Text(Adapter):  # type: ignore[misc]
-    """Bytes that are text, mostly UTF-8; others stay bytes."""
+    """Bytes that are text, usually UTF-8; others stay bytes."""
 
     leaf = Leaf(text, Later("jsontext:put_any_text"))
 
@@ -271,7 +279,7 @@ class Text(Adapter):  # type: ignore[misc]
 
 
 def uuid_text(sid: bytes) -> str:
-    """16 bytes as a UUID is written."""
+    """Format 16 bytes as a UUID."""
     digits = sid.hex()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
@@ -282,7 +290,7 @@ uuid_of = lru_cache(maxsize=4096)(uuid_text)
 
 @kernel()
 def put_uuid(buf: UInt8s, p: int, out: MutableUInt8s, o: int) -> int:
-    """16 bytes as a UUID"""
+    """Write 16 bytes as a UUID."""
     for i in range(16):
         if i == 4 or i == 6 or i == 8 or i == 10:
             out[o] = 45
@@ -297,7 +305,7 @@ def put_uuid(buf: UInt8s, p: int, out: MutableUInt8s, o: int) -> int:
 
 @kernel(put_uuid)
 def put_uuid_text(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """16 bytes as a UUID, without quotes."""
+    """Write 16 bytes as a UUID, without quotes."""
     if n - p < 16:
         return -2
     return -1 if z - o < 36 else put_uuid(buf, p, out, o)

@@ -1,4 +1,4 @@
-"""Bundles of events: what a server wrote into its log in one step, for a log in another container."""
+"""Event groups: what a server wrote to its binary log in one step, for conversion to a log in another container."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ if TYPE_CHECKING:
 
 
 class Bundle(msgspec.Struct, frozen=True):
-    """What a server wrote into its log in one step: the events of a transaction, or of something outside of any.
+    """The events that a server wrote to its log in one step: a transaction, or something outside of any.
 
-    offset, size: its place in the file; of a transaction that lies in several places, that of its commit. record:
-    number of the record there. type: of the first event. txn, seq, time, origin: as in `Described`. events: in order,
-    each with its header and without a checksum; sizes and positions in the headers may be those of another container.
+    Args:
+        offset, size: position in the file; for a transaction in several places, that of its commit.
+        record: number of the record there.
+        type: type of the first event.
+        txn, seq, time, origin: as in `EnvelopeColumns`.
+        events: in order, each with its header and without a checksum; sizes and positions in the headers may be those
+            of another container.
     """
 
     offset: int
@@ -33,9 +37,9 @@ class Bundle(msgspec.Struct, frozen=True):
 
 
 class Reached(NamedTuple):
-    """What a log says of the transactions before this place: the last ones as (domain, server, number), in its order.
+    """The last transactions before this position, as (domain, server, number) in the log's order.
 
-    whole: these are all; else those since some earlier place.
+    is_complete: all of them are listed; otherwise only those since some earlier position.
     """
 
     gtids: tuple[tuple[int, int, int], ...]
@@ -43,13 +47,13 @@ class Reached(NamedTuple):
 
 
 class Bundler(Protocol):
-    """Takes the bundles out of the batches of one file, in order. A finding stands for one that is not whole."""
+    """Extract the event groups from the batches of one file, in order; a finding stands for an incomplete group."""
 
     def of(self, batch: Batch) -> Iterator[Bundle | Reached | Finding]:
-        """The bundles of this batch, as far as they are known to be whole."""
+        """Yield the event groups of this batch that are known to be complete."""
 
     def damage(self, start: int, end: int) -> Iterator[Bundle | Finding]:
-        """`[start, end)` of the file was skipped."""
+        """Note that `[start, end)` of the file was skipped."""
 
     def finish(self) -> Iterator[Bundle | Finding]:
-        """The end of the file was reached."""
+        """Yield what is left at the end of the file."""

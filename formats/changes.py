@@ -1,4 +1,4 @@
-"""Changes of rows as a log tells them, in one shape for every format: what messages about changes are made of."""
+"""Row changes in one shape for every format: the input of change messages (Debezium, Maxwell, Canal)."""
 
 from __future__ import annotations
 
@@ -20,14 +20,19 @@ TRUNCATE, DDL, BEGIN, END = "truncate", "ddl", "begin", "end"
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A column of a table.
+    """A column of a table, with its SQL type.
 
-    type: SQL's word for it, in lower case: tinyint, smallint, mediumint, int, bigint, float, double, decimal, bit,
-    enum, set, year, date, time, datetime, timestamp, char, varchar, binary, varbinary, text and blob (with tiny,
-    medium, long in front), json, geometry, vector, uuid, inet4, inet6. size: bytes of the longest value, bits
-    of BIT, digits of DECIMAL; 0 = not said. scale: digits behind the point, of seconds, too. values: the texts of an
-    ENUM or SET. length: of the longest text, in characters; 0 = not said. geometry: SQL's word for the only kind that
-    the column takes ("point"); "" = not said, or any. kind: its type in tables (`formats.tables`).
+    Args:
+        type: SQL type name in lower case: tinyint, smallint, mediumint, int, bigint, float, double, decimal, bit,
+            enum,
+            set, year, date, time, datetime, timestamp, char, varchar, binary, varbinary, text and blob (with tiny,
+            medium, long in front), json, geometry, vector, uuid, inet4, inet6.
+        size: bytes of the longest value, bits of BIT, digits of DECIMAL; 0 = unknown.
+        scale: digits after the decimal point, also of seconds.
+        values: texts of an ENUM or SET.
+        length: characters of the longest text; 0 = unknown.
+        geometry: SQL name of the only geometry type that the column takes ("point"); "" = unknown, or any.
+        kind: its type in exported tables (`formats.tables`).
     """
 
     name: str
@@ -43,7 +48,7 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True):
-    """A table. key: the names of the columns of its primary key, in the key's order."""
+    """A table. key: names of the columns of its primary key, in the key's order."""
 
     database: str
     name: str
@@ -52,19 +57,24 @@ class Table(msgspec.Struct, frozen=True):
 
     @property
     def full_name(self) -> str:
-        """database.table, as no other table is called."""
+        """The unique name database.table; see `table_names.qualify_name`."""
         return full_name(self.database, self.name)
 
     @property
     def shown(self) -> str:
-        """database.table, as logs show it."""
+        """The name database.table as logs show it, unquoted."""
         return f"{self.database}.{self.name}"
 
 
 class Transaction(msgspec.Struct, frozen=True):
-    """A transaction as its beginning tells it; each has an object of its own. id: its GTID. file, offset: where it
-    begins. time: of its commit, microseconds since 1970; None = the log does not say. thread: the session that did it.
-    begun: does it say itself that it begins? A statement that is a transaction of its own may not.
+    """A transaction as its first event describes it; one object per transaction.
+
+    Args:
+        id: GTID.
+        file, offset: where it begins.
+        time: of its commit, microseconds since 1970; None = not in the log.
+        thread: id of the session.
+        has_begin: it has an explicit begin event; a statement that is a transaction of its own may have none.
     """
 
     id: str | None
@@ -76,10 +86,16 @@ class Transaction(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a change stands. offset, end: of its event in the file. row: its number in the event. time: of its
-    transaction's commit, else of the event, microseconds since 1970. logged: of the event itself, in seconds. server:
-    who made it. engine: the kind of server. query: the statement, if the log has it; each statement is an object of its
-    own.
+    """Position and origin of a change.
+
+    Args:
+        offset, end: of its event in the file.
+        row: number of the row in the event.
+        time: of the transaction's commit, else of the event, microseconds since 1970.
+        logged: of the event itself, in seconds.
+        server: id of the server that made it.
+        engine: kind of server.
+        query: the statement, if the log has it; one object per statement.
     """
 
     file: str
@@ -98,12 +114,19 @@ Image = Mapping[str, Any]
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One change. kind: see above; BEGIN and END are those of a transaction. before, after: None = no such image.
+    """One change.
 
-    transaction: None = its beginning is not known. statement: the text of a DDL, which ran in `database`, or is about
-    it; of an END the one that says so. action: create, alter, drop, rename or
-    truncate, of the table, or of the database where there is none; "" = of something else. becomes: the table behind a
-    change of its name. xid: of END.
+    Args:
+        kind: one of the constants of this module; BEGIN and END are those of a transaction.
+        place: its position and origin.
+        transaction: None = its beginning is not known.
+        before, after: row images; None = no such image.
+        database: the default database of the statement, or the one that it is about.
+        statement: text of a DDL statement; for END, the statement that ends the transaction.
+        action: "create", "alter", "drop", "rename" or "truncate", of the table (or of the database if there is no
+            table); "" = of something else.
+        becomes: the table after a rename.
+        xid: of END.
     """
 
     kind: str
@@ -120,8 +143,13 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Told(msgspec.Struct, frozen=True):
-    """What a record tells. changes: read when asked for; that raises as `Changes.records` does. findings: what is to be
-    said of it. about: the only table that it changes, where its changes cannot be told; None = any may be."""
+    """The changes of one record.
+
+    Args:
+        changes: read lazily; that raises as `ChangeReader.read_records` does.
+        findings: about the record.
+        about: the only table that the record changes, where its changes are not known; None = it may be any.
+    """
 
     changes: Iterator[Change] | Sequence[Change] = ()
     findings: tuple[Finding, ...] = ()
@@ -129,10 +157,10 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class Changes(Protocol):
-    """Takes the changes out of the chosen records of a log in their order; one for all its files."""
+    """Extract changes from the selected records of a log, in their order; one reader for all its files."""
 
     def records(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> Iterator[Told]:
-        """What each of these records tells; to be taken one after the other."""
+        """Yield the changes of each of these records; to be consumed in order."""
 
     def lost(self) -> None:
-        """Records may be missing here: of what is open no beginning is known."""
+        """Note that records may be missing here: the beginnings of open transactions are unknown afterwards."""

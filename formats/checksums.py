@@ -1,8 +1,7 @@
-"""Checksums: crcmod parameters define each one, a fast kernel serves it, and is held against that
-before its first use.
+"""Checksums: each is defined by crcmod parameters and computed by a fast kernel that is checked before its first use.
 
-Facts about the conversions between CRC conventions: for a reflected CRC-32 of one polynomial,
-`f(data, init ^ ones) ^ ones ^ xorout` gives any other init and final xor from the usual one (all ones inside).
+For a reflected CRC-32 of one polynomial, `f(data, init ^ ones) ^ ones ^ xorout` gives any initial value and final xor
+from the common convention (all ones inside).
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ CHECK_INPUT = b"123456789"
 def _usual_crc32() -> Callable[[Any, int], int]:
     try:
         from isal import isal_zlib
-    except ImportError:  # no wheel for this machine: the standard library is slower, and right
+    except ImportError:  # no wheel for this machine: use the slower standard library
         return zlib.crc32
     kernel: Callable[[Any, int], int] = isal_zlib.crc32
     return kernel
 
 
 def _usual_crc32c() -> Callable[[Any, int], int]:
-    """Of the extension module itself: its package asks for its own version first, which takes 20 ms."""
+    """Load the kernel from the extension module: its package looks up its own version first, which takes 20 ms."""
     name = "crc32c._crc32c"
     package = find_spec("crc32c")
     spec = PathFinder.find_spec(name, package.submodule_search_locations) if package is not None else None
@@ -53,7 +52,7 @@ _USUAL: dict[int, Callable[[], Callable[[Any, int], int]]] = {
 
 
 class Checksum(msgspec.Struct, frozen=True, dict=True):
-    """A reflected 32-bit CRC. `init` and `xorout` are the register's first value and the final xor (Rocksoft model).
+    """A reflected 32-bit CRC. `init` and `xorout`: the register's first value and the final xor (Rocksoft model).
 
     check: value for the ASCII string "123456789".
     """
@@ -66,7 +65,7 @@ class Checksum(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def reference(self) -> Callable[[Buffer], int]:
-        """The definition, as crcmod computes it: right and slow; never used on data."""
+        """The definition, computed by crcmod: slow; only used in checks."""
         import crcmod
 
         function = crcmod.mkCrcFun(self.poly, initCrc=self.init ^ self.xorout, xorOut=self.xorout, rev=True)
@@ -76,7 +75,7 @@ class Checksum(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def kernel(self) -> Callable[[Any, int], int]:
-        """The usual-convention kernel `f(data, start)`; see `start` and `final` for this checksum's convention."""
+        """The kernel in the common convention, `f(data, start)`; `start` and `final` adapt it to this checksum."""
         kernel = _USUAL[self.poly]()
         if not kernel(CHECK_INPUT, self.start) ^ self.final == self.check:
             raise AssertionError(f"checksum kernel of {self.name} disagrees with its definition")
@@ -84,16 +83,16 @@ class Checksum(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def start(self) -> int:
-        """What to hand to the usual-convention kernel as its start value."""
+        """The start value for the kernel."""
         return self.init ^ _ONES
 
     @property
     def final(self) -> int:
-        """What to xor the usual-convention kernel's result with."""
+        """The value to xor the kernel's result with."""
         return self.xorout ^ _ONES
 
     def __call__(self, data: Buffer) -> int:
-        """The checksum of `data`."""
+        """Return the checksum of `data`."""
         return self.kernel(data, self.start) ^ self.final
 
 

@@ -1,4 +1,4 @@
-"""What users write about transactions: sets of GTIDs, and positions among them."""
+"""Parsers of GTID sets and GTID positions given by the user."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ Wanted = Callable[[str | None], bool]
 
 
 class GtidRules(msgspec.Struct, frozen=True):
-    """What users write about the transactions of a format whose texts are more than names. All raise `UsageError`.
+    """Parsers of the GTID texts of a format. All raise `UsageError`.
 
-    within: a set as text -> is a transaction in it? after, until: a position as text -> is a transaction behind it, or
-    up to it (that one included)?
+    Args:
+        parse_set: a set -> predicate: is a transaction in it?
+        parse_after: a position -> predicate: is a transaction after it?
+        parse_until: a position -> predicate: is a transaction at or before it?
     """
 
     within: Callable[[str], Wanted]
@@ -24,7 +26,7 @@ class GtidRules(msgspec.Struct, frozen=True):
 
 
 class GtidDemand(NamedTuple):
-    """What a selection asks of GTIDs, as texts (see `GtidRules`): behind a position, up to one, within a set."""
+    """The GTID texts of a selection (see `GtidParsers`): after a position, up to one, within a set."""
 
     start: str | None
     stop: str | None

@@ -1,4 +1,4 @@
-"""Columns of the scanner as plain numbers."""
+"""Conversion of scanner columns to Python integers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from typing import Any
 
 
 def integers(column: Any, start: int = 0, stop: int | None = None) -> list[int]:
-    """A part of a column as plain Python integers, whatever kind of column the scanner makes."""
+    """Return a part of a column as a list of Python integers, for any kind of column that the scanner makes."""
     part = column[start:stop]
     return part.tolist() if hasattr(part, "tolist") else list(part)

@@ -1,4 +1,4 @@
-"""CRC-32 as a kernel: that of zlib (`checksums.CRC32`)."""
+"""Kernel for zlib's CRC-32 (`checksums.CRC32`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _POLYNOMIAL = 0xEDB88320
 
 @kernel(load_big, native="crc32_bytes")
 def crc_of(buf: UInt8s, p: int, n: int, texts: UInt8s) -> int:
-    """The CRC-32 of `buf[p:n]`."""
+    """Return the CRC-32 of `buf[p:n]`."""
     crc = 0xFFFFFFFF
     for i in range(p, n):
         crc = load_big(texts, TABLE_AT + 4 * ((crc ^ buf[i]) & 255), 4) ^ crc >> 8
@@ -22,7 +22,7 @@ def crc_of(buf: UInt8s, p: int, n: int, texts: UInt8s) -> int:
 
 
 def crc_table() -> bytes:
-    """The table."""
+    """Return the table: the CRC-32 of each byte value, big-endian."""
     return b"".join(_crc_of_byte(i).to_bytes(4, "big") for i in range(256))
 
 

@@ -1,7 +1,8 @@
-"""Where the reading of a file can begin anew: borders of frames, and what a reader must know who begins there.
+"""Split points: frame boundaries where reading of a file can start, and the state that a reader needs there.
 
-Used to share a big file among readers, and to go on with a growing one. A border is a place behind which nothing of the
-frames before it is open: no transaction, no record that goes on.
+They are used to share a large file among readers, and to continue with a growing one. At a split point nothing before
+it
+is open: no transaction, no record that continues.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from binlogtool.formats.layouts import Batch, FrameLevel, Kernel, Layout
 
 
 class Border(NamedTuple):
-    """A place in the file, and how many frames of the batch that it was found in stand before it."""
+    """A position in the file, and the number of frames before it in the batch that it was found in."""
 
     offset: int
     frames: int
 
 
 def behind(batch: Batch, frames: int) -> Border | None:
-    """The border behind so many frames of a batch; None behind none."""
+    """Return the split point after the first `frames` frames of a batch; None if there are none."""
     return Border(batch.base + int(batch.frames["end"][frames - 1]), frames) if frames else None
 
 
@@ -31,50 +32,51 @@ Compile = Callable[[Kernel], Kernel]
 
 
 class Cutter(Protocol):
-    """Follows the batches of one file, from its start or from a border; belongs to one layout.
+    """Find split points in the batches of one file, from its start or from a split point; belongs to one layout.
 
-    layout: what the file is walked with to find borders: its own, or one that shows where they are.
+    layout: the layout to scan with: the file's own, or one that shows the split points.
     """
 
     layout: Layout
 
     def feed(self, batch: Batch, compile_: Compile) -> Border | None:
-        """The last border in this batch; where frames hold rows, the end of the batch or none."""
+        """Return the last split point in this batch; where frames hold rows, the end of the batch or None."""
 
     def carried(self) -> Any:
-        """What holds at the last border, as plain JSON values."""
+        """Return the state at the last split point, as plain JSON values."""
 
     def resume(self, carried: Any, record: int) -> FrameLevel | None:
-        """Puts what was carried into the layout's context, for a reader that begins there with this record number.
+        """Restore exported state into the layout's context, for a reader that starts there with this record number.
 
-        Returns the level that holds there, if it is not the one that the file begins with (`FrameLevel.turn`).
+        Returns the frame level at that position, if it is not the one that the file begins with
+        (`FrameLevel.next_level`).
         """
 
     def damage(self) -> None:
-        """A part of the file was skipped."""
+        """Note that a part of the file was skipped."""
 
 
 class CarryingCutter(Cutter, Protocol):
-    """One whose files go on from each other."""
+    """A split finder for logs whose files continue each other."""
 
     def carried_over(self) -> Any:
-        """What holds at the last border and in the next file of the log, as plain JSON values; None = nothing."""
+        """Return the state that also holds in the next file of the log, as plain JSON values; None = there is none."""
 
 
 class Everywhere(msgspec.Struct):
-    """Each frame can be read without those before it."""
+    """Split finder for formats where each frame can be read without those before it."""
 
     layout: Layout
 
     def feed(self, batch: Batch, compile_: Compile) -> Border | None:
-        """Behind the last one."""
+        """Return the end of the batch."""
         return behind(batch, batch.frames.count)
 
     def carried(self) -> None:
-        """Nothing."""
+        """Return None: there is no state."""
 
     def resume(self, carried: Any, record: int) -> None:
-        """Nothing is needed."""
+        """Do nothing: no state is needed."""
 
     def damage(self) -> None:
-        """Makes no difference."""
+        """Do nothing."""

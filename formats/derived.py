@@ -1,7 +1,7 @@
-"""Readers that are made of a schema when they are wanted first.
+"""Decoders generated from a schema on first use.
 
-A format says what it wants of which schema; how that is made is the business of the floor above (`binlogtool.schema`),
-which is asked for by its name at the first call: the one way up in the house.
+A format names the schema and the fields; the generator is `binlogtool.schema.decoders`, imported by name at the first
+call, as formats must not import upper layers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ K = TypeVar("K", bound=tuple[Any, ...])
 
 
 class Derived(Generic[T]):
-    """A function of the bytes of a body; what it returns, and what it raises, its maker says."""
+    """A decoder of the bytes of a body, generated at its first call."""
 
     __slots__ = ("_arguments", "_maker", "read")
 
@@ -31,52 +31,52 @@ class Derived(Generic[T]):
         self.read: Callable[..., T] = self._first
 
     def __call__(self, data: bytes) -> T:
-        """Reads a body."""
+        """Decode a body."""
         return self.read(data)
 
     def _first(self, *given: Any) -> T:
         return self.made()(*given)
 
     def made(self) -> Callable[..., T]:
-        """The function itself."""
+        """Generate the decoder and return it."""
         self.read = getattr(import_module(_MAKER), self._maker)(*self._arguments)
         return self.read
 
 
 def shown_of(shown: Shown) -> Derived[dict[str, Any]]:
-    """What `dump` shows of a body (and of what is given beside it), as a dictionary.
+    """Return a decoder of what `dump` shows of a body (and its parameters), as a dictionary.
 
     Raises:
-        MalformedError: (when it is called) the body is too short for what it says.
+        MalformedError: (when called) the body is too short for its declared content.
     """
     return Derived("decoder", shown)
 
 
 def fields_of(schema: Construct, kind: type[K]) -> Derived[K]:
-    """Fields of a body as a named tuple, whose names say which; see `binlogtool.schema.decoders.fields_reader`."""
+    """Return a decoder of some fields of a body into a named tuple, whose field names select them."""
     return Derived("fields_reader", schema, kind)
 
 
 def tuple_of(schema: Construct, *names: str) -> Derived[tuple[Any, ...]]:
-    """Two or more fields of a body."""
+    """Return a decoder of two or more fields of a body into a tuple."""
     return Derived("fields_reader", schema, names)
 
 
 def number_of(schema: Construct, name: str) -> Derived[int]:
-    """The integer of this name of a body."""
+    """Return a decoder of one integer field of a body."""
     return Derived("fields_reader", schema, name)
 
 
 def list_of(schema: Construct, name: str, kind: type[K]) -> Derived[tuple[K, ...]]:
-    """The array of this name of a body, its elements as named tuples; arrays inside of them are tuples of tuples."""
+    """Return a decoder of one array field: its elements as named tuples, arrays inside of them as tuples of tuples."""
     return Derived("fields_reader", schema, name, kind)
 
 
 def place_of(schema: Construct, name: str) -> int:
-    """Where a field of a body stands, if all fields before it are there and none of them differs in size.
+    """Return the offset of a field in a body, if all fields before it are always present and of fixed size.
 
     Raises:
-        ValueError: there is no such field, or no such place.
+        ValueError: there is no such field, or its offset is not fixed.
     """
     at = 0
     for sub in schema.subcons:
@@ -87,13 +87,13 @@ def place_of(schema: Construct, name: str) -> int:
 
 
 def unpacker_of(schema: Construct, *names: str) -> Callable[..., tuple[Any, ...]]:
-    """A function of a buffer, and of where in it the structure begins: these fields, in the order that they stand in.
+    """Return a function (buffer, offset of the structure) -> these fields, in the order of the structure.
 
-    It reads no further than the last of them. Only of structures whose fields up to there have fixed sizes; bytes are
-    bytes, codes are numbers. It raises `struct.error` where the buffer is too short.
+    It reads no further than the last of them; all fields up to there must have fixed sizes. Bytes stay bytes, codes
+    stay numbers. The function raises `struct.error` where the buffer is too short.
 
     Raises:
-        ValueError: there is no such field, or it has no such place, or no such form.
+        ValueError: a field does not exist, or has no fixed offset or no struct code.
     """
     wanted, orders, text = set(names), set[str](), ""
     for sub in schema.subcons:
@@ -112,7 +112,7 @@ def unpacker_of(schema: Construct, *names: str) -> Callable[..., tuple[Any, ...]
 
 
 def _code_of(sub: Any) -> str:
-    """Byte order and code of a field, as `struct` writes them."""
+    """Return the byte order and type code of a field, as `struct` writes them."""
     while isinstance(sub, Subconstruct):
         sub = sub.subcon
     if isinstance(sub, BytesInteger):

@@ -1,4 +1,4 @@
-"""What `dump` shows of records: their envelopes, and bodies that come with something to say."""
+"""Envelope columns of records, and bodies with findings."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from binlogtool.findings import Finding
 
 
 class Noted(NamedTuple):
-    """A body that can be shown, with something to say about it."""
+    """A body that can be shown, with findings about it."""
 
     body: Any
     findings: tuple[Finding, ...]
 
 
 class Described(msgspec.Struct, frozen=True):
-    """The envelope of a run of records, one list entry each (cli.md 6.19, "what the shared fields mean").
+    """The envelope fields of consecutive records, one list entry per record.
 
-    time: microseconds since 1970-01-01 UTC. Entries may be None where the format has nothing to say.
+    time: microseconds since 1970-01-01 UTC. Entries are None where the format has no such value.
     """
 
     type: list[str]
@@ -30,7 +30,7 @@ class Described(msgspec.Struct, frozen=True):
     txn: list[str | int | None]
 
     def part(self, start: int, stop: int) -> Described:
-        """The records `[start, stop)`."""
+        """Return the envelopes of the records `[start, stop)`."""
         cut = slice(start, stop)
         return Described(
             self.type[cut], self.seq[cut], self.time[cut], self.object[cut], self.origin[cut], self.txn[cut]

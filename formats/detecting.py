@@ -1,4 +1,4 @@
-"""What a format sees of a file before it is read: its head, and what the user added; how well the head fits."""
+"""Detection: the head of a file, the user's hints, and how well the head fits a format."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from binlogtool.formats.layouts import Read
 
 
 class Match(NamedTuple):
-    """How well a file's head fits a format: 0 = not at all, 100 = certain, with the reason in words.
+    """How well a file's head fits a format: score 0 = not at all, 100 = certain, with the reason as text.
 
-    From 50 on a head or a record is proven; from 20 on a server may leave it so, torn in its head.
+    From 50 on a head or a record is proven; from 20 on a server may leave such a file, with a torn head.
     """
 
     score: int
@@ -21,26 +21,34 @@ class Match(NamedTuple):
 
     @property
     def proven(self) -> bool:
-        """Is it by its content?"""
+        """True if the content proves the format."""
         return self.score >= 50
 
 
 class Readable(NamedTuple):
-    """A file that is read in parts: how, and its size in bytes."""
+    """A file that is read in parts: a read function, and its size in bytes."""
 
     read: Read
     size: int
 
 
 class Hints(msgspec.Struct, frozen=True):
-    """What the user knows and the log does not say: contents of files that were named, None = not given.
+    """What the user knows and the log does not contain: contents of files that were named; None = not given.
 
-    keyfile: keys of encrypted logs (a key file or a keyring). keyfile_secret: what the key file itself is encrypted
-    with. schema: CREATE TABLE statements, for names and types of columns. level: what is to be a record, by the name
-    of one of the format's `levels`. redo: the path of the redo log that recovery would use. objects: records are asked
-    for by their object, or as statements, so that, where `level` is not given, they are those that have one. as_stored:
-    what the log's statements say of its columns is not applied: a state is the same wherever they were lost or never
-    stood. earlier: what the files before the first one carry over, as JSON ({"name": of the last one, "carried": …}).
+    Args:
+        keyfile: keys of encrypted logs (a key file or a keyring).
+        keyfile_secret: what the key file itself is encrypted with.
+        schema: CREATE TABLE statements, for names and types of columns.
+        level: what counts as a record, by the name of one of the format's `levels`.
+        redo: path of the redo log that recovery would use.
+        objects: records are selected by object, or as statements: if `level` is not given, use the one whose records
+            have an object.
+        as_stored: do not apply what the log's statements say about its columns, so that the state is the same
+            wherever
+            statements were lost or never present.
+        earlier: the state that the files before the first one carry over, as JSON ({"name": of the last one,
+            "carried":
+            …}).
     """
 
     keyfile: bytes | None = None
@@ -54,8 +62,10 @@ class Hints(msgspec.Struct, frozen=True):
 
 
 class Earlier(msgspec.Struct, frozen=True):
-    """What the files before a file of a log carry over to it. name: of the last one of them. carried: computes it, as
-    `formats.cuts.Cutter.carried` gives it at the end of that file."""
+    """The files before a file of a log, and the state that they carry over.
+
+    last_name: name of the last one. compute_state: computes `SplitFinder.export_state` at the end of that file.
+    """
 
     name: str
     carried: Callable[[], Any]
@@ -64,12 +74,18 @@ class Earlier(msgspec.Struct, frozen=True):
 class Head(msgspec.Struct, frozen=True):
     """What `layout` and `detect` may look at: the first bytes of a file (at most 4 KiB), its name and its size.
 
-    `size` is None for a stream. `whole` says that `data` is all there is. `shared` is one dictionary for all files of a
-    log, in the log's order: what a format learns in one file and needs in the next (names of spaces, table maps).
-    `peek` reads `[offset, offset + size)` anywhere in the file, shorter at its end; None for a stream. It is meant for
-    few and small reads. hints: what the user added. beside: name of a file in the same directory -> its bytes, or None
-    if there is none (links are not followed); None where the file has no directory. redo: the redo log
-    that the user named. earlier: what the files before this one of its log carry over, see `Earlier`.
+    Args:
+        size: None for a stream.
+        shared: one dictionary for all files of a log, in the log's order: what a format learns in one file and needs
+            in
+            the next (names of spaces, table maps).
+        peek: reads `[offset, offset + size)` anywhere in the file, shorter at its end; None for a stream. For few and
+            small reads.
+        hints: from the user.
+        read_sibling: name of a file in the same directory -> its reader, or None if there is none (links are not
+            followed); None where the file has no directory.
+        redo: the redo log that the user named.
+        preceding: the files before this one, see `PrecedingFiles`.
     """
 
     data: bytes
@@ -84,5 +100,5 @@ class Head(msgspec.Struct, frozen=True):
 
     @property
     def whole(self) -> bool:
-        """True when the file is not longer than `data`."""
+        """True when `data` is the whole file."""
         return self.size is not None and self.size <= len(self.data)

@@ -1,14 +1,15 @@
-"""Bounded field types. Each is a construct class (parse, build, trace) that also names its scan kernel.
+"""Bounded field types: construct classes (parse, build, trace) that also name their scan kernel.
 
-A *kernel* is a plain module-level function over integers: it indexes arrays, calls only other kernels, uses only
-literals and the constants of its module, and never loops without consuming a byte. Its parameters and its result are
-declared (`kernel_types`); their names mean nothing. The Python scanner calls it unchanged; the build of the package
-turns its source into C and compiles it. Values are int64: the bit pattern of unsigned 64-bit fields.
+A *kernel* is a plain module-level function over integers: it indexes `buf` (bytes or a uint8 array), calls only other
+kernels, uses only literals and the constants below, and never loops without consuming a byte. The Python scanner
+calls
+it directly; the build of the package turns its source into C and compiles it. Values are int64: the bit pattern of
+unsigned 64-bit fields.
 
     scalar kernel   read(buf, p, n) -> (value, next)
     record kernel   read(buf, p, n, table, out, at) -> next      writes len(columns) values to out[at:]
 
-`n` is the end of what may be read; `next` < 0 says why there is no value: SHORT or MALFORMED.
+`n` is the end of the readable bytes; `next` < 0 says why there is no value: SHORT or MALFORMED.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def kernel(*uses: Callable[..., Any], native: str = "") -> Callable[[F], F]:
-    """Marks a function as a kernel and names the kernels that it calls. native: the function of `schema/runtime.c` that
-    does the same; its text is not translated then."""
+    """Mark a function as a kernel and list the kernels that it calls.
+
+    native: the equivalent function of `schema/runtime.c`, used in place of the translated source.
+    """
 
     def mark(function: F) -> F:
         function.__dict__["kernel_uses"] = uses
@@ -43,7 +46,7 @@ def kernel(*uses: Callable[..., Any], native: str = "") -> Callable[[F], F]:
 
 
 class MalformedError(ConstructError):  # type: ignore[misc]
-    """The bytes are not a value of this field type; `finding_id` says which kind of wrong."""
+    """The bytes are not a value of this field type; `finding_id` is the id of the finding."""
 
     def __init__(self, message: str, path: str | None = None, finding_id: str = "payload-undecodable") -> None:
         super().__init__(message, path=path)
@@ -51,12 +54,15 @@ class MalformedError(ConstructError):  # type: ignore[misc]
 
 
 class Form(msgspec.Struct, frozen=True):
-    """One common encoding of a scalar, told by its first byte. The Python scanner reads it in place, without a call.
+    """One common encoding of a scalar, selected by its first byte; the Python scanner reads it inline, without a
+    call.
 
-    first, last: first bytes that mean this encoding, both included.
-    layout: byte order and `struct` code (`>I`) of the value that follows the first byte; None: the value is the first
-        byte minus `base`.
-    skips: (only without layout) that many bytes follow and belong to the field.
+    Args:
+        first, last: the range of first bytes with this encoding, both included.
+        layout: byte order and `struct` code (`>I`) of the value after the first byte; None: the value is the first
+            byte
+            minus `base`.
+        skips: (only without layout) that many bytes follow and belong to the field.
     """
 
     first: int
@@ -66,21 +72,21 @@ class Form(msgspec.Struct, frozen=True):
     skips: bool = False
 
     def size(self, first_byte: str) -> str:
-        """Source text of the field's bytes; `first_byte`: the variable that holds it."""
+        """Return the source text of the field's size; `first_byte`: the variable that holds the first byte."""
         if self.layout is not None:
             return str(1 + struct.calcsize(self.layout))
         return f"1 + {first_byte} - {self.base}" if self.skips else "1"
 
     @property
     def largest(self) -> int:
-        """The most bytes that it takes."""
+        """The largest size in bytes."""
         if self.layout is not None:
             return 1 + struct.calcsize(self.layout)
         return 1 + (self.last - self.base if self.skips else 0)
 
 
 class ScalarKernel(msgspec.Struct, frozen=True):
-    """How a field type is scanned: one value. `forms` must mean the same as `read`, the most frequent first.
+    """Scan rule of a field type with one value. `forms` must agree with `read`, the most frequent first.
 
     unsigned: the value is the bit pattern of an unsigned number.
     """
@@ -91,13 +97,15 @@ class ScalarKernel(msgspec.Struct, frozen=True):
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """One common encoding of a record, told by its first byte. The Python scanner reads it with one unpack.
+    """One common encoding of a record, selected by its first byte; the Python scanner reads it with one unpack.
 
-    first, last: first bytes that may mean this encoding, both included.
-    layout: byte order and `struct` codes of the whole record, its first byte included.
-    items: what each value of the layout is: the name of a column, or the constant (an integer, or bytes for an `s`
-        code) that must stand there; with another one the kernel is called.
-    fixed: the values of all other columns.
+    Args:
+        first, last: the range of first bytes that can have this encoding, both included.
+        layout: byte order and `struct` codes of the whole record, its first byte included.
+        items: meaning of each value of the layout: the name of a column, or the required constant (an integer, or
+            bytes
+            for an `s` code); for any other value the kernel is called.
+        fixed: the values of all other columns.
     """
 
     first: int
@@ -108,11 +116,11 @@ class Shape(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """Bytes of the record."""
+        """Size of the record in bytes."""
         return struct.calcsize(self.layout)
 
     def places(self) -> Iterator[tuple[str | int | bytes, str, int]]:
-        """Each item with its code and its offset."""
+        """Yield each item with its struct code and its offset."""
         offset = 0
         for item, code in zip(self.items, re.findall(r"\d*s|[a-zA-Z]", self.layout), strict=True):
             yield item, code, offset
@@ -120,10 +128,11 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 class RecordKernel(msgspec.Struct, frozen=True):
-    """How a field type is scanned: several named values, driven by a constant table of integers.
+    """Scan rule of a field type with several named values, driven by a constant table of integers.
 
-    columns: names relative to the field (`lsn` becomes `header.lsn` for a field called header).
-    shapes: must mean the same as `read`, their first bytes must not overlap.
+    Args:
+        columns: names relative to the field (`lsn` becomes `header.lsn` for a field called header).
+        shapes: must agree with `read`; their first bytes must not overlap.
     """
 
     read: Callable[..., int]
@@ -133,7 +142,7 @@ class RecordKernel(msgspec.Struct, frozen=True):
 
 
 class Verified(NamedTuple):
-    """The value of a checksum node. ok is None where the stored value means "not computed"."""
+    """The result of a checksum check. ok is None where the stored value means "not computed"."""
 
     algorithm: str
     stored: int
@@ -144,11 +153,14 @@ class Verified(NamedTuple):
 
 
 class CrcCheck(Construct):  # type: ignore[misc]
-    """Zero bytes wide: compares a stored checksum with the bytes `[start, end)` of the same stream.
+    """Zero-width field: compares a stored checksum with the bytes `[start, end)` of the same stream.
 
-    start, end: expressions that give stream positions (`Tell` fields). absent: a stored value that means "not computed"
-    unless the computed value is the same. Never raises on a mismatch: its value says it (`Verified`).
-    without: expression of what some bits, which the writer leaves out of the checksum, change in it; 0 = nothing.
+    Never raises on a mismatch: its value is a `ChecksumResult`.
+
+    Args:
+        start, end: expressions for stream positions (`Tell` fields).
+        absent: a stored value that means "not computed", unless the computed value is the same.
+        without: expression for the effect of bits that the writer leaves out of the checksum, xored in; 0 = none.
     """
 
     def __init__(
@@ -171,7 +183,7 @@ class CrcCheck(Construct):  # type: ignore[misc]
         return self.verdict(context, data, start, end)
 
     def verdict(self, context: Any, data: Any, start: int, end: int) -> Verified:
-        """What the comparison with the checksum of `data`, the bytes `[start, end)`, says."""
+        """Compare the stored checksum with that of `data`, the bytes `[start, end)`."""
         stored, computed = evaluate(self.stored, context), self.checksum(data) ^ evaluate(self.without, context)
         ok = None if stored == self.absent and computed != stored else computed == stored
         return Verified(self.checksum.name, stored, computed, ok, start, end)
@@ -202,8 +214,8 @@ class Magic(Subconstruct):  # type: ignore[misc]
 class Expanded(Subconstruct):  # type: ignore[misc]
     """A sized field whose bytes have a schema of their own.
 
-    The scanner and plain parsing see `subcon` (its bytes); the annotated parse goes on into `detail`, over exactly
-    these bytes. `space` names a codec (a construct with `decode(bytes, limits)`) when the bytes must be unpacked first.
+    The scanner and plain parsing see `subcon` (its bytes); the annotated parse continues into `detail`, over exactly
+    these bytes.
     """
 
     def __init__(self, subcon: Construct, detail: Construct) -> None:
@@ -212,9 +224,9 @@ class Expanded(Subconstruct):  # type: ignore[misc]
 
 
 class Unpacked(Subconstruct):  # type: ignore[misc]
-    """Inside `Expanded`: the rest of the bytes is packed; `subcon` describes the unpacked bytes, a new address space.
+    """Inside `NestedSchema`: compressed bytes; `subcon` describes the unpacked bytes, a new address space.
 
-    codec: `formats.layouts.Codec`; one with `located = True` also gets the file offset of the packed bytes.
+    codec: `formats.layouts.Decompressor`; one with `located = True` also gets the file offset of the packed bytes.
     """
 
     def __init__(self, subcon: Construct, codec: Any, name: str) -> None:
@@ -226,9 +238,12 @@ class Unpacked(Subconstruct):  # type: ignore[misc]
 class Part(NamedTuple):
     """One row below a `Traceable` field, in file order, parents before their children.
 
-    path: from the field on, with its own separator: ".lsn", ".tuple[0]", "[3].name". depth: 1 = child of the field.
-    start, end: positions in the bytes that were handed over; end None = a container, which ends where its last part
-    ends (so the leaves must tile it: its own header bytes are a leaf too, such as ".tuple.count").
+    Args:
+        path: from the field on, with its own separator: ".lsn", ".tuple[0]", "[3].name".
+        depth: 1 = child of the field.
+        start, end: positions in the given bytes; end None = a container, which ends where its last part ends (the
+            leaves
+            must tile it: its own header bytes are a leaf too, such as ".tuple.count").
     """
 
     path: str
@@ -245,18 +260,19 @@ PlainPart = tuple[str, int, int, int | None, Any, str]
 
 @runtime_checkable
 class Traceable(Protocol):
-    """A construct class that can name the parts of its value: messages, nested values, compressed integers.
+    """A construct class that can list the parts of its value: messages, nested values, compressed integers.
 
-    The annotated parse calls `_parse` first and then this, over exactly the bytes that were consumed. A class without
-    it is one row with its parsed value. A class whose value is all that is left of its stream, and that no other field
-    refers to, may say so with `fills_stream = True`: then only its parts are asked for, which saves a second decoding.
-    One that has very many parts may offer `trace_parts`: the same as plain tuples, which are made in half the time.
+    The annotated parse calls `_parse` first and then `trace_rows`, over exactly the bytes that were consumed. A class
+    without it is one row with its parsed value. A class whose value is all that is left of its stream, and that no
+    other field refers to, may set `fills_stream = True`: then only its parts are requested, which saves a second
+    decoding. A class with very
+    many parts may offer `trace_parts`: the same as plain tuples, which takes half the time.
     """
 
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
-        """The parts of the value at `data[start:end]`; the leaves tile this range. One value without parts: no rows.
+        """Yield the parts of the value at `data[start:end]`; the leaves tile this range, a plain value has none.
 
-        Keeps its own stack or counts the depth against `limits.max_depth`. Each part that is not a container takes at
-        least one byte. After a failed `_parse`, `end` is as far as the value could reach: yields the good parts and
-        raises `MalformedError` at the bad one.
+        Must keep its own stack or count the depth against `limits.max_depth`. Each part that is not a container takes
+        at least one byte. After a failed `_parse`, `end` is the furthest possible end of the value: yields the good
+        parts and raises `MalformedError` at the bad one.
         """

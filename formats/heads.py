@@ -1,7 +1,7 @@
-"""Heads with one flipped bit: which one a format can prove, and the layout of the file with it put right.
+"""Repair of file headers with one flipped bit, proven by the header's checksum or by the records after it.
 
-A format offers flips only of a head that is damaged, and only what is proven: by the head's stored checksum, or by the
-records that follow it. The file is then read as if the bit were right, and a finding says so in every report.
+A format offers flips only for a damaged header, and only proven ones. The file is then read with that bit corrected,
+and a finding in every report says so.
 """
 
 from __future__ import annotations
@@ -22,9 +22,14 @@ if TYPE_CHECKING:
 
 
 class HeadFlip(NamedTuple):
-    """One flipped bit of a head. byte: file offset. bit: 0 = least significant. proof: what proves the head, in words.
+    """One flipped bit of a file header.
 
-    start, length: the part of the head that is wrong as it stands. id, diagnosis, more: of the finding.
+    Args:
+        byte: file offset.
+        bit: 0 = least significant.
+        proof: what proves the header, as text.
+        start, length: the part of the header that is wrong.
+        id, diagnosis, more: of the finding.
     """
 
     byte: int
@@ -37,7 +42,7 @@ class HeadFlip(NamedTuple):
     more: Mapping[str, Any] = MappingProxyType({})
 
     def put_right(self, offset: int, view: memoryview | bytearray) -> None:
-        """Flips the bit back in bytes that stand at this file offset."""
+        """Flip the bit back in bytes that begin at this file offset."""
         if 0 <= self.byte - offset < len(view):
             view[self.byte - offset] ^= 1 << self.bit
 
@@ -46,7 +51,7 @@ Heads = Callable[["Head"], Iterator[HeadFlip]]
 
 
 def corrected(head: Head, flip: HeadFlip) -> Head:
-    """The head as it was before the bit flipped."""
+    """Return the head as it was before the bit flipped."""
     data = bytearray(head.data)
     flip.put_right(0, data)
     peek = head.peek
@@ -63,7 +68,7 @@ def _reading(read: Read, flip: HeadFlip) -> Read:
 
 
 def unveiled(layout: Layout, flip: HeadFlip) -> Layout:
-    """A layout that was made of the corrected head, for the file as it is."""
+    """Return a layout made of the corrected head, for reading the uncorrected file."""
 
     def unveil(read: Read) -> Unveil:
         return flip.put_right
@@ -72,7 +77,7 @@ def unveiled(layout: Layout, flip: HeadFlip) -> Layout:
 
 
 def told(flip: HeadFlip) -> Finding:
-    """What every report says of it."""
+    """Create the finding that every report has about the corrected header."""
     text = f"one flipped bit explains the head: bit {flip.bit} of byte {flip.byte:#x}; read with that bit put right"
     facts: dict[str, Any] = {"flipped_byte": flip.byte, "flipped_bit": flip.bit, "proof": flip.proof}
     facts |= {"cause": "flipped-bit", "cause_offset": flip.byte, "cause_length": 1, "cause_bit": flip.bit}
@@ -81,13 +86,19 @@ def told(flip: HeadFlip) -> Finding:
 
 
 def is_corrected(found: Finding) -> bool:
-    """Is it about a head that is read with a bit put right?"""
+    """Return True for a finding about a header that is read with a bit corrected."""
     return {"flipped_byte", "proof"} <= found.facts.keys()
 
 
 def by_checksum(checksum: Checksum, data: bytes, stored_at: int, base: int) -> tuple[int, int] | None:
-    """The bit (file offset of its byte, its number) that makes `data[:stored_at]` and the little-endian value behind it
-    agree; None if they do already, or no single bit does. base: file offset of the data."""
+    """Return the flipped bit (file offset of its byte, bit number) that explains a checksum mismatch.
+
+    The little-endian checksum after `data[:stored_at]` covers these bytes. None if it matches, or if no single bit
+    explains it.
+
+    Args:
+        base: file offset of the data.
+    """
     stored = int.from_bytes(data[stored_at : stored_at + 4], "little")
     flip = locate_flip(checksum, stored, checksum(data[:stored_at]), stored_at)
     if flip is None:

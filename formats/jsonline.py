@@ -1,4 +1,4 @@
-"""How compiled code writes lines of JSON: a format names a kernel for each member."""
+"""Rules for compiled JSON lines: a format names a kernel for each member."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ Quote = Callable[[Any], bytes]
 
 
 class JsonMember(msgspec.Struct, frozen=True):
-    """How compiled code writes the value of one member of a line of JSON.
+    """How compiled code writes the value of one member of a JSON line.
 
-    kernel: `kernel(buf, texts, notes, out, o, z, *columns) -> next`: writes to `out[o:z]`, returns the place behind
-        it, or `jsontext.NO_ROOM`, or NOT_MINE (then the general writer does this record, whatever it is made of).
-    columns: the record columns (of the batch or `JsonLine.derive`) whose values it gets. buf: the arena. notes: 256
-        integers for its own use.
-    texts: the table of `jsontext.put_text` (as JSON); names: that of `jsontext.put_name`, which may grow while records
-        are described. table: gives a table of the format's own; asked after `derive`, and it must give the same object
-        as long as nothing in it has changed. At most one of the three.
-    bodies: the kernel gets those records only that are none of these.
+    Args:
+        kernel: `kernel(buf, texts, notes, out, o, z, *columns) -> next`: writes to `out[o:z]` and returns the end of
+            what it wrote, or `jsontext.NO_SPACE`, or `UNSUPPORTED` (the general writer does this record).
+        columns: the record columns (of the batch or `JsonLine.derive`) whose values it gets. buf: the arena. notes:
+            256
+            integers for its own use.
+        texts: the table of `jsontext.put_text` (as JSON). names: that of `jsontext.put_name`; it may grow while
+            envelopes are decoded. table: returns a table of the format's own; called after `derive`, it must return
+            the
+            same object as long as nothing in it has changed. At most one of the three.
+        bodies: the kernel gets only those records that are none of these.
     """
 
     kernel: Kernel
@@ -38,8 +41,10 @@ class JsonMember(msgspec.Struct, frozen=True):
 class JsonBodies(msgspec.Struct, frozen=True):
     """Bodies that compiled code writes as their schemas say.
 
-    of: values of the column `code`, the most frequent first, each with the body that it stands for. start, end: the
-    columns that say where the body lies in the arena. given: names and columns of the numbers that `Shown` asks for.
+    Args:
+        by_code: values of the column `code` with the body of each, the most frequent first.
+        start, end: the columns with the range of the body in the arena.
+        parameters: names of the parameters of `BodySchema`, and the columns that hold them.
     """
 
     of: tuple[tuple[int, Shown], ...]
@@ -50,19 +55,24 @@ class JsonBodies(msgspec.Struct, frozen=True):
 
 
 class JsonLine(msgspec.Struct, frozen=True):
-    """How compiled code writes the records that are most frequent, in exactly the words of the general writer.
+    """How compiled code writes the most frequent records, byte for byte as the general writer does.
 
-    The members are those of `Described`, `body` and what `extras` adds; the engine knows all others. A record from
-    which `describe` learns something for later ones must be NOT_MINE, unless `derive` learns it too. depth: the deepest
-    nesting that is printed.
+    The members are those of `EnvelopeColumns`, `body`, and those of `decode_extras`; the engine writes all others. A
+    record from which `decode_envelopes` learns something for later ones must be UNSUPPORTED, unless `derive` learns
+    it
+    too.
 
-    narrow: columns of rows, "only rows?" -> a member `body` for questions that speak of no more: it has no other
-        columns, and perhaps nothing but rows; a body that cannot be decoded is not its own either.
-    derive: batch, `compile` -> more columns, one value per record: what follows from the records before (to which
-        transaction, to which table does a record belong?). Asked in file order for each batch that compiled code may
-        write of, perhaps twice and after `describe`; the other batches are only described. None = the general writer
-        does this batch. The columns are valid until the next batch.
-    inside: the records are inside of others (`layouts.RecordPlaces.record`), and have no checksums of their own.
+    Args:
+        depth: the deepest nesting that is printed.
+        narrow: columns of rows, "only rows?" -> a `body` member for queries that need no more than these: it leaves
+            out
+            other columns, and perhaps everything but rows; a body that cannot be decoded is UNSUPPORTED as well.
+        derive: batch, `compile` -> additional columns, one value per record, that follow from the records before (the
+            transaction or table that a record belongs to). Called in file order for each batch that compiled code may
+            write, perhaps twice and after `decode_envelopes`; for other batches only `decode_envelopes` is called.
+            None
+            = the general writer does this batch. The columns are valid until the next batch.
+        inside: the records are inside others (`layouts.RecordPositions.record`), and have no checksums of their own.
     """
 
     type: JsonMember

@@ -1,4 +1,4 @@
-"""Kernels that write numbers and times as JSON; see `formats.jsontext`."""
+"""Kernels that write numbers and times as JSON; conventions as in `formats.jsontext`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HALF = 1 << 55
 
 @kernel()
 def put_null(out: MutableUInt8s, o: int, z: int) -> int:
-    """`null`."""
+    """Write `null`."""
     if z - o < 4:
         return -1
     out[o] = 110
@@ -24,9 +24,9 @@ def put_null(out: MutableUInt8s, o: int, z: int) -> int:
 
 @kernel()
 def put_eight(value: int, size: int, out: MutableUInt8s, o: int) -> int:
-    """The last `size` (1 to 8) digits of a number below 10**8; writes eight bytes whatever the size.
+    """Write the last `size` (1 to 8) digits of a number below 10**8; always writes eight bytes.
 
-    The number is cut in halves three times, all halves of one step by one multiplication.
+    The number is split in halves three times, all halves of one step by one multiplication.
     """
     high = (value * 109951163) >> 40
     fours = high + ((value - high * 10000) << 32)
@@ -42,14 +42,14 @@ def put_eight(value: int, size: int, out: MutableUInt8s, o: int) -> int:
 
 @kernel()
 def digits_of(value: int) -> int:
-    """How many digits a number below 10**8 has."""
+    """Return the number of digits of a number below 10**8."""
     size = 1 + (value >= 10) + (value >= 100) + (value >= 1000)
     return size + (value >= 10000) + (value >= 100000) + (value >= 1000000) + (value >= 10000000)
 
 
 @kernel(digits_of, put_eight)
 def put_unsigned(value: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """The unsigned number with these 64 bits."""
+    """Write an unsigned 64-bit number, given as its bit pattern."""
     if z - o < 24:
         return -1
     if value < 0 or value >= 10000000000000000:
@@ -73,7 +73,7 @@ def put_unsigned(value: int, out: MutableUInt8s, o: int, z: int) -> int:
 
 @kernel(put_unsigned)
 def put_signed(value: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """A signed number."""
+    """Write a signed number."""
     if value >= 0:
         return put_unsigned(value, out, o, z)
     if z - o < 1:
@@ -84,7 +84,7 @@ def put_signed(value: int, out: MutableUInt8s, o: int, z: int) -> int:
 
 @kernel()
 def put_hex8(value: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """The low 32 bits as eight hexadecimal digits."""
+    """Write the low 32 bits as eight hexadecimal digits."""
     if z - o < 8:
         return -1
     for i in range(8):
@@ -97,10 +97,11 @@ def put_hex8(value: int, out: MutableUInt8s, o: int, z: int) -> int:
 def put_fraction(
     high: int, low: int, above_high: int, above_low: int, below_high: int, below_low: int, out: MutableUInt8s, o: int
 ) -> int:
-    """The digits of a fraction, as few as lie between its two borders, the last one rounded to the nearest.
+    """Write the fewest digits of a fraction that lie between its two bounds, the last one rounded to the nearest.
 
-    All are numbers of 112 bits behind the binary point, in two limbs of 56: the fraction, and how far the borders are
-    above and below it (Steele and White, 1990, "How to print floating-point numbers accurately"; ties to even).
+    All are numbers of 112 bits after the binary point, in two limbs of 56: the fraction, and the distances of the
+    bounds above and below it (Steele and White, 1990, "How to print floating-point numbers accurately"; ties to
+    even).
     """
     while True:
         low *= 10
@@ -128,7 +129,7 @@ def put_fraction(
 
 @kernel(put_fraction, put_unsigned)
 def put_binary(number: int, k: int, lowest: bool, out: MutableUInt8s, o: int, z: int) -> int:
-    """The shortest decimal that reads back as the float `number / 2**k`, with k from 0 to 68 and number below 2**53.
+    """Write the shortest decimal that reads back as the float `number / 2**k`, for k up to 68 and number below 2**53.
 
     Its neighbours are half a unit of number away, or a quarter below a power of 2 (lowest).
     """
@@ -158,7 +159,7 @@ def put_binary(number: int, k: int, lowest: bool, out: MutableUInt8s, o: int, z:
 
 @kernel(put_binary)
 def put_double(bits: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """The shortest decimal that reads back as the double with these bits, for 0 and magnitudes from 2**-16 to 2**53."""
+    """Write the shortest decimal that reads back as this double (bit pattern), for 0 and magnitudes 2**-16 to 2**53."""
     if z - o < 65:
         return -1
     if bits < 0:
@@ -175,7 +176,7 @@ def put_double(bits: int, out: MutableUInt8s, o: int, z: int) -> int:
 
 @kernel(put_eight)
 def put_date(days: int, out: MutableUInt8s, o: int) -> int:
-    """Days since 1970-01-01 as YYYY-MM-DD, by eras of 400 years that begin in March."""
+    """Write days since 1970-01-01 as YYYY-MM-DD; computed in eras of 400 years that begin in March."""
     days += 719468
     era = days // 146097
     day = days - era * 146097
@@ -197,7 +198,7 @@ def put_date(days: int, out: MutableUInt8s, o: int) -> int:
 
 @kernel(put_date, put_eight)
 def put_time(microseconds: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """Microseconds since 1970-01-01 UTC as a quoted RFC 3339 time; for the years 1970 to 9999."""
+    """Write microseconds since 1970-01-01 UTC as a quoted RFC 3339 time, for the years 1970 to 9999."""
     if z - o < 40:
         return -1
     if microseconds < 0 or microseconds >= 253402300800000000:

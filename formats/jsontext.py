@@ -1,8 +1,10 @@
-"""Kernels that write JSON, with `formats.jsonnumbers`: what a format's own are made of (`formats.jsonline.JsonLine`).
+"""Kernels that write JSON, with `formats.jsonnumbers`: building blocks of those of a format (`jsonline.JsonLine`).
 
-All write to `out[o:z]` and return the place behind what they wrote, or say why there is nothing: NO_ROOM, or NOT_MINE
-(the value needs more than plain JSON, or a text form that is not worth a kernel: the general writer does it). What they
-write is what `msgspec.json` writes for the same value, less the characters that reports escape in addition.
+All write to `out[o:z]` and return the end of what they wrote, or a code: NO_SPACE, or UNSUPPORTED (the value needs
+more
+than plain JSON, or a text form that is not worth a kernel; the general writer does it). They write what
+`msgspec.json`
+writes for the same value, except the characters that reports escape in addition.
 
 `texts` is a table made by `text_table` or `name_table`: 32-bit big-endian numbers, then the texts.
 """
@@ -24,13 +26,13 @@ NOT_MINE = -2
 
 
 def text_table(texts: Mapping[int, bytes]) -> bytes:
-    """For `put_text`: texts by small numbers. Numbers without a text are not the kernel's."""
+    """Build the table of `put_text`: texts by small numbers; numbers without a text are UNSUPPORTED."""
     count = max(texts, default=-1) + 1
     return _table([texts.get(number, b"") for number in range(count)])
 
 
 def name_table(names: Mapping[int, bytes]) -> bytes:
-    """For `put_name`: texts by any signed 64-bit numbers."""
+    """Build the table of `put_name`: texts by any signed 64-bit numbers."""
     numbers = sorted(names)
     return struct.pack(f">I{len(numbers)}q", len(numbers), *numbers) + _table([names[number] for number in numbers])
 
@@ -50,7 +52,7 @@ def _number(texts: UInt8s, p: int) -> int:
 
 @kernel(_number)
 def put_entry(texts: UInt8s, base: int, index: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """Entry number `index` of the table of texts at `texts[base]`."""
+    """Write entry number `index` of the table of texts at `texts[base]`."""
     if index < 0 or index >= _number(texts, base):
         return -2
     start = _number(texts, base + 4 + 4 * index)
@@ -67,13 +69,13 @@ def put_entry(texts: UInt8s, base: int, index: int, out: MutableUInt8s, o: int, 
 
 @kernel(put_entry)
 def put_text(texts: UInt8s, index: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """A text of a table made by `text_table`."""
+    """Write a text of a table made by `build_text_table`."""
     return put_entry(texts, 0, index, out, o, z)
 
 
 @kernel(_number, put_entry)
 def put_name(texts: UInt8s, number: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """The text of a number in a table made by `name_table`; NOT_MINE if it has none."""
+    """Write the text of a number in a table made by `build_name_table`; UNSUPPORTED if it has none."""
     count = _number(texts, 0)
     low = 0
     high = count
@@ -101,7 +103,7 @@ def put_name(texts: UInt8s, number: int, out: MutableUInt8s, o: int, z: int) -> 
 
 @kernel()
 def _sequence(buf: UInt8s, p: int, n: int) -> int:
-    """The size of the UTF-8 sequence at `buf[p]`; 0 if it is none, or a character that reports escape."""
+    """Return the size of the UTF-8 sequence at `buf[p]`; 0 if it is invalid, or a character that reports escape."""
     first = buf[p] + 0
     if first < 0xC2 or first > 0xF4 or n - p < 2:
         return 0
@@ -140,7 +142,7 @@ def _sequence(buf: UInt8s, p: int, n: int) -> int:
 
 @kernel()
 def put_control(c: int, out: MutableUInt8s, o: int) -> int:
-    """A character below 0x20: `\\n` and the like, or `\\u001f`; writes up to six bytes."""
+    """Write a character below 0x20 as a JSON escape sequence; writes up to six bytes."""
     short = 0
     if c == 8:
         short = 98
@@ -167,7 +169,7 @@ def put_control(c: int, out: MutableUInt8s, o: int) -> int:
 
 @kernel(_sequence, put_control)
 def put_string(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """The text `buf[p:n]` as a JSON string; NOT_MINE if it is no UTF-8 or holds what reports escape in addition."""
+    """Write the text `buf[p:n]` as a JSON string; UNSUPPORTED if it is not UTF-8 or reports escape a part of it."""
     if z - o < 6 * (n - p) + 2:
         return -1
     out[o] = 34
@@ -198,7 +200,7 @@ def put_string(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) 
 
 @kernel()
 def is_utf8(buf: UInt8s, p: int, n: int) -> bool:
-    """Is it valid UTF-8, whatever the characters?"""
+    """Return whether the bytes are valid UTF-8."""
     while p < n:
         first = buf[p] + 0
         p += 1
@@ -231,7 +233,7 @@ def is_utf8(buf: UInt8s, p: int, n: int) -> bool:
 
 @kernel()
 def put_bytes(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """`{"$bytes":"…"}`, hexadecimal."""
+    """Write `{"$bytes":"…"}`, hexadecimal."""
     if z - o < 2 * (n - p) + 16:
         return -1
     mark = 0x73657479622422
@@ -257,7 +259,7 @@ def put_bytes(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -
 
 @kernel(is_utf8, put_bytes, put_string)
 def put_any_text(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """Text where it is valid UTF-8, else bytes."""
+    """Write valid UTF-8 as a string, other bytes as `$bytes`."""
     reached = put_string(buf, p, n, out, o, z)
     if reached != -2 or is_utf8(buf, p, n):
         return reached
@@ -269,17 +271,17 @@ def put_any_text(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int
 
 @kernel(put_null)
 def null_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int) -> int:
-    """A member that is always null."""
+    """Write a member that is always null."""
     return put_null(out, o, z)
 
 
 @kernel(put_text)
 def text_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, index: int) -> int:
-    """A member that is one of the member's texts."""
+    """Write a member that is one of the member's texts."""
     return put_text(texts, index, out, o, z)
 
 
 @kernel(put_unsigned)
 def unsigned_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, value: int) -> int:
-    """A member that is an unsigned column."""
+    """Write a member that is an unsigned column."""
     return put_unsigned(value, out, o, z)

@@ -1,4 +1,4 @@
-"""What is said of a file, and of a set of them: judges, verdicts, ends."""
+"""Validation: validators, their results, and file ends."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from binlogtool.formats.layouts import Batch, Layout
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What the judge of one file says at its end.
+    """The result of the validator of one file.
 
-    transactions: complete ones. durable_end: None = the engine's rule (end of the last good frame before damage).
-    record_types: counts by type name. findings: those that only the end of the file can tell.
-    facts: handed to `judge_set` (frozen, opaque to the engine). details: extra JSON for the report.
-    repairable: False = no durable end exists, for the file's head is damaged. sequences: the first and the last
-    sequence number, where `Format.numbers_by_judge` says so.
+    Args:
+        transactions: number of complete ones.
+        record_types: counts by type name.
+        findings: those that are only known at the end of the file.
+        durable_end: None = the engine's rule (end of the last good frame before damage).
+        facts: passed to `validate_set` (frozen, opaque to the engine).
+        details: extra JSON for the report.
+        repairable: False = there is no durable end, as the file's header is damaged.
+        sequences: first and last sequence number, if `ValidationRules.validator_reports_sequences`.
     """
 
     transactions: int
@@ -33,22 +37,26 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Judge(Protocol):
-    """A fold over the records of one file, in file order: sequences, transactions, cross-references."""
+    """Validate the records of one file, in file order: sequences, transactions, cross-references."""
 
     def feed(self, batch: Batch) -> Sequence[Finding]:
-        """Findings of this batch (absolute offsets)."""
+        """Return the findings of this batch (absolute offsets)."""
 
     def damage(self, start: int, end: int) -> None:
-        """`[start, end)` of the file was skipped: sequences may jump here without a finding of their own."""
+        """Note that `[start, end)` of the file was skipped: a sequence gap here needs no finding of its own."""
 
     def finish(self, tail: Tail) -> Verdict:
-        """The end of the file was reached."""
+        """Return the result at the end of the file."""
 
 
 class Tail(msgspec.Struct, frozen=True):
-    """How the file ends: `end` of the last good frame, `size`, and whether the end mark was seen (None = has none).
+    """How a file ends.
 
-    damaged: some range before the end was skipped. first_damage: its start, or None.
+    Args:
+        end: of the last good frame.
+        size: of the file.
+        closed: the end mark was seen; None = the format has none.
+        first_damage: start of the first skipped range, or None.
     """
 
     end: int
@@ -59,7 +67,7 @@ class Tail(msgspec.Struct, frozen=True):
 
 
 class Member(msgspec.Struct, frozen=True):
-    """One file of a set, as `judge_set` sees it: name relative to the set, layout, verdict and tail (None = unread)."""
+    """One file of a set for `validate_set`: name relative to the set, layout, result and tail (None = not read)."""
 
     name: str
     layout: Layout | None
@@ -68,7 +76,7 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class SetFinding(msgspec.Struct, frozen=True):
-    """A finding about a set. `file` = name of the member it is about, also one that does not exist."""
+    """A finding about a set. `file`: name of the member that it is about, also one that does not exist."""
 
     file: str
     finding: Finding

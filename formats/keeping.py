@@ -1,10 +1,12 @@
-"""Rows by their keys, as kernels: a table of places over one piece of memory that holds all rows.
+"""Kernels of the row store: a hash table over one memory area that holds all rows.
 
-`rows` is that memory as integers, `texts` and `out` are the same as bytes. From integer `at` on a row has: the hash of
-its key; OWNER, the number of its object and the bytes of its key; STATE, the epoch of the object and what is known;
-ROOM, the bytes that its image may have without a new place, and those that it has; its key and its image, each from a
-whole integer on. `slots` has the places of rows, counted from 1, by their hashes. A new key is written behind the last
-row, where a row with it would have it, before it is looked for.
+`rows` is that memory as integers, `texts` and `out` are the same as bytes. From integer `at` on a row has: the hash
+of
+its key; ROW_OWNER, the number of its object and the size of its key; ROW_STATE, the epoch of the object and the row's
+state; ROW_IMAGE_SIZE, the bytes reserved for its image and those in use; its key and its image, each aligned to an
+integer. `slots` has the positions of rows plus 1, by hash. A new key is written after the last row, where its row
+would
+have it, before it is looked up.
 """
 
 from __future__ import annotations
@@ -49,29 +51,29 @@ class StoreMemory(NamedTuple):
 
 
 class Kept(Protocol):
-    """The memory, for the kernels of a format."""
+    """The memory of a row store, for the kernels of a format."""
 
     @property
     def memory(self) -> StoreMemory:
-        """Valid until `more`."""
+        """The arrays `texts`, `out`, `rows`, `slots` and `head`; valid until `grow`."""
 
     @property
     def version(self) -> int:
-        """Another one whenever an object has another number or epoch."""
+        """A number that changes whenever an object gets another number or epoch."""
 
     def compiled(self, function: Kernel) -> Kernel:
-        """A kernel that takes them."""
+        """Return a kernel that takes the arrays, compiled if possible."""
 
     def object(self, name: str) -> tuple[int, int]:
-        """The number of an object that has this name now, and its epoch."""
+        """Return the number of the object that has this name now, and its epoch."""
 
     def more(self) -> None:
-        """Makes room: a kernel has said NO_ROOM."""
+        """Allocate more memory after a kernel returned NO_SPACE."""
 
 
 @kernel(native="copy_bytes")
 def copy_bytes(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int) -> int:
-    """`buf[p:n]` to `out[o]`; where it ends."""
+    """Copy `buf[p:n]` to `out[o]`; return the end."""
     for i in range(n - p):
         out[o + i] = buf[p + i]
     return o + (n - p)
@@ -79,7 +81,7 @@ def copy_bytes(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int) -> int:
 
 @kernel(native="same_bytes")
 def same_bytes(buf: UInt8s, p: int, texts: UInt8s, q: int, size: int) -> int:
-    """Are these bytes equal?"""
+    """Return 1 if these bytes are equal, else 0."""
     for i in range(size):
         if buf[p + i] != texts[q + i]:
             return 0
@@ -88,7 +90,7 @@ def same_bytes(buf: UInt8s, p: int, texts: UInt8s, q: int, size: int) -> int:
 
 @kernel(native="hash_bytes")
 def hash_bytes(texts: UInt8s, p: int, size: int, seed: int) -> int:
-    """A hash that nobody can foretell who does not know the seed."""
+    """Return a hash that cannot be predicted without the seed."""
     value = (seed ^ size * _STEP) & _U64
     for at in range(p, p + size, 8):
         word = int.from_bytes(bytes(texts[at : min(at + 8, p + size)]), "little")
@@ -101,13 +103,13 @@ def hash_bytes(texts: UInt8s, p: int, size: int, seed: int) -> int:
 
 @kernel()
 def integers_of(size: int) -> int:
-    """How many integers so many bytes take."""
+    """Return how many integers hold `size` bytes."""
     return (size + 7) >> 3
 
 
 @kernel(integers_of)
 def has_room(head: Int64s, key_size: int, image_size: int) -> int:
-    """Is there memory for one more row, and a slot for it?"""
+    """Return 1 if there is memory and a slot for one more row, else 0."""
     if head[FREE] + CONTENT + integers_of(key_size) + integers_of(image_size) > head[END]:
         return 0
     return 1 if 3 * (head[COUNT] + 1) <= 2 * (head[MASK] + 1) else 0
@@ -115,7 +117,7 @@ def has_room(head: Int64s, key_size: int, image_size: int) -> int:
 
 @kernel(hash_bytes, same_bytes)
 def look(texts: UInt8s, rows: Int64s, slots: Int64s, head: Int64s, owner: int) -> tuple[int, int, int]:
-    """The key behind the last row: its slot, the row that has it (-1 = none), its hash. owner: as in a row."""
+    """Look up the key after the last row: return its slot, its row (-1 = none) and its hash. owner: as in a row."""
     p = 8 * (head[FREE] + CONTENT)
     size = owner & 0x7FFFFFFF
     code = hash_bytes(texts, p, size, head[SEED] ^ owner)
@@ -134,7 +136,7 @@ def look(texts: UInt8s, rows: Int64s, slots: Int64s, head: Int64s, owner: int) -
 
 @kernel(integers_of)
 def leave(rows: MutableInt64s, head: MutableInt64s, at: int) -> int:
-    """Gives up the place of a row."""
+    """Mark the memory of a row as abandoned."""
     head[LEFT] = head[LEFT] + CONTENT + integers_of(rows[at + OWNER] & 0x7FFFFFFF) + integers_of(rows[at + ROOM] >> 32)
     rows[at + STATE] = -1
     return 0
@@ -152,7 +154,7 @@ def settle(
     state: int,
     size: int,
 ) -> int:
-    """What stands behind the last row, key and image, becomes one. before: the place that its key had; -1 = none."""
+    """Make a row of the key and image after the last row. before: the old row of this key; -1 = none."""
     at = head[FREE]
     room = integers_of(size)
     rows[at] = code
@@ -181,7 +183,7 @@ def put_row(
     owner: int,
     state: int,
 ) -> int:
-    """The row whose key stands behind the last one gets the image `buf[p:n]`. There must be room for it."""
+    """Set the image of the row whose key is after the last row to `buf[p:n]`. There must be space for it."""
     slot, at, code = look(texts, rows, slots, head, owner)
     image = CONTENT + integers_of(owner & 0x7FFFFFFF)
     if at >= 0 and n - p <= rows[at + ROOM] >> 32:
@@ -206,7 +208,7 @@ def put(
     number: int,
     state: int,
 ) -> int:
-    """The key `buf[:size]` of object `number` gets the image `buf[size:n]`; or NO_ROOM."""
+    """Set the image of the key `buf[:size]` of object `number` to `buf[size:n]`; or return NO_SPACE."""
     if has_room(head, size, n - size) == 0:
         return -1
     copy_bytes(buf, 0, size, out, 8 * (head[FREE] + CONTENT))
@@ -217,7 +219,7 @@ def put(
 def get(
     buf: UInt8s, size: int, texts: UInt8s, out: MutableUInt8s, rows: Int64s, slots: Int64s, head: Int64s, number: int
 ) -> int:
-    """The place of the row with the key `buf[:size]` of object `number`; NO_ROOM to look for it, NOT_MINE: none."""
+    """Return the row with the key `buf[:size]` of object `number`; NO_SPACE for the lookup, or UNSUPPORTED: none."""
     if has_room(head, size, 0) == 0:
         return -1
     copy_bytes(buf, 0, size, out, 8 * (head[FREE] + CONTENT))
@@ -227,7 +229,7 @@ def get(
 
 @kernel()
 def place(rows: Int64s, slots: MutableInt64s, head: Int64s, at: int) -> int:
-    """Puts a row into empty slots."""
+    """Insert a row into the slots."""
     slot = rows[at] & head[MASK]
     while slots[slot] != 0:
         slot = (slot + 1) & head[MASK]
@@ -237,7 +239,7 @@ def place(rows: Int64s, slots: MutableInt64s, head: Int64s, at: int) -> int:
 
 @kernel(integers_of, place)
 def rebuild(rows: MutableInt64s, slots: MutableInt64s, head: MutableInt64s) -> int:
-    """Fills empty slots anew, and moves all rows together, without the places that were left."""
+    """Move all rows together, without the abandoned ones, and refill the empty slots."""
     at = 0
     free = 0
     while at < head[FREE]:
@@ -267,7 +269,7 @@ def add_row(
     sums: MutableInt64s,
     at: int,
 ) -> int:
-    """Adds the number of a row (`recovery.state.row_number`) to the 256 bits at `sums[at]`, lowest ones first."""
+    """Add the digest number of a row (`recovery.state.row_number`) to the 256 bits at `sums[at]`, lowest ones first."""
     named, key_of = bytes(texts[name : name + name_size]), bytes(buf[key : key + key_size])
     data = b"%d:%d:%b%b%b" % (name_size, key_size, named, key_of, bytes(buf[image : image + size]))
     total = int.from_bytes(blake2b(data, digest_size=32).digest(), "big")
@@ -282,9 +284,9 @@ def add_row(
 def add_rows(
     texts: UInt8s, buf: UInt8s, rows: Int64s, head: Int64s, objects: Int64s, sums: MutableInt64s, at: int
 ) -> int:
-    """Adds all rows from `at` on: for each object their number and the sum of their numbers (5 integers of `sums`).
+    """Add all rows from `at` on: per object their count and the sum of their digest numbers (5 integers of `sums`).
 
-    Returns the place of a row that is neither there nor gone, or where the rows end. texts: names of objects.
+    Returns the position of a row that is neither known nor deleted, or the end of the rows. texts: names of objects.
     """
     while at < head[FREE]:
         size = rows[at + OWNER] & 0x7FFFFFFF
@@ -304,7 +306,7 @@ def add_rows(
 
 
 def names_of(objects: Iterable[str]) -> tuple[bytes, list[tuple[int, int]]]:
-    """The names of objects behind each other, and where each stands."""
+    """Return the names of objects concatenated, and the (offset, size) of each."""
     names = [name.encode(errors="surrogatepass") for name in objects]
     places, at = [], 0
     for name in names:

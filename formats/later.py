@@ -1,4 +1,4 @@
-"""Parts of a format that few commands need: the module of each is imported when it is used for the first time."""
+"""Lazy references that import a format's optional modules on first use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Later:
-    """A function or class of a module below `binlogtool.formats`, called like that. name: "package.module:NAME"."""
+    """A callable reference to an object of a module below `binlogtool.formats`. name: "package.module:NAME"."""
 
     __slots__ = ("_known", "name")
 
@@ -18,14 +18,14 @@ class Later:
 
     @property
     def value(self) -> Any:
-        """What the name stands for."""
+        """The referenced object."""
         if self._known is None:
             module, _, name = self.name.partition(":")
             self._known = getattr(import_module(f"binlogtool.formats.{module}"), name)
         return self._known
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """Calls it."""
+        """Call the referenced object."""
         return self.value(*args, **named)
 
     def __repr__(self) -> str:
@@ -33,7 +33,7 @@ class Later:
 
 
 class LaterTable(Mapping[Any, Any]):
-    """A mapping of such a module. name: as for `Later`."""
+    """A lazily imported mapping. name: as for `LazyRef`."""
 
     __slots__ = ("_later",)
 

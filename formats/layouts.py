@@ -1,10 +1,11 @@
-"""How the files of a format are laid out, and what the engine hands on of them: levels, layouts, batches of columns.
+"""File layouts of a format, and what the engine reads with them: levels, layouts, batches of columns.
 
-Words used everywhere (half-open ranges, absolute file offsets unless said otherwise):
+Terms (half-open ranges, absolute file offsets unless said otherwise):
 * *frame*: one link of the outer chain of a file (a Tarantool block, a Drizzle entry, a binlog event, a page).
 * *row*: one link of the chain inside a frame's payload, where the format has one (Tarantool rows in a block).
-* *record*: what `dump` prints a line for and `verify` counts: the row where there are rows, else the frame.
-* *window*: the piece of the file in memory; *arena*: where the rows lie (the window itself, or unpacked payloads).
+* *record*: what `dump` prints one line for and `verify` counts: the row where there are rows, else the frame.
+* *window*: the piece of the file in memory; *arena*: the memory with the rows (the window itself, or unpacked
+payloads).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ Unveil = Callable[[int, memoryview], None]
 
 
 class CodecError(Exception):
-    """A payload cannot be unpacked. `finding_id` is compression-error or inflate-limit."""
+    """A payload cannot be unpacked. `finding_id`: compression-error or inflate-limit."""
 
     def __init__(self, finding_id: str, message: str) -> None:
         super().__init__(message)
@@ -52,32 +53,40 @@ Codec = Callable[[memoryview, Limits], bytes | bytearray]
 
 
 class FrameLevel(msgspec.Struct, frozen=True):
-    """The outer chain.
+    """The outer chain of frames, which follow each other without gaps.
 
-    schema: one frame, lowerable (see `binlogtool.schema.lower`). Frames follow each other without holes.
-    name: what the format calls a frame ("block", "entry"): the first part of every field path.
-    columns: the schema's fields that the scanner emits, beside `offset`, `end` and `checksum` (1 right, 2 absent).
-    sync: a bytes regular expression whose match can be the start of a frame; None = frames cannot be searched for.
-    prove: for frames without a usable checksum: do these bytes (exactly one frame) form a frame beyond doubt?
-        Called for every frame whose `checksum` is 2 (not computed by the writer), and by resync also where the schema
-        has no checksum at all (0). None = structure alone is no proof.
-    witness: told of every run of good frames in file order, with the layout's context: what `prove` compares later
-        frames with. Only the scan calls it, so that one file has one proof, whoever reads it.
-    end_mark: the bytes that close a file cleanly in place of a frame; None = the format has none.
-    align: frames start at multiples of this many bytes behind the header (pages); 1 = anywhere.
-    max_size: default ceiling of one frame in bytes (`--max-record` overrides it).
-    min_size: no frame is shorter.
-    declared: the field that says how many bytes a whole frame takes, where only integers stand before it: resync passes
-        over what would be longer than the room there is. None = no single field says it.
-    checksum, stored, covered: the algorithm, and the columns that hold the stored value and the covered range's start
-        and end: what `dump` shows and the one-bit explanation needs. None where the format has no checksum.
-    turn: bytes from a frame on that does not fit (bounded), layout context -> the level that holds from this frame on,
-        or None: the frame is damaged. All levels of a file have the same columns and the same `checksum`.
-    shown: layout context -> the same schema for the annotated hexdump, with what this file's context knows; None =
-        `schema` itself. Made when it is wanted: it is large, and a set has as many as files.
-    trailing: a frame ends with its checksum, four little-endian bytes, which covers all before it from this offset on;
-        None = it stands elsewhere.
-    claims: the first bytes of a frame -> the file offset at which the writer says it stands; None = does not say.
+    Args:
+        schema: one frame, lowerable (see `binlogtool.schema.lower`).
+        name: what the format calls a frame ("block", "entry"): the first part of every field path.
+        columns: the schema's fields that the scanner emits, beside `offset`, `end` and `checksum` (1 right, 2
+            absent).
+        sync: a bytes regular expression whose match can be the start of a frame; None = frames cannot be searched
+            for.
+        prove: for frames without a usable checksum: do these bytes (exactly one frame) form a frame beyond doubt?
+            Called for every frame whose `checksum` is 2 (not computed by the writer), and by resync also where the
+            schema has no checksum at all (0). None = structure alone is no proof.
+        observe: called with every run of good frames in file order, with the layout's context: the evidence that
+            `prove` compares later frames with. Only the scan calls it, so that each file has one proof for all
+            readers.
+        end_mark: the bytes that close a file cleanly in place of a frame; None = the format has none.
+        align: frames start at multiples of this many bytes after the header (pages); 1 = anywhere.
+        max_size: default limit of one frame in bytes (`--max-record` overrides it).
+        min_size: smallest frame in bytes.
+        length_field: the field with the size of a whole frame, if only integers precede it: resync skips frames that
+            would be longer than the remaining bytes. None = no single field has it.
+        checksum, stored, covered: the algorithm, and the columns with the stored value and with the start and end of
+            the covered range, for `dump` and the search for a flipped bit. None where the format has no checksum.
+        next_level: bytes from a frame on that does not fit (bounded), layout context -> the level that applies from
+            this
+            frame on, or None: the frame is damaged. All levels of a file have the same columns and the same
+            `checksum`.
+        annotated_schema: layout context -> the same schema for the annotated hexdump, with the knowledge of this
+            file's
+            context; None = `schema` itself. Built on demand: it is large, and a set has as many as files.
+        trailing: a frame ends with its checksum, four little-endian bytes, which covers everything before it from
+            this
+            offset on; None = it is elsewhere.
+        claimed_offset: the first bytes of a frame -> its file offset according to the writer; None = not stored.
     """
 
     schema: Construct
@@ -103,9 +112,13 @@ class FrameLevel(msgspec.Struct, frozen=True):
 class InnerLevel(msgspec.Struct, frozen=True):
     """Records inside some records: frames that hold, packed or not, a chain of frames of their own.
 
-    selector, holders: the frame column, and its values that mean such a frame. start, end: the columns with the packed
-    bytes; unpack: makes the inner chain of them. frame: how that is laid out; its columns are those of the outer chain,
-    so that the format's functions treat both alike. A chain must be tiled exactly.
+    Args:
+        selector, holders: the frame column, and its values that mean such a frame.
+        start, end: the columns with the range of the packed bytes.
+        unpack: returns the inner chain of them.
+        frame: the layout of that chain; its columns are those of the outer chain, so that the format's functions
+            treat
+            both alike. A chain must be tiled exactly.
     """
 
     frame: FrameLevel
@@ -119,9 +132,11 @@ class InnerLevel(msgspec.Struct, frozen=True):
 class RowLevel(msgspec.Struct, frozen=True):
     """The chain inside a frame's payload. Rows tile `[frames[start], frames[end])` (or its unpacked form) exactly.
 
-    selector/codecs: the frame column whose value picks the codec; a value that is not in `codecs` = stored as it is.
-    framed: a row of which only the beginning is understood, with the same columns: it tells where a row ends that does
-        not fit `schema`, so that those behind it are read; None = the rest of the payload is lost.
+    Args:
+        selector, codecs: the frame column whose value selects the decompressor; values not in `codecs` = not
+            compressed.
+        framed: a row of which only the beginning is understood, with the same columns: it gives the end of a row that
+            does not fit `schema`, so that the rows after it are read; None = the rest of the payload is lost.
     """
 
     schema: Construct
@@ -134,21 +149,27 @@ class RowLevel(msgspec.Struct, frozen=True):
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """How one file is laid out, read from its head.
+    """How one file is laid out, according to its head.
 
-    variant: shown in reports, e.g. "XLOG 0.13".
-    header: schema of the bytes `[0, frames_at)`; None when frames start at 0.
-    context: the parsed header or whatever the format's other functions want back; opaque to the engine.
-    findings: about the header. readable: False = the frames cannot be walked (the header is too broken).
-    inner: records inside some frames. unveil: for an encrypted file; raw bytes of the file -> a function that turns a
-        buffer with the raw bytes from an offset on into the plain ones, in place. All offsets stay those of the file.
-    sealed: the frames are encrypted and there is no key: at most where they begin and end can be read. The findings say
-        what the user has to give.
-    assemble: for records that lie over several frames (pages); makes the one that collects them in one pass, with
-        `compile` for its kernels. Not used where only the frames are looked at.
-    doubtful: context (`Format.apart`), `compile`, `Doubt` -> the same for frames of which nothing proves some.
-    page: bytes of a page, in a file that is made of pages. records: False = the file cannot hold any (a list of files).
-    final: a server never goes on behind a record and the frame's end mark.
+    Args:
+        variant: shown in reports, e.g. "XLOG 0.13".
+        header: schema of the bytes `[0, frames_at)`; None when frames start at 0.
+        context: the parsed header or whatever the format's other functions need; opaque to the engine.
+        findings: about the header.
+        readable: False = the frames cannot be walked (the header is too damaged).
+        inner: records inside some frames.
+        decrypt: for an encrypted file: reader of the raw file -> a function that decrypts a buffer in place. All
+            offsets stay those of the file.
+        encrypted_without_key: at most the frame boundaries can be read; the findings say what the user has to supply.
+        make_assembler: for records that span several frames (pages): creates the assembler of one pass, with
+            `compile`
+            for its kernels. Not used where only frames are read.
+        make_salvage_assembler: context (`ReadRules.clone_context`), `compile`, `FrameCorrector` -> the same for a
+            pass
+            that includes unproven frames.
+        page_size: in bytes, for a file that is made of pages.
+        has_records: False = the file cannot hold any (a list of files).
+        final: a server never continues after a record and the frame's end mark.
     """
 
     variant: str
@@ -180,7 +201,7 @@ class Table(msgspec.Struct, frozen=True):
 
 
 class Holder(NamedTuple):
-    """The place of a record in the file, or of the frame that it is inside of: offset, size in bytes, record number."""
+    """Position of a record in the file, or of the record that contains it: offset, size in bytes, record number."""
 
     offset: int
     size: int
@@ -188,10 +209,10 @@ class Holder(NamedTuple):
 
 
 class RecordPlaces(NamedTuple):
-    """By record: its file offset and size in bytes, where an `Assembler` put the records together.
+    """File offset and size in bytes of each record, where an `Assembler` joined the records from several frames.
 
-    record, start: of records that are inside of such ones, whose offset and size these are: the number of that one, and
-    where its bytes begin in the window.
+    record, start: for records inside such records, whose offset and size these are: the number of the container, and
+    the offset in the window where its bytes begin.
     """
 
     offset: Column
@@ -201,15 +222,20 @@ class RecordPlaces(NamedTuple):
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """A run of good frames (and their rows), valid only until the next one is asked for.
+    """A run of good frames (and their rows), valid only until the next one is requested.
 
-    window: bytes of the file; frame positions count from its start; `base` is the file offset of `window[0]`.
-    rows: None for formats without rows. Row columns: `span` = index of the frame, `offset`, `end` = places in `arena`.
-    arena: `window` itself, or a buffer of unpacked and copied payloads when any frame of the batch is packed.
-    span_starts: where each frame's payload starts in `arena`. packed: per frame, was it unpacked?
-    first_record / first_frame: index in the file of the first record / frame of this batch.
-    inner: by index of the frame, the batch of the records inside it (`InnerLevel`). holder: of such a batch, the frame
-    that it is inside of; its own positions count from the start of the unpacked bytes.
+    Args:
+        window: bytes of the file; frame positions count from its start; `base` is the file offset of `window[0]`.
+        rows: None for formats without rows. Row columns: `span` = index of the frame, `offset`, `end` = range in
+            `arena`.
+        arena: `window` itself, or a buffer of unpacked and copied payloads when any frame of the batch is packed.
+        span_starts: start of each frame's payload in `arena`.
+        packed: for each frame, whether it was unpacked.
+        first_record, first_frame: index in the file of the first record and frame of this batch.
+        inner: by index of the frame, the batch of the records inside it (`InnerLevel`).
+        holder: of such a batch, the frame that contains it; its own positions count from the start of the unpacked
+            bytes.
+        places: positions of the records, where an `Assembler` made the batch.
     """
 
     base: int
@@ -231,25 +257,25 @@ class Batch(msgspec.Struct, frozen=True):
         return self.frames if self.rows is None else self.rows
 
     def record_bytes(self, index: int) -> bytes:
-        """The bytes of one record in its own address space."""
+        """Return the bytes of one record in its own address space."""
         table = self.records
         return bytes(self.arena[table["offset"][index] : table["end"][index]])
 
     def frame_of(self, index: int) -> int:
-        """The index, in this batch, of the frame that holds record `index`."""
+        """Return the index, in this batch, of the frame that holds record `index`."""
         return index if self.rows is None else int(self.rows["span"][index])
 
     def frame_bytes(self, frame: int) -> bytes:
-        """The bytes of one frame as they stand in the file."""
+        """Return the bytes of one frame as stored in the file."""
         return bytes(self.window[self.frames["offset"][frame] : self.frames["end"][frame]])
 
     @property
     def is_inside(self) -> bool:
-        """Are the records inside of others?"""
+        """True if the records are inside others."""
         return self.holder is not None or (self.places is not None and self.places.record is not None)
 
     def place_of(self, index: int) -> Holder:
-        """The place of a record's frame; of one inside of another, of that one."""
+        """Return the position of a record's frame, or of the record that contains it."""
         if self.holder is not None:
             return self.holder
         if self.places is not None:
@@ -261,14 +287,14 @@ class Batch(msgspec.Struct, frozen=True):
         return Holder(self.base + low, high - low, self.first_record + index)
 
     def inner_of(self, index: int) -> int:
-        """Where a record begins in the one that it is inside of; -1 = in none."""
+        """Return the offset of a record in the one that contains it; -1 if it is in none."""
         if not self.is_inside:
             return -1
         start = None if self.places is None else self.places.start
         return int(self.records["offset"][index]) - (0 if start is None else int(start[index]))
 
     def numbers(self, start: int, stop: int) -> Sequence[int]:
-        """The numbers in the file of the records `[start, stop)`; of one inside of another, the number of that one."""
+        """Return the numbers in the file of the records `[start, stop)`; for one inside another, its container's."""
         if self.holder is not None:
             return [self.holder.record] * (stop - start)
         if self.places is not None and self.places.record is not None:
@@ -276,7 +302,7 @@ class Batch(msgspec.Struct, frozen=True):
         return range(self.first_record + start, self.first_record + stop)
 
     def numbered(self, record: int) -> Batch:
-        """The same, with `record` as the number of its first record, or of the one that all are inside of."""
+        """Return the same batch with `record` as number of its first record, or of the one that contains them all."""
         holder, places = self.holder, self.places
         holder = None if holder is None else holder._replace(record=record)
         if places is not None and places.record is not None:
@@ -285,11 +311,12 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class Assembler(Protocol):
-    """Puts records together that lie over several frames. Sees the good frames of one file in order.
+    """Join records that span several frames; sees the good frames of one file in order.
 
-    The batches that it makes have the joined bytes of the records as window, one frame per record, and `places`; their
-    columns are what the format's own functions expect. They are valid until the next one is asked for.
-    A finding stands for records that cannot be put together although the frames are good.
+    The batches that it makes have the joined bytes of the records as window, one frame per record, and `positions`;
+    their columns are what the format's own functions expect. They are valid until the next one is requested. A
+    finding
+    stands for records that cannot be joined although the frames are good.
     """
 
     @property
@@ -297,14 +324,16 @@ class Assembler(Protocol):
         """The number of the next record."""
 
     def feed(self, batch: Batch) -> Iterator[Batch | Finding]:
-        """The records that end in these frames. A record number is its place among all that were made."""
+        """Yield the records that end in these frames; a record number is its index among all records made so far."""
 
     def damage(self, start: int, end: int) -> Iterator[Batch | Finding]:
-        """`[start, end)` of the file was skipped: records that go on there are lost. To be used up: those before it
-        that wait for the end of such a record."""
+        """Note that `[start, end)` of the file was skipped: records that continue there are lost.
+
+        Yields the earlier records that wait for the end of such a record; to be consumed completely.
+        """
 
     def finish(self) -> Iterator[Batch | Finding]:
-        """What is left at the end of the file."""
+        """Yield what is left at the end of the file."""
 
 
 Doubt = Callable[[bytes, int], tuple[bytes, Finding] | None]
@@ -316,14 +345,16 @@ Doubted = tuple[Batch, tuple[Finding, ...]]
 
 
 class Doubtful(Protocol):
-    """An `Assembler` that is also given frames that nothing proves; it gives only the records with a part in them, if
-    they are what their type demands."""
+    """An `Assembler` that also gets unproven frames; it returns only the records with a part in them that are valid
+    for
+    their type.
+    """
 
     def feed(self, batch: Batch, why: Finding | None = None) -> Iterator[Doubted]:
-        """The records that end in these frames. why: they are unproven."""
+        """Yield the records that end in these frames. reason: why these are unproven; None = they are proven."""
 
     def damage(self, start: int, end: int) -> Iterator[Doubted]:
-        """See `Assembler`."""
+        """Note a skipped range; see `Assembler`."""
 
     def finish(self) -> Iterator[Doubted]:
-        """See `Assembler`."""
+        """Yield what is left at the end of the file; see `Assembler`."""

@@ -1,4 +1,4 @@
-"""Loads of numbers, as kernels: of constant widths (`wordN`, little-endian), and of others."""
+"""Kernels that load integers: of constant widths (little-endian), and of variable ones."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from binlogtool.formats.kernel_types import UInt8s
 
 @kernel()
 def word32(buf: UInt8s, p: int) -> int:
-    """Unsigned 32 bits, little-endian."""
+    """Load an unsigned 32-bit integer, little-endian."""
     return buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24
 
 
 @kernel()
 def word48(buf: UInt8s, p: int) -> int:
-    """Unsigned 48 bits, little-endian."""
+    """Load an unsigned 48-bit integer, little-endian."""
     low = buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24
     return low | buf[p + 4] << 32 | buf[p + 5] << 40
 
 
 @kernel()
 def word64(buf: UInt8s, p: int) -> int:
-    """64 bits, little-endian; negative above the signed range."""
+    """Load 64 bits, little-endian; negative above the signed range."""
     low = buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24
     high = buf[p + 4] | buf[p + 5] << 8 | buf[p + 6] << 16
     top = buf[p + 7] + 0
@@ -30,7 +30,7 @@ def word64(buf: UInt8s, p: int) -> int:
 
 @kernel()
 def load_little(buf: UInt8s, p: int, size: int) -> int:
-    """An unsigned number of up to 7 bytes, or the signed one with these 8 bytes."""
+    """Load an unsigned integer of up to 7 bytes, or a signed one of 8 bytes, little-endian."""
     if size == 4:
         return buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24
     value = 0
@@ -44,7 +44,7 @@ def load_little(buf: UInt8s, p: int, size: int) -> int:
 
 @kernel()
 def load_big(buf: UInt8s, p: int, size: int) -> int:
-    """The same, big-endian."""
+    """Load an unsigned integer of up to 7 bytes, or a signed one of 8 bytes, big-endian."""
     value = 0
     first = 1 if size == 8 else 0
     for i in range(first, size):

@@ -1,4 +1,4 @@
-"""Values of records that are longer than what is held at once: they are read in pieces."""
+"""Values of records that are too long to hold in memory and are read in pieces."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ PIECE = 1 << 20
 
 
 class LongValue(msgspec.Struct, frozen=True):
-    """A text, or bytes, in pieces. pieces: begins anew with each call; those of a text are UTF-8, cut anywhere."""
+    """A text, or bytes, in pieces. pieces: restarts with each call; those of a text are UTF-8, split anywhere."""
 
     pieces: Callable[[], Iterator[bytes]]
     is_text: bool
 
 
 class Parted(NamedTuple):
-    """A body with such values in it."""
+    """A body that contains long values."""
 
     body: Any
 
 
 def long_value(pieces: Callable[[], Iterator[bytes]]) -> LongValue:
-    """A text where the bytes are valid UTF-8, else bytes (as `wire.fields.text` decides); all pieces are read once."""
+    """Create a long value: text where the bytes are valid UTF-8, else bytes; reads all pieces once."""
     decode = codecs.getincrementaldecoder("utf-8")().decode
     is_text = True
     for piece in pieces():
@@ -42,5 +42,5 @@ def long_value(pieces: Callable[[], Iterator[bytes]]) -> LongValue:
 
 
 def cut(data: bytes) -> Callable[[], Iterator[bytes]]:
-    """The pieces of bytes that are in memory."""
+    """Return a function that yields bytes in memory in pieces."""
     return lambda: (data[at : at + PIECE] for at in range(0, len(data), PIECE))

@@ -1,4 +1,4 @@
-"""What a format tells the engine about repairs, beyond where its durable part ends."""
+"""What a format tells the engine about repairs, beyond the end of its durable part."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class EngineLock(msgspec.Struct, frozen=True):
-    """A lock that a running server has. name: relative to the directory of the log ("" = that directory itself).
+    """A lock that a running server holds. name: relative to the directory of the log ("" = that directory itself).
 
     kind: "flock", or "record" (the POSIX write lock).
     """
@@ -26,7 +26,7 @@ class EngineLock(msgspec.Struct, frozen=True):
 
 
 class Edit(NamedTuple):
-    """A few bytes of a file that get another value, at a file offset; both have the same length."""
+    """A replacement of a few bytes at a file offset; `old` and `new` have the same length."""
 
     offset: int
     old: bytes
@@ -34,7 +34,7 @@ class Edit(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """One run of the bytes of a result: `[start, end)` of the file as it is, or new bytes: `data`, or so many zeros."""
+    """One run of bytes of a repaired file: `[start, end)` of the original, or new bytes: `data`, or so many zeros."""
 
     start: int = 0
     end: int = 0
@@ -43,19 +43,19 @@ class Piece(NamedTuple):
 
     @property
     def kept(self) -> bool:
-        """Are these bytes of the file as it is?"""
+        """True if these are bytes of the original file."""
         return self.data is None and not self.zeros
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         return self.end - self.start if self.kept else self.zeros or len(self.data or b"")
 
 
 class Mending(NamedTuple):
-    """A frame in a damaged range that is proven but for its head: `head` takes the place of as many bytes at `start`.
+    """A frame in a damaged range that is proven except for its header: `head` replaces as many bytes at `start`.
 
-    Both places count from the start of the range; `end`: of the frame. No checksum is made anew.
+    start, end: of the frame, from the start of the range. No checksum is recomputed.
     """
 
     start: int
@@ -64,7 +64,7 @@ class Mending(NamedTuple):
 
 
 class Stand(msgspec.Struct, frozen=True):
-    """One file of a log as `verify` found it. record_types: complete records by type. read: its bytes."""
+    """One file of a log as `verify` found it. record_types: complete records by type. read: reads its bytes."""
 
     name: str
     size: int
@@ -75,11 +75,14 @@ class Stand(msgspec.Struct, frozen=True):
 
 
 class Remade(msgspec.Struct, frozen=True):
-    """What becomes of a file of a log. action: zero-fill, rewrite or remove (then there are no pieces).
+    """The planned change of one file of a log.
 
-    durable_end: offset in the file, None = nothing of it is durable. lost: bytes of content, not zeros or padding,
-    that go. proof: what the plan says of it beyond the usual. like: where there is no such file: the one whose mode
-    and owner it gets.
+    Args:
+        action: "zero-fill", "rewrite" or "remove" (then there are no pieces).
+        durable_end: offset in the file; None = nothing of it is durable.
+        lost: bytes of content, not zeros or padding, that are discarded.
+        proof: what the plan adds to its usual proof.
+        like: for a file that does not exist yet: the one whose mode and owner it gets.
     """
 
     name: str
@@ -92,9 +95,13 @@ class Remade(msgspec.Struct, frozen=True):
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """The repair of a log whose files change together. files: those that change. reasons: why it must not be done.
+    """The repair of a log whose files change together.
 
-    proven: what goes was never durable, by a redo log; else no complete record goes without the user's consent.
+    Args:
+        files: those that change.
+        reasons: why it must not be done.
+        proven: a redo log proves that what is discarded was never durable; otherwise no complete record is discarded
+            without the user's consent.
     """
 
     files: tuple[Remade, ...] = ()
@@ -109,10 +116,12 @@ becomes of the log. What the result would have of damage is found by the engine.
 
 
 class Mended(msgspec.Struct, frozen=True):
-    """A file of the log's directory without records, and what it should contain. why: said in the plan.
+    """A file without records in the log's directory, and the content that it should have.
 
-    like: where there is no such file: the one whose mode and owner it gets. content: None = the file goes; the undo
-    file keeps its bytes.
+    Args:
+        content: None = the file is removed; the undo file keeps its bytes.
+        why: the reason, as the plan shows it.
+        like: for a file that does not exist yet: the one whose mode and owner it gets.
     """
 
     name: str
@@ -122,24 +131,28 @@ class Mended(msgspec.Struct, frozen=True):
 
 
 class Repair(msgspec.Struct, frozen=True):
-    """What the engine of a format needs for a repair beyond the cut to the durable end.
+    """What the engine of a format needs for a repair beyond truncation to the durable end.
 
-    locks: those of a running server. close_mark: layout -> the bytes that close a file of this kind where it ends
-        behind a whole record, or None. head_edits: layout, the raw bytes of the file -> what `--fix-meta` changes in
-        the file itself; edits_note: what the user should know of it. mend: names of the log's files, bytes of one of
-        them -> files that `--fix-meta` brings in line with the log.
-    salvage: why a log with records left out cannot be made, or None; of a file, where it depends on that.
-        gaps: what missing records in the middle mean to the server, shown with a salvaged log. numbered: each record
-        has a number, and no number is left out: where `verify` finds no gap, nothing is missing. mend_frames: layout,
-        a damaged range -> frames of it that are whole but for their head, in order.
-    settle: for logs that are no file of records with an end: says itself what becomes of every file; then nothing is
-        cut at a durable end of a file by itself.
-    derived: types of records that only repeat what others say, as a server writes them anew: of those that stand inside
-        an unfinished record none is lost with it.
-    transactions: where whole records of an unfinished transaction are durable, the member of the judge's details with
-        the end of the last record, before any damage, that belongs to no such transaction: what `--transactions` cuts
-        behind.
-    redo: where the redo log that recovers a log lies, from the log's directory, the usual place first.
+    Args:
+        locks: those of a running server.
+        close_mark: layout -> the bytes that close a file of this kind where it ends after a whole record, or None.
+        head_edits: layout, reader of the file -> what `--fix-meta` changes in the file itself.
+        edits_note: what the user should know about these edits.
+        fix_files: names of the log's files, reader by name -> files that `--fix-meta` makes consistent with the log.
+        gaps: what missing records in the middle mean to the server, shown with a salvaged log.
+        numbered: every record has a number, without gaps: where `verify` finds no gap, nothing is missing.
+        salvage_obstacle: why a log cannot be written without some records, or None; a function of the layout where it
+            depends on the file.
+        fix_frames: layout, a damaged range -> frames of it that are whole except for their header, in order.
+        derived: types of records that only repeat others and that a server writes again: inside an unfinished record
+            they are not counted as lost.
+        transactions: where whole records of an unfinished transaction are durable: the member of the validator's
+            details with the end of the last record, before any damage, that belongs to no such transaction;
+            `--transactions` truncates after it.
+        plan_joint_repair: for logs whose files must change together: plans the change of every file; no file is then
+            truncated at its own durable end.
+        redo: where the redo log that recovers a log may be, relative to the log's directory, the most common one
+            first.
     """
 
     locks: tuple[EngineLock, ...] = ()
@@ -157,7 +170,7 @@ class Repair(msgspec.Struct, frozen=True):
     redo: tuple[str, ...] = ()
 
     def no_salvage(self, layout: Layout | None = None) -> str | None:
-        """Why nothing may be left out of a file with this layout (None: of a log as a whole)."""
+        """Return why no record may be left out of a file with this layout (None: of a log as a whole), or None."""
         if not callable(self.salvage):
             return self.salvage
         return None if layout is None else self.salvage(layout)

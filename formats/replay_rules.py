@@ -1,7 +1,7 @@
-"""What a format tells the engine about a replay: what its server would do with each record, and what that changes.
+"""Replay rules of a format: what its server would do with each record when it starts, and what that changes.
 
-A server starts, reads its log in its own order, and does something with each record. The engine has verified all files
-before; so the rules know what is wrong where, and say for each record what becomes of it, and why.
+The engine has verified all files before; the rules know what is wrong where, and decide for each record whether the
+server applies, skips or rejects it, and why.
 """
 
 from __future__ import annotations
@@ -38,51 +38,51 @@ POLICIES = ("server", "strict", "force")
 
 
 class Records(Protocol):
-    """A run of records of one file, decoded; all sequences have the same length (`log.records.Block`)."""
+    """Consecutive records of one file, decoded; all sequences have the same length (`log.records.RecordBlock`)."""
 
     @property
     def record(self) -> Sequence[int]:
-        """Number of the record in its file."""
+        """Numbers of the records in their file."""
 
     @property
     def offset(self) -> Sequence[int]:
-        """Byte in the file."""
+        """File offsets."""
 
     @property
     def size(self) -> Sequence[int]:
-        """Bytes in the file."""
+        """Sizes in the file, in bytes."""
 
     @property
     def inner(self) -> Sequence[Any]:
-        """Place inside a packed record, or None."""
+        """Positions inside a packed record, or None."""
 
     @property
     def envelope(self) -> Described:
-        """Type, seq, time, object, origin, txn."""
+        """The columns type, seq, time, object, origin, txn."""
 
     @property
     def checksum(self) -> Sequence[Any]:
-        """What was stored and computed, or None."""
+        """The stored and computed checksums, or None."""
 
     @property
     def bodies(self) -> Sequence[Any]:
-        """As `dump` shows them, bytes left as bytes; None for one that cannot be decoded."""
+        """Bodies as `dump` shows them, bytes left as bytes; None for one that cannot be decoded."""
 
     @property
     def extras(self) -> Sequence[Mapping[str, Any] | None] | None:
-        """More members of `dump`, or None."""
+        """Additional members of `dump`, or None."""
 
     @property
     def findings(self) -> Mapping[int, tuple[Finding, ...]]:
-        """Position in the run -> what is wrong with that record alone."""
+        """Index in the run -> findings about that record alone."""
 
     def __len__(self) -> int: ...
 
 
 class Ruling(NamedTuple):
-    """What becomes of the records `[first, stop)`; numbers count all records of the replay from 0, in reading order.
+    """The outcome of the records `[first, stop)`; numbers count all records of the replay from 0, in reading order.
 
-    verb: APPLIED, SKIPPED or REJECTED. reason: one of the format's `Replay.reasons`.
+    verb: APPLIED, SKIPPED or REJECTED. reason: one of the format's `ReplayRules.reasons`.
     """
 
     first: int
@@ -92,7 +92,7 @@ class Ruling(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """Where the server gives up, and what it says. file: name of the member; offset: None = the file as a whole."""
+    """Where the server stops, and its error message. file: name of the member; offset: None = the file as a whole."""
 
     file: str
     offset: int | None
@@ -100,9 +100,13 @@ class Stop(NamedTuple):
 
 
 class Examined(msgspec.Struct, frozen=True):
-    """A file of the log as verification found it. records: provable ones. name: relative to the log's directory.
+    """A file of the log as verification found it.
 
-    layout, verdict, tail: None where the file could not be read at all. findings: those of the set included.
+    Args:
+        name: relative to the log's directory.
+        records: number of provable records.
+        layout, verdict, tail: None where the file could not be read at all.
+        findings: those of the set included.
     """
 
     name: str
@@ -116,15 +120,22 @@ class Examined(msgspec.Struct, frozen=True):
 
 
 class Situation(msgspec.Struct, frozen=True):
-    """What the rules know beforehand.
+    """What the rules know before the replay.
 
-    files: the members in the log's own order. whole: they are a directory, so what is not there does not exist; False =
-    single files were named. findings: about the set, where no file has them. policy: server, strict or force.
-    against: the last applied position, in the shape of `Outcome.position`; None = a server that has nothing but this
-    log. beside: name -> the bytes of another file in the log's directory, None if there is none. cut: asked at the
-    end: did `--until` end the replay before the log? Then the log ends where the feeding did, and that is no damage.
-    server_version: of the server that starts, as the user gives it; None = the one that wrote the files.
-    max_memory: bytes that rules may keep of rows.
+    Args:
+        files: the members in the log's own order.
+        is_directory: they are a directory, so files that are missing do not exist; False = single files were named.
+        findings: about the set, where no file has them.
+        policy: "server", "strict" or "force".
+        start_position: the last applied position, in the form of `ReplayOutcome.position`; None = a server that has
+            nothing but this log.
+        read_sibling: name -> reader of another file in the log's directory, None if there is none.
+        redo: path of the redo log.
+        ended_early: asked at the end: did `--until` end the replay before the log? Then the last record that was fed
+            is
+            the end of the log, and that is no damage.
+        server_version: of the server that starts, as the user gave it; None = the one that wrote the files.
+        max_memory: bytes that the rules may use for rows.
     """
 
     files: tuple[Examined, ...]
@@ -140,12 +151,15 @@ class Situation(msgspec.Struct, frozen=True):
 
 
 class Itinerary(msgspec.Struct, frozen=True):
-    """What the server does before it reads records.
+    """What the server decides before it reads records.
 
-    read: names of the files whose records it reads, in its order. passed: the others -> reason (of `Replay.reasons`),
-    all of whose records are skipped. refusal: it does not even begin; `read` is then what it had read. base: those of
-    `read` that hold a state and no log (snapshots): they are loaded whole or not at all, no `--until` ends there.
-    starts: does a server come up that refuses (None = what is refused is not what makes it start)?
+    Args:
+        read: names of the files whose records it reads, in its order.
+        skipped: the other files -> reason (of `ReplayRules.reasons`); all their records are skipped.
+        refusal: the server does not even begin; `read` is then what it would have read.
+        base: those of `read` that hold a state and no log (snapshots): loaded whole or not at all, no `--until` ends
+            there.
+        starts: does a server come up that refuses? None = what is refused is not what makes it start.
     """
 
     read: tuple[str, ...]
@@ -158,10 +172,13 @@ class Itinerary(msgspec.Struct, frozen=True):
 class Outcome(msgspec.Struct, frozen=True):
     """How the replay ends.
 
-    starts: does the server come up (None = the log is not what makes it start). stop: where it gave up, else None.
-    position: the last applied position per object or origin, as JSON; what `--against` takes. findings: (member name,
-    finding), above all of losses that the server does not tell (`silent-loss`). details: more JSON for the report.
-    unknown: objects of which the server has rows that no record of the log tells, and why (in words).
+    Args:
+        starts: does the server come up? None = it does not depend on this log.
+        stop: where it stopped, else None.
+        position: the last applied position per object or origin, as JSON; the value of `--against`.
+        findings: (member name, finding), above all losses without an error of the server (`silent-loss`).
+        details: additional JSON for the report.
+        unknown: objects of which the server has rows that no record of the log contains -> the reason as text.
     """
 
     starts: bool | None
@@ -173,19 +190,19 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Replayer(Protocol):
-    """A fold over the records of one replay. Every record must be ruled on by the end, in any order."""
+    """Decide the outcome of the records of one replay. By the end every record must have a ruling, in any order."""
 
     def itinerary(self) -> Itinerary:
-        """Asked first."""
+        """Return which files the server reads; called first."""
 
     def feed(self, name: str, first: int, records: Records) -> Iterable[Ruling]:
-        """Takes the records `[first, first + len(records))` of the file `name`: what is known now, about any record.
+        """Take the records `[first, first + len(records))` of a file; return the rulings known now, on any record.
 
-        After the server has given up, rule `SKIPPED, NOT_REACHED`, or leave it to the engine.
+        After the server has stopped, return `SKIPPED, NOT_REACHED`, or leave it to the engine.
         """
 
     def finish(self) -> tuple[Iterable[Ruling], Outcome]:
-        """The last record was read: what was still open."""
+        """Return the remaining rulings after the last record, and the outcome."""
 
 
 PUT, DELETE, PATCH, DROP, ADD, REMOVE, RENAME = range(7)
@@ -196,7 +213,7 @@ of a key that is not there is b"" for `Replay.patch`."""
 
 
 class Change(NamedTuple):
-    """One effect of an applied record. key, image: canonical bytes (`canonical`), b"" where there is none.
+    """One effect of an applied record. key, image: canonical bytes (`encode_canonical`), b"" where there is none.
 
     Rows of objects without a key are kept as a multiset of images (ADD, REMOVE).
     """
@@ -208,21 +225,21 @@ class Change(NamedTuple):
 
 
 class Effects(Protocol):
-    """What records change. Learns definitions (which fields are the key?) from the records themselves."""
+    """Decode what records change; learns definitions (which fields are the key) from the records themselves."""
 
     def of(self, records: Records, i: int) -> Iterable[Change]:
-        """The changes of record `i` of the run; called for applied records only, in the order of their application."""
+        """Return the changes of record `i` of the run; called for applied records only, in order of application."""
 
     def follow(self, replayer: Any) -> None:
-        """Called first, with the one that rules on the records of the same replay."""
+        """Take the replayer of the same replay; called first."""
 
     def doubts(self) -> Mapping[str, str]:
-        """Asked at the end: objects whose rows are not known as the server has them, and why (in words)."""
+        """Return objects whose rows are not known as the server has them -> reason as text; called at the end."""
         return {}
 
 
 class Counted(NamedTuple):
-    """Records of one object: how many, and their first and last sequence number."""
+    """Records of one object: their number, and their first and last sequence number."""
 
     object: str | None
     records: int
@@ -231,7 +248,7 @@ class Counted(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """The records of a batch up to `stop` are ruled on alike; counted: per object, in the order of names or ids."""
+    """One ruling for all records of a batch up to `stop`. counted: per object, in the order of names or ids."""
 
     stop: int
     verb: str
@@ -240,33 +257,48 @@ class Ran(NamedTuple):
 
 
 class Quick(Protocol):
-    """Compiled code for the records that need no look one by one; all others go by `Replayer` and `Effects`, which
-    know of what was done here."""
+    """Compiled code for records that need no individual ruling.
+
+    The `Replayer` and `EffectReader` handle all others, and know what was done here.
+    """
 
     def run(
         self, name: str, context: Any, batch: Batch, start: int, stop: int, compiled: Callable[[Kernel], Kernel]
     ) -> Ran | None:
-        """Rules on the first ones of the records `[start, stop)` of a batch of the file `name`, whose layout has this
-        context. None: the first one has to be looked at. compiled: see `Kept.compiled`."""
+        """Rule on the first of the records `[start, stop)` of a batch of a file; None: the first needs its own
+        ruling.
+
+        Args:
+            context: of the file's layout.
+            compiled: see `RowStoreMemory.compile_kernel`.
+        """
 
     def keep(self, kept: Kept, batch: Batch, start: int, stop: int) -> int:
-        """Takes what applied records `[start, stop)` of a batch change; returns the first one that it does not know."""
+        """Store the changes of the applied records `[start, stop)` of a batch; return the first unsupported one."""
 
     def changes(self, context: Any, batch: Batch, start: int, stop: int) -> Iterable[Change]:
-        """The changes of such records, as `Effects.of` tells them."""
+        """Return the changes of such records, as `EffectReader.decode_changes` does."""
 
 
 class Replay(msgspec.Struct, frozen=True):
     """How the server of a format replays its log.
 
-    begin: the rules for one replay. reasons: reason -> one or two sentences: the rule, with the source (specification
-    section, server symbol). effects: makes the one that knows what records change; None = there is no state to digest.
-    patch: image, operation (`Change.image` of PATCH) -> the new image, or None where it cannot be told; None =
-    images are always whole. level: what is to be a record (`Hints.level`); count: details of a file's verdict ->
-    how many it has. state: name and content of a file that says what a server has applied -> the position, or None
-    if it is no such file. force: what the policy of this name does, for the help. extras: what the rules want of
-    `Format.extras`, in its shape and in its place; None = all. quick: makes compiled code for one replay, of the one
-    that rules, the one that knows what records change (None = nobody asks), and the limits.
+    Args:
+        begin: creates the replayer of one replay.
+        reasons: reason -> one or two sentences: the rule, with its source (specification section, server symbol).
+        effects: creates the reader of what records change; None = there is no state to digest.
+        patch: image, operation (`StateChange.image` of PATCH) -> the new image, or None where it cannot be computed;
+            None = images are always whole.
+        level: what counts as a record (`Hints.level`).
+        count_records: details of a file's validation -> its number of records at that level.
+        parse_state: name and content of a file that says what a server has applied -> the position, or None if it is
+            not such a file.
+        force: what the policy of this name does, for the help.
+        decode_extras: the part of `OutputRules.decode_extras` that the rules need, called in its place; None = all of
+            it.
+        compiled: creates the compiled code of one replay from the replayer, the effect reader (None = not needed),
+            and
+            the limits.
     """
 
     begin: Callable[[Situation], Replayer]
@@ -289,7 +321,7 @@ def _encoder() -> Any:
 
 
 def canonical(value: Any) -> bytes:
-    """A decoded value as bytes: equal for equal values, whatever the order of a map's keys."""
+    """Encode a decoded value as bytes: equal for equal values, whatever the order of a map's keys."""
     made = bytearray()  # raises MemoryError where it cannot grow; the encoder's own buffer is not looked at
     try:
         _encoder().encode_into(value, made)
@@ -307,7 +339,7 @@ def _sorted(value: Any) -> Any:
 
 
 def runs(verbs: Iterable[tuple[str, str]], first: int) -> Iterator[Ruling]:
-    """One (verb, reason) per record, from record `first` on -> as few rulings as possible."""
+    """Combine one (verb, reason) per record, from record `first` on, into as few rulings as possible."""
     start, last = first, None
     at = first
     for at, one in enumerate(verbs, first):
@@ -320,7 +352,7 @@ def runs(verbs: Iterable[tuple[str, str]], first: int) -> Iterator[Ruling]:
 
 
 def joined(rulings: Iterable[Ruling]) -> Iterator[Ruling]:
-    """The same in as few as possible: what is booked in one step costs little."""
+    """Join adjacent equal rulings: recording them in one step is cheap."""
     last: Ruling | None = None
     for ruling in rulings:
         if last is not None and last.stop == ruling.first and last[2:] == ruling[2:]:

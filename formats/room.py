@@ -1,4 +1,4 @@
-"""Room for columns that a scan writes: much of it costs only what is used."""
+"""Zeroed integer buffers for scan columns; large ones use memory only where they are written."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ _MUCH = 1 << 17
 
 
 def words(count: int) -> memoryview[int]:
-    """Room for so many integers, all 0. Much of it is asked of the system, which gives each page when it is used.
+    """Return a buffer of `count` 64-bit integers, all 0; a large one is mapped, so that pages are allocated when
+    used.
 
     Raises:
-        MemoryError: the system has no more.
+        MemoryError: the system has no more memory.
     """
     size = 8 * count
     if size < _MUCH:

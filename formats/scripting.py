@@ -1,4 +1,4 @@
-"""Scripts of statements for a server: how one shall be, and what makes it from the records of a log."""
+"""SQL scripts for a server: their options, and the writer that makes them from the records of a log."""
 
 from __future__ import annotations
 
@@ -17,17 +17,24 @@ if TYPE_CHECKING:
 
 
 class Wording(msgspec.Struct, frozen=True):
-    """How a script of statements shall be.
+    """Options of an SQL script.
 
-    gtids: transactions get the identities that they had. undo: statements that reverse the changes, to be put together
-    in the opposite order of what `Script` gives. flat: no transactions, each statement stands for itself. databases:
-    name -> the name to use in its place. tables: which ones ("database.table") are reversed, or written; None = all.
-    rows: changes of rows as the events that they were ("exact"), or as INSERT, UPDATE and DELETE ("statements").
-    comments: what the events change, as comments. only: databases that are written; empty = all. until: a statement;
-    the script ends before the transaction that holds the first one like it. shelf: where files of the log go; None =
-    nowhere. skip_ddl: an undo leaves what defines its tables as it is, and says so. where: which rows are reversed, or
-    written; `tables` leaves out those of which it chooses none. partial: not all transactions, or rows, are chosen: an
-    undo reports later changes of the chosen rows.
+    Args:
+        gtids: keep the GTIDs of the transactions.
+        flashback: statements that reverse the row changes, to be put together in the opposite order of what
+            `ScriptWriter` returns.
+        flat: no transactions; each statement stands alone.
+        rename_databases: name -> the name to use instead.
+        includes_table: is a table ("database.table") reversed, or written? None = all are.
+        rows: row changes as their original events ("exact"), or as INSERT, UPDATE and DELETE ("statements").
+        comments: what the events change, as comments.
+        only_databases: databases that are written; empty = all.
+        stop_before: a statement; the script ends before the transaction that holds the first matching one.
+        sidecar_files: where files of the log go; None = nowhere.
+        skip_ddl: a flashback leaves out table definitions, and reports that.
+        row_filter: which rows are reversed, or written; `includes_table` excludes tables of which it selects none.
+        is_partial: not all transactions, or rows, are selected: a flashback reports later changes of the selected
+            rows.
     """
 
     gtids: bool = False
@@ -46,41 +53,43 @@ class Wording(msgspec.Struct, frozen=True):
 
 
 class RowChoice(Protocol):
-    """Which rows of changes are chosen, by a condition on them and their record."""
+    """Select rows by a condition on them and their record."""
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns that it speaks of."""
+        """The columns that the condition refers to."""
 
     def rows(self, index: int, body: Callable[[], Any]) -> bool | Sequence[bool]:
-        """For each row of a record: is it chosen? One answer stands for all of them.
+        """Return for each row of a record whether it is selected; a single bool stands for all of them.
 
-        index: the record's, in the batch whose records are written. body: decodes it.
+        Args:
+            index: of the record in the batch whose records are written.
+            body: decodes the record.
         """
 
 
 class Shelf(Protocol):
-    """Files that a script needs beside it: data that a server loaded."""
+    """Files that a script needs beside it: data that a server loaded (LOAD DATA)."""
 
     def add(self, name: str, data: bytes) -> None:
-        """More bytes of a file."""
+        """Append bytes to a file."""
 
     def path(self, name: str) -> str:
-        """Where the file is when the script runs."""
+        """Return the path of the file when the script runs."""
 
 
 class Script(Protocol):
-    """Statements for a server, made from the chosen records of a log in their order; one for all its files.
+    """Write statements for a server from the selected records of a log, in their order; one writer for all its files.
 
-    Nothing of a statement is written before all of it is known. A client can execute the text line by line.
+    A statement is written only once all of it is known. A client can execute the text line by line.
     """
 
     def records(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> list[bytes | Noted]:
-        """The text for each of these records, b"" for those that need none; `Noted` where a statement is missing."""
+        """Return the text for each of these records, b"" for none; `BodyWithFindings` if a statement is missing."""
 
     @property
     def stopped(self) -> Finding | None:
-        """Why nothing more is written, although more is there."""
+        """The reason why nothing more is written although the log continues; None = it is not stopped."""
 
     def quick(
         self,
@@ -91,27 +100,31 @@ class Script(Protocol):
         limits: Limits,
         compile_: Callable[[Kernel], Kernel],
     ) -> tuple[bytes | memoryview, int]:
-        """The text for the first of these records as far as compiled code can write it, and where that ends.
+        """Return the text for the first of these records, as far as compiled code can write it, and the next record.
 
-        batch: or a run of records with those inside of them, to which `start` and `stop` belong then.
+        Args:
+            batch: a batch, or a run of records with those inside them; `start` and `stop` count in it.
         """
 
     def pass_by(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> None:
-        """These records are not chosen; in the order of the log with the others."""
+        """Note records that are not selected; in log order with the others."""
 
     @property
     def row_changes(self) -> int | None:
-        """How many changes of rows were written; None = they are not counted."""
+        """Number of row changes written; None = they are not counted."""
 
     @property
     def is_empty(self) -> bool:
-        """Was nothing of the log written so far?"""
+        """True if nothing of the log has been written so far."""
 
     def lost(self, what: str = "") -> bytes:
-        """The text for a place where records may be missing: what is open there must not be committed. what: it."""
+        """Return the text for a position where records may be missing: an open transaction must not be committed.
+
+        what: description of the gap.
+        """
 
     def end(self) -> bytes:
-        """The text behind the last record."""
+        """Return the text after the last record."""
 
     def remarks(self) -> Sequence[Finding]:
-        """What is to be said behind the end."""
+        """Return the findings that are known at the end."""

@@ -1,10 +1,12 @@
-"""Does one flipped bit explain a checksum mismatch? Answered from the two checksum values alone.
+"""Search for the single flipped bit that explains a checksum mismatch, from the two checksum values alone.
 
 A CRC is linear: flipping bits of the covered bytes changes the computed value by an amount that depends only on which
 bits were flipped and how far they are from the end, not on the data, the initial value or the final xor. The change
-made by one bit is `x**(32 + k) mod P`, where k counts the bits processed after it; a bit flipped in the stored value is
-`x**k` with k < 32. So the *syndrome* `stored ^ computed` of a one-bit damage is a power of x, and finding the bit is a
-discrete logarithm in a range of `8 * length` exponents: baby steps and giant steps, about the square root of the range.
+made by one bit is `x**(32 + k) mod P`, where k counts the bits processed after it; a bit flipped in the stored value
+is
+`x**k` with k < 32. So the *syndrome* `stored ^ computed` of one flipped bit is a power of x, and finding the bit is a
+discrete logarithm in a range of `8 * length` exponents: baby steps and giant steps, about the square root of the
+range.
 """
 
 from __future__ import annotations
@@ -30,9 +32,11 @@ _MAX_BABY = 1 << 16
 
 
 class BitFlip(msgspec.Struct, frozen=True):
-    """One bit. byte: offset in the covered range, or, for the stored value, index of its byte, least significant first.
+    """One flipped bit.
 
-    bit: 0 = least significant bit of that byte.
+    Args:
+        byte: offset in the covered range, or, for the stored value, index of its byte, least significant first.
+        bit: 0 = least significant bit of that byte.
     """
 
     where: Literal["data", "stored"]
@@ -41,12 +45,17 @@ class BitFlip(msgspec.Struct, frozen=True):
 
 
 def locate_flip(checksum: Checksum, stored: int, computed: int, length: int, *, often: bool = False) -> BitFlip | None:
-    """The single flipped bit, in `length` covered bytes or in the stored value, that explains the mismatch; else None.
+    """Return the one flipped bit, in `length` covered bytes or the stored value, that explains the mismatch, or None.
 
-    None also for equal values and for ranges longer than MAX_LENGTH, where the answer would be ambiguous. Any damage of
-    exactly one bit is found. Random damage of more bits looks like one bit with probability (8 * length + 32) / 2**32:
-    5.7e-7 for 300 bytes, 3.1 % for 16 MiB. Time grows with the square root of `length`; at most 2**16 values are held.
-    often: many ranges will be asked for: all of these are made at once, and then 8 KiB take one look.
+    None also for equal values and for ranges longer than MAX_LENGTH, where the answer would be ambiguous. Any damage
+    of
+    exactly one bit is found. Random damage of more bits looks like one bit with probability (8 * length + 32) /
+    2**32:
+    5.7e-7 for 300 bytes, 3.1 % for 16 MiB. Time grows with the square root of `length`; at most 2**16 values are
+    held.
+
+    Args:
+        often: many ranges will be checked: compute all of these values at once, so that 8 KiB take one lookup.
     """
     syndrome = stored ^ computed
     if syndrome.bit_count() == 1:
@@ -60,7 +69,7 @@ def locate_flip(checksum: Checksum, stored: int, computed: int, length: int, *, 
 
 
 def _exponent(poly: int, syndrome: int, bits: int, stride: int) -> int | None:
-    """The k in [0, bits) with `x**(32 + k) mod P` = syndrome, or None."""
+    """Return the k in [0, bits) with `x**(32 + k) mod P` = syndrome, or None."""
     powers, back = _steps(poly, stride)
     for giant in range(0, bits, stride):
         small = powers.get(syndrome)
@@ -73,7 +82,7 @@ def _exponent(poly: int, syndrome: int, bits: int, stride: int) -> int | None:
 
 @lru_cache(maxsize=8)
 def _steps(poly: int, stride: int) -> tuple[dict[int, int], tuple[list[int], ...]]:
-    """Baby steps `{x**(32 + k): k}` for k < stride, and the giant step back, `x**-stride`, as tables of products."""
+    """Return the baby steps `{x**(32 + k): k}` for k < stride, and the giant step back, `x**-stride`, as tables."""
     powers, value = {}, poly
     for k in range(stride):
         powers[value] = k
@@ -82,7 +91,7 @@ def _steps(poly: int, stride: int) -> tuple[dict[int, int], tuple[list[int], ...
 
 
 def _products(poly: int, factor: int) -> tuple[list[int], ...]:
-    """The products of a factor with each value of each byte of a register, least significant byte first."""
+    """Return the products of a factor with each value of each byte of a register, least significant byte first."""
     shifted = [factor]
     for _ in range(31):
         shifted.append(shifted[-1] >> 1 ^ (poly if shifted[-1] & 1 else 0))
@@ -96,7 +105,7 @@ def _products(poly: int, factor: int) -> tuple[list[int], ...]:
 
 
 def _inverse_power(poly: int, count: int) -> int:
-    """`x**-count mod P`."""
+    """Return `x**-count mod P`."""
     value = _ONE
     for _ in range(count):
         value = ((value ^ poly) << 1 | 1) if value & _ONE else value << 1
@@ -104,7 +113,7 @@ def _inverse_power(poly: int, count: int) -> int:
 
 
 def _product(poly: int, a: int, b: int) -> int:
-    """`a * b mod P`, both reflected."""
+    """Return `a * b mod P`, both reflected."""
     result = 0
     while a:
         if a & _ONE:
@@ -115,12 +124,12 @@ def _product(poly: int, a: int, b: int) -> int:
 
 
 def _reflected(poly: int) -> int:
-    """The register form (lowest power in the highest bit) of a polynomial in crcmod's convention."""
+    """Return the register form (lowest power in the highest bit) of a polynomial in crcmod's convention."""
     return int(f"{poly & 0xFFFFFFFF:032b}"[::-1], 2)
 
 
 def shifted_back(poly: int, register: int, count: int) -> int:
-    """The register that becomes this one when `count` zero bytes go through it. poly: in crcmod's convention."""
+    """Return the register that becomes this one after `count` zero bytes. poly: in crcmod's convention."""
     factor, base, bits = _ONE, _inverse_power(_reflected(poly), 1), 8 * count
     while bits:
         if bits & 1:
@@ -131,13 +140,13 @@ def shifted_back(poly: int, register: int, count: int) -> int:
 
 
 def stepped(poly: int, register: int, byte: int) -> int:
-    """The register (no initial value, no final xor) after one more byte. poly: in crcmod's convention."""
+    """Return the register (no initial value, no final xor) after one more byte. poly: in crcmod's convention."""
     return register >> 8 ^ _table(poly)[(register ^ byte) & 0xFF]
 
 
 @lru_cache(maxsize=4)
 def _table(poly: int) -> tuple[int, ...]:
-    """What each low byte of the register becomes."""
+    """Return the table of what each low byte of the register becomes."""
     reflected, values = _reflected(poly), []
     for value in range(256):
         for _ in range(8):

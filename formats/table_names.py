@@ -1,4 +1,4 @@
-"""The full names of tables: two tables never have the same one, though names may hold points and backticks."""
+"""Unique full names of tables, even where names contain dots and backticks."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ _PARTS = re.compile(r"(`(?:[^`]|``)*`|[^.]*)\.(.*)", re.DOTALL)
 
 
 def full_name(database: str, table: str) -> str:
-    """database.table; a part that has a point, or begins with a backtick, is quoted as in a statement."""
+    """Return database.table; a part with a dot, or with a leading backtick, is quoted as in a statement."""
     if "." not in database and "." not in table and database[:1] != "`" and table[:1] != "`":
         return f"{database}.{table}"
     return f"{_quoted(database)}.{_quoted(table)}"
 
 
 def parts_of(name: str) -> tuple[str, str]:
-    """The database and the table of a full name."""
+    """Split a full name into database and table."""
     found = _PARTS.fullmatch(name)
     return ("", _bare(name)) if found is None else (_bare(found[1]), _bare(found[2]))
 
 
 def shown_name(name: str) -> str:
-    """A full name without quotation, as logs show it."""
+    """Return a full name without quotes, as logs show it."""
     return ".".join(parts_of(name))
 
 

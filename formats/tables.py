@@ -1,8 +1,10 @@
-"""The tables of a log, in one shape for every format: their columns, and the rows that its records tell of them.
+"""Tables of a log in one shape for every format: their columns, and the rows in its records.
 
-A type is a word of SQL: boolean, int (32 bits), bigint (64), float (32), double, decimal(p,s) of at most 38 digits,
+A type is an SQL type name: boolean, int (32 bits), bigint (64), float (32), double, decimal(p,s) of at most 38
+digits,
 string, binary, date, timestamp (an instant, microseconds, UTC), timestamp_ntz (the same without a zone),
-array<string>, array<double>, `JSON`, `GEOMETRY`.
+array<string>,
+array<double>, `JSON`, `GEOMETRY`.
 """
 
 from __future__ import annotations
@@ -31,8 +33,10 @@ TUPLE = "tuple"
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A column: its name, and its type (see above). most: the type that holds all that is allowed in it, where `type`
-    holds what is usual; "" = it holds all."""
+    """A column: its name and its type.
+
+    widest_type: the type that holds every allowed value, where `type` holds the usual ones; "" = `type` holds all.
+    """
 
     name: str
     type: str
@@ -40,10 +44,12 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True):
-    """A table as the log describes it at some place; another description is another object.
+    """A table as the log describes it at some position; another description is another object.
 
-    key: the names of the columns of its primary key; () = not known. ids: what else records call it (its number).
-    shown: what records call it, where other tables may be called so, too; "" = its name.
+    Args:
+        key: names of the columns of its primary key; () = not known.
+        ids: other identifiers that records use for it (its number).
+        display_name: name in records, which several tables may share; "" = `name`.
     """
 
     name: str
@@ -54,16 +60,16 @@ class Table(msgspec.Struct, frozen=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """By which it is chosen."""
+        """All names that select it."""
         return (self.name, *self.ids, self.shown) if self.shown else (self.name, *self.ids)
 
     def is_same(self, other: Table) -> bool:
-        """Is it one table with another one, which may have been renamed?"""
+        """Return True if both are the same table, which may have been renamed."""
         return self.name == other.name or not set(self.ids).isdisjoint(other.ids)
 
 
 def in_database(database: str, table: str, columns: tuple[Column, ...], key: tuple[str, ...] = ()) -> Table:
-    """A table of a database, by the name that no other one has."""
+    """Create a table of a database, with its unique name."""
     name, shown = full_name(database, table), f"{database}.{table}"
     return Table(name, columns, key, shown="" if shown == name else shown)
 
@@ -73,20 +79,25 @@ Image = Mapping[str, Any]
 
 
 def padded(size: int, value: Any) -> Any:
-    """A value of a BINARY column of so many bytes: a log may leave out the zero bytes at its end."""
+    """Pad the value of a BINARY column to `size` bytes: a log may leave out trailing zero bytes."""
     return value.ljust(size, b"\0") if isinstance(value, bytes) else value
 
 
 def filled_up(image: Image | None, sizes: Mapping[str, int]) -> Image | None:
-    """An image whose BINARY columns have all their bytes. sizes: of those columns."""
+    """Pad the BINARY columns of a row image. sizes: column -> bytes."""
     if image is None or not sizes:
         return image
     return {name: padded(sizes[name], value) if name in sizes else value for name, value in image.items()}
 
 
 class Row(NamedTuple):
-    """One changed row. op: INSERT, UPDATE, DELETE, or what the format calls it. before, after: None = there is no such
-    image. key, operations: of a change that the log tells without images."""
+    """One changed row.
+
+    Args:
+        op: INSERT, UPDATE, DELETE, or the format's own name for it.
+        before, after: row images; None = there is none.
+        key, operations: of a change that the log has without images.
+    """
 
     table: Table
     op: str
@@ -118,12 +129,15 @@ def value_bytes(value: Any) -> int:
 
 
 class ColumnCells(NamedTuple):
-    """Cells of one column of one image. valid: a byte for each, 0 = NULL.
+    """Cells of one column of one image.
 
-    values: integers of 64 bits; the bits of a double or (in 32 bits) of a float; days; microseconds; of `wide` decimals
-    two for each, the low half first; of texts where each ends in `data`, after a first one where they begin. texts:
-    what the numbers of an ENUM (from 1 on, 0 = "") or the bits of a SET stand for. leaf: makes a value, as `dump` shows
-    it, of the bytes in `data`; it raises as a format's bodies do.
+    Args:
+        values: 64-bit integers; the bits of a double or (in 32 bits) of a float; days; microseconds; for `wide`
+            decimals two per cell, the low half first; for texts the end of each in `data`, after the start of the
+            first.
+        valid: one byte per cell, 0 = NULL.
+        texts: meaning of the numbers of an ENUM (from 1 on, 0 = "") or of the bits of a SET.
+        leaf: decodes a value, as `dump` shows it, from its bytes in `data`; raises as a format's bodies do.
     """
 
     values: memoryview
@@ -135,19 +149,20 @@ class ColumnCells(NamedTuple):
 
 
 class CellRows(Protocol):
-    """Rows in columns of memory."""
+    """Rows stored as columns of memory."""
 
     table: Table
 
     def column(self, index: int, side: int, start: int, stop: int) -> ColumnCells:
-        """The cells of a column in the image before (0) or after (1), of the rows `[start, stop)`."""
+        """Return the cells of a column in the image before (side 0) or after (1), of the rows `[start, stop)`."""
 
 
 class Cells(NamedTuple):
-    """The rows `[start, start + size)` of some columns of memory; they stay as they are.
+    """The rows `[start, start + size)` of a cell buffer, which does not change any more.
 
-    sides: 1 = they have an image before, 2 = one after, 3 = both. absent: (0 = before, 1 = after; number of a column)
-    that the log does not have of them.
+    Args:
+        sides: 1 = rows have an image before, 2 = one after, 3 = both.
+        absent: (0 = before, 1 = after; number of a column) of columns that the log does not have for these rows.
     """
 
     filled: CellRows
@@ -158,14 +173,19 @@ class Cells(NamedTuple):
 
 
 class Told(msgspec.Struct, frozen=True):
-    """What a record tells. rows: in its order. cells: more than one row in place of these. findings: what is to be said
-    of it.
+    """The rows of one record, and what it says about tables.
 
-    described: tables that it describes. time: of the rows, microseconds since 1970, where the record's own is not as
-    exact. begins: a transaction begins here: if the end of the one before was not told, it has none. ends: that of the
-    last row ends here. remark: what it does to tables, in words.
-    changes: the only table that it names to be changed, where its rows cannot be told; None = any may be. emptied:
-    tables that lose all their rows here, as rows without images; op is the statement, TRUNCATE or DROP.
+    Args:
+        rows: in the record's order.
+        findings: about the record.
+        described: tables that it describes.
+        time: of the rows, microseconds since 1970, where it is more exact than that of the record.
+        begins: a transaction begins here; one whose end was not seen has none.
+        ends: the transaction of the last row ends here.
+        remark: what it does to tables, as text.
+        cells: several rows, in place of `rows`.
+        changes: the only table that it is known to change, where its rows are not known; None = it may be any.
+        emptied: tables that lose all their rows here, as rows without images; op is the statement, TRUNCATE or DROP.
     """
 
     rows: Sequence[Row] = ()
@@ -185,9 +205,11 @@ BEGINS = Told(begins=True)
 
 
 class CellRun(NamedTuple):
-    """Rows of one table that some of the events of `Events` tell, one behind the other.
+    """Consecutive rows of one table from some of the events of `EventRows`.
 
-    start: the first row. picks: numbers of the events, each of which has its rows behind those of the one before.
+    Args:
+        start: the first row.
+        picks: numbers of the events; the rows of each follow those of the one before.
     """
 
     filled: CellRows
@@ -196,17 +218,23 @@ class CellRun(NamedTuple):
 
 
 class Events(NamedTuple):
-    """What a run of records tells, where that is rows as cells, ends of transactions and descriptions alone.
+    """The content of consecutive records, if it is only rows as cells, ends of transactions and table descriptions.
 
-    described: tables that were not described before. closes: the transaction that was open before ends here, and no row
-    of these stands in front of that. begins: another one begins here instead, so that one has no end. open: that of the
-    last row has not ended. runs: all rows; those of a table in the order of the log.
-
-    Of each record with rows of a table that is wanted: which: its number in the batch. places: where it stands, from
-    the start of the batch's window. sizes: how many rows it has. layouts: which of `kinds` they are of: the sides and
-    what is absent, as in `Cells`. times: microseconds since 1970, -1 = not known. origins: as in the envelope. owners:
-    which of `transactions` it is of, each of these as (`txn`, `seq`) of the envelope. commits: 1 = its last row is the
-    last one of the transaction, whose end was read.
+    Args:
+        described: tables that were not described before.
+        closes: the transaction that was open before ends here, before any row of these.
+        begins: another one begins here instead, so that the open one has no end.
+        open: the transaction of the last row has not ended.
+        runs: all rows; those of a table in log order.
+        record_indexes: for each record with rows of a selected table, its number in the batch; likewise the arrays
+            below.
+        offsets: where it begins, from the start of the batch's window.
+        row_counts: how many rows it has.
+        kind_indexes: index in `kinds`: the sides and absent columns, as in `CellSlice`.
+        times: microseconds since 1970, -1 = not known.
+        origins: as in the envelope.
+        owners: which of the transactions in `sources` it belongs to, each as (`txn`, `seq`) of the envelope.
+        commits: 1 = its last row is the last one of the transaction, whose end was read.
     """
 
     described: Sequence[Table]
@@ -228,19 +256,19 @@ class Events(NamedTuple):
 
 
 class TableReader(Protocol):
-    """Takes the rows out of the chosen records of a log in their order; one for all its files."""
+    """Extract rows from the selected records of a log, in their order; one reader for all its files."""
 
     def records(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> Iterator[Told]:
-        """What each of these records tells; to be taken one after the other."""
+        """Yield the rows of each of these records; to be consumed in order."""
 
     def know(self, tables: Iterable[Table]) -> None:
-        """What other files say of tables. Records are named by it where their own file says nothing."""
+        """Take descriptions of tables from other files; they apply where the records' own file has none."""
 
     def only(self, wants: Callable[[Table], bool]) -> None:
-        """The rows of other tables may be left out, where that spares work; that there is the table is told."""
+        """Allow the reader to leave out the rows of other tables; their descriptions are still reported."""
 
     def lost(self) -> None:
-        """Records may be missing here."""
+        """Note that records may be missing here."""
 
 
 @runtime_checkable
@@ -248,17 +276,22 @@ class EventReader(Protocol):
     """A `TableReader` that has compiled code for many records at once."""
 
     def events(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> tuple[Events | None, int]:
-        """What the first ones of these records tell, and where that ends: the next one is for `records`."""
+        """Return the content of the first of these records, and the next record, which needs `read_records`."""
 
 
 class Tables(msgspec.Struct, frozen=True):
-    """The tables of a format's logs.
+    """How the tables of a format's logs are read.
 
-    read: starts a reader. compiled: one that may use compiled code, made by its argument. types, objects: records of
-    these types, and about these objects beside the table's own, are all that describe tables; () = any. older: the
-    files that stand before a file in its directory describe its tables, too, back to one of these names (fnmatch); ()
-    = each file says all itself. operations: a change can be told by a key and operations. transactions: does a log tell
-    where one ends? statements: records that are about no object may change or empty a table.
+    Args:
+        make_reader: creates a reader.
+        make_compiled_reader: creates one that may use compiled code, made by its argument.
+        types, objects: only records of these types, and about these objects beside the table itself, describe tables;
+            () = any.
+        older: the files before a file in its directory describe its tables, too, back to one with such a name
+            (fnmatch); () = each file is complete.
+        operations: a change can be a key and operations, without images.
+        transactions: a log says where a transaction ends.
+        statements: records that are about no object may change or empty a table.
     """
 
     read: Callable[[], TableReader]

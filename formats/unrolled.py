@@ -1,4 +1,4 @@
-"""The records of a batch with those inside of them, in the order of the log."""
+"""Flat view of a batch: its records and those inside them, in log order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST = MIB
 
 
 class Part(NamedTuple):
-    """The records `[first, stop)` of a batch. at: number of the first one in its run."""
+    """The records `[first, stop)` of a batch. at: index of the first one in its run."""
 
     batch: Batch
     first: int
@@ -26,29 +26,29 @@ class Part(NamedTuple):
 
 
 class Unrolled(msgspec.Struct, frozen=True):
-    """A run of records, counted from 0 whether they are inside of others or not. batch: the one that holds all."""
+    """A run of records, counted from 0 whether they are inside others or not. batch: the outermost one."""
 
     batch: Batch
     parts: Sequence[Part]
 
     @property
     def count(self) -> int:
-        """How many records it has."""
+        """Number of records."""
         last = self.parts[-1]
         return last.at + last.stop - last.first
 
     def part_of(self, index: int) -> Part:
-        """The part that a record is in."""
+        """Return the part that contains a record."""
         return self.parts[bisect_right(self.parts, index, key=_at) - 1]
 
     def column(self, name: str) -> memoryview:
-        """A column of the frames of all parts as 64-bit integers; a copy."""
+        """Return a column of the frames of all parts as 64-bit integers; a copy."""
         pieces: list[Any] = [batch.frames[name][first:stop] for batch, first, stop, _ in self.parts]
         whole = bytearray().join(array("q", piece) if isinstance(piece, list) else piece for piece in pieces)
         return memoryview(whole).cast("q")
 
     def records(self, start: int, stop: int) -> list[int]:
-        """The numbers in the file of the records `[start, stop)`; of one inside of another, the number of that one."""
+        """Return the numbers in the file of the records `[start, stop)`; for one inside another, its container's."""
         made = list[int]()
         for batch, first, last, at in self.parts:
             low, high = max(start, at) - at + first, min(stop, at + last - first) - at + first
@@ -61,12 +61,12 @@ def _at(part: Part) -> int:
 
 
 def alone(batch: Batch) -> Unrolled:
-    """A whole batch as a run."""
+    """Return a batch without inner records as one run."""
     return Unrolled(batch, [Part(batch, 0, batch.frames.count, 0)])
 
 
 def unrolled(batch: Batch) -> Iterator[Unrolled]:
-    """All records of a batch, in runs that are bounded in memory."""
+    """Yield all records of a batch, inner ones included, in runs with bounded memory."""
     parts, reached, at, size = list[Part](), 0, 0, 0
     for holder, inner in batch.inner.items():
         parts.append(Part(batch, reached, holder + 1, at))

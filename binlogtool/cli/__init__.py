@@ -1,4 +1,4 @@
-"""The command line: one thin file per command over the public library."""
+"""The command line: one module per command over the public API."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Runs one command line (default: that of the process) and returns its exit status."""
+    """Run one command line (default: that of the process), and return its exit status."""
     from binlogtool.cli.start import begin, finish
 
     if args is None:

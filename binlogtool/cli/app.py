@@ -1,4 +1,4 @@
-"""The command tree."""
+"""The command group `binlogtool`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _main(context: click.Context, /, version: bool, **_options: object) -> int |
 
 
 def build() -> LazyGroup:
-    """The command tree; commands are imported when they are used."""
+    """Build the command group; commands are imported when they are used."""
     version = o(["-V", "--version"], is_flag=True, help="Show the version; with -v also formats and backends.")
     return LazyGroup(
         name="binlogtool",

@@ -1,4 +1,6 @@
-"""Verifies paths, here, in several processes or on Spark, within a time, with a memory of earlier runs."""
+"""Verify paths: in this process, in several processes or on Spark, with a time limit and a state file of earlier
+runs.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,9 @@ if TYPE_CHECKING:
 
 
 class Work(msgspec.Struct, frozen=True):
-    """What to do with each path. state: what earlier runs did. max_duration in seconds.
+    """Options of verifying each path.
 
-    master: of the Spark that does it; None = this process.
+    state: results of earlier runs. max_duration: seconds. master: of the Spark to use; None = this process.
     """
 
     depth: str
@@ -38,7 +40,7 @@ class Work(msgspec.Struct, frozen=True):
 
 
 class Call(msgspec.Struct, frozen=True):
-    """The arguments of one library call; crosses to another process."""
+    """Arguments of one library call; can be sent to another process."""
 
     path: str
     format: str
@@ -50,16 +52,16 @@ class Call(msgspec.Struct, frozen=True):
     hints: binlogtool.Hints | None = None
 
     def report(self) -> Report:
-        """The library's answer."""
+        """Return the library's report."""
         return binlogtool.verify([self.path], **self.options())
 
     def options(self) -> dict[str, Any]:
-        """All but the path."""
+        """Return all arguments except the path."""
         return {name: getattr(self, name) for name in self.__struct_fields__ if name != "path"}
 
 
 def collect(run: Run, paths: Sequence[str], work: Work) -> Report:
-    """One report about all paths."""
+    """Verify all paths, and return one report about them."""
     deadline = _deadline(run, work)
     if work.state is not None:
         parts = _remembered(run, paths, work, deadline, work.state)
@@ -69,7 +71,7 @@ def collect(run: Run, paths: Sequence[str], work: Work) -> Report:
 
 
 def _fresh(run: Run, paths: Sequence[str], work: Work, deadline: float | None) -> Iterator[Report]:
-    """A report for each path, in order, as far as the time goes."""
+    """Yield a report for each path, in order, until the deadline."""
     if work.master is not None:
         return _on_spark(run, paths, work, deadline, work.master)
     if run.settings.jobs > 1 and len(paths) > 1:
@@ -90,7 +92,7 @@ def _call(run: Run, path: str, work: Work, deadline: float | None) -> Call:
 
 
 def _one_by_one(run: Run, paths: Sequence[str], work: Work, deadline: float | None) -> Iterator[Report]:
-    """A report for each path, until the time is over."""
+    """Yield a report for each path until the deadline."""
     for number, path in enumerate(paths):
         if deadline is not None and time.monotonic() >= deadline:
             yield _late(path, len(paths) - number, len(paths))
@@ -100,7 +102,7 @@ def _one_by_one(run: Run, paths: Sequence[str], work: Work, deadline: float | No
 
 
 def _late(path: str, left: int, count: int) -> Report:
-    """What is said of the paths that are left. path: the first of them."""
+    """Return the report about the paths that were not verified in time. path: the first of them."""
     text = f"{left:,} of {count:,} paths are not verified: the time limit ended the work (--timeout, --max-duration)"
     return Report((), (), (Failure(path, text, 6),), True)
 
@@ -148,7 +150,7 @@ def _parallel(run: Run, paths: Sequence[str], work: Work, deadline: float | None
 
 
 def _processes(run: Run, number: int) -> ProcessPoolExecutor | None:
-    """Processes to share the work; None where the system lacks what they speak to each other by (/dev/shm)."""
+    """Create worker processes; None if the system lacks what they need to communicate (/dev/shm)."""
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
@@ -164,7 +166,7 @@ def _in_child(call: Call) -> dict[str, Any]:
 
 
 def report_value(report: Report) -> dict[str, Any]:
-    """A report as plain values (findings hold read-only mappings, which do not cross a process border)."""
+    """Convert a report to plain values: findings hold read-only mappings, which cannot be pickled."""
     from binlogtool.report.json import failure_json, file_json, set_json
     from binlogtool.report.left import left_json
 
@@ -178,7 +180,7 @@ def report_value(report: Report) -> dict[str, Any]:
 
 
 def report_from(value: dict[str, Any]) -> Report:
-    """The reverse of `report_value`."""
+    """Restore a report from `report_to_dict`."""
     from binlogtool.report.json import file_from, left_from, set_from
 
     return Report(

@@ -1,4 +1,4 @@
-"""The classes behind every command: global options on both sides, defaults from a file, commands loaded when used."""
+"""Click classes of the commands: global options on both sides, defaults from a file, commands imported on first use."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from binlogtool.cli.output_files import refuse_collisions
 from binlogtool.cli.settings import Settings, merged
 
 CONFIG = "binlogtool.config"
-"""Which configuration file was read: a member of the context's `meta`."""
+"""Key in the context's `meta` of the configuration file that was read."""
 
 
 class _Helped(click.Command):
-    """With a `--help` made like every other option (see `Option`)."""
+    """Click command whose `--help` is created like every other option (see `Option`)."""
 
     _help: click.Option | None = None
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
-        """The option."""
+        """Return the option `--help`."""
         if self._help is None:
             self._help = o(
                 self.get_help_option_names(ctx), is_flag=True, expose_value=False, is_eager=True, callback=_show_help,
@@ -42,7 +42,8 @@ def _show_help(ctx: click.Context, _param: click.Parameter, value: bool) -> None
 class Command(_Helped):
     """A command whose function gets the run first: `function(run, **own options) -> exit status or None`.
 
-    examples: (what it shows, command line) pairs for the man page and the help. outputs: of -O, for shells to offer.
+    examples: (description, command line) pairs for the manual page and the help. outputs: values of -O, for shell
+    completion.
     """
 
     def __init__(
@@ -62,12 +63,12 @@ class Command(_Helped):
         self.params += global_options()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Refuses unknown options of the configuration file."""
+        """Check the option names of the configuration file before parsing."""
         config.check_known(ctx.default_map or {}, self.name or "", self.params)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Calls the function with its own options; the run gets the settings."""
+        """Call the function with the command's own options; the run gets the global settings."""
         run = ctx.obj
         run.settings = Settings.from_values(merged(ctx, GLOBAL_NAMES))
         own = {name: value for name, value in ctx.params.items() if name not in GLOBAL_NAMES}
@@ -82,7 +83,7 @@ class Command(_Helped):
         return 6 if run.unread and status in (None, 0) else status
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Own options first, then the global ones."""
+        """Write the command's own options, then the global ones."""
         groups = (("Options", [*self.own_params, self.get_help_option(ctx)]), ("Global options", self.params))
         for title, params in groups:
             own = title == "Options"
@@ -93,7 +94,7 @@ class Command(_Helped):
                     formatter.write_dl(shown)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The examples."""
+        """Write the examples."""
         if self.examples:
             with formatter.section("Examples"):
                 formatter.write_text("\n\n".join(f"\b\n{line}" for _, line in self.examples))
@@ -104,9 +105,9 @@ def _shown(param: click.Parameter, own: bool) -> bool:
 
 
 class LazyGroup(_Helped, click.Group):
-    """A group that knows names and short helps of its commands, and imports one when it is used.
+    """Group that knows names and short helps of its commands, and imports a command when it is used.
 
-    commands: name -> (module, short help). The module's command is called `command`.
+    lazy: name -> (module, short help). The module's command is called `command`.
     """
 
     def __init__(self, *, lazy: Mapping[str, tuple[str, str]], **attributes: Any) -> None:
@@ -114,18 +115,18 @@ class LazyGroup(_Helped, click.Group):
         self.lazy = lazy
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names in the order of the table."""
+        """Return the names in the order of the table."""
         return list(self.lazy)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command, imported now."""
+        """Import and return a command."""
         if cmd_name not in self.lazy:
             return None
         command: click.Command = importlib.import_module(self.lazy[cmd_name][0]).command
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Loads the defaults of the configuration file first, wherever on the line the file is named."""
+        """Load the defaults of the configuration file before parsing, wherever on the line the file is named."""
         if not ctx.resilient_parsing:
             path, none = config.wanted(args)
             ctx.default_map = {} if none else config.load(path)
@@ -136,6 +137,6 @@ class LazyGroup(_Helped, click.Group):
         return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The table, without importing any command."""
+        """Write the table of commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, short) for name, (_, short) in self.lazy.items()])

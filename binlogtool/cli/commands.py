@@ -1,4 +1,4 @@
-"""The commands: where each is, and what it does in a line."""
+"""The commands: their modules and short helps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a shell offers for the values of options and arguments (`shell_complete` of click)."""
+"""Shell completion of option and argument values (click's `shell_complete`)."""
 
 from __future__ import annotations
 
@@ -17,38 +17,40 @@ if TYPE_CHECKING:
 
 _LEVELS = ("note", "warning", "error")
 _PATH = re.compile(r"(.*?)([\w.`@]*)", re.DOTALL)
-"""An expression up to its last word, and that."""
+"""Splits an expression into its beginning and its last word."""
 
 
 def format_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """`--format`."""
+    """Complete `--format`."""
     from binlogtool import formats
 
     return _begun(("auto", "list", *formats.names()), incomplete)
 
 
 def known_formats(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """The formats that `formats` describes."""
+    """Complete the argument of `formats`."""
     from binlogtool import formats
 
     return _begun(formats.names(), incomplete)
 
 
 def output_formats(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """`--output-format`: what the command has."""
+    """Complete `--output-format` with the outputs of the command."""
     return _begun(getattr(ctx.command, "outputs", ()), incomplete)
 
 
 def type_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """`--type`: the record types of the format, or of the log, that the line names already; else of all formats."""
+    """Complete `--type` with the record types of the format or log on the line, otherwise of all formats."""
     return _begun(
         ["list", *sorted({name for one in _named_formats(ctx) for name in one.output.types.values()})], incomplete
     )
 
 
 def conditions(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """`--where`: the expression so far, with each name that its last word can become. Behind `before.`, `after.` and
-    `body.` come the names in the log that the line names already."""
+    """Complete the last word of a `--where` expression.
+
+    After `before.`, `after.` and `body.`, names are taken from the log on the line.
+    """
     from binlogtool.log.where_grammar import INSIDE, MEMBERS
 
     before, word = _PATH.fullmatch(incomplete).groups()  # type: ignore[union-attr]  # it fits every text
@@ -61,14 +63,14 @@ def conditions(ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 
 
 def finding_ids(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """`--ignore`."""
+    """Complete `--ignore`."""
     from binlogtool.findings import EXPLANATIONS
 
     return _begun(EXPLANATIONS, incomplete)
 
 
 def severities(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """`--severity ID=LEVEL`: the ids, then the levels."""
+    """Complete `--severity ID=LEVEL`: the id, then the level."""
     from binlogtool.findings import EXPLANATIONS
 
     id_, equals, _ = incomplete.partition("=")
@@ -78,7 +80,7 @@ def severities(_ctx: click.Context, _param: click.Parameter, incomplete: str) ->
 
 
 def explained(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """`explain`: findings and exit statuses."""
+    """Complete the arguments of `explain`: findings and exit statuses."""
     from binlogtool.findings import EXPLANATIONS
     from binlogtool.report.statuses import STATUSES
 
@@ -86,7 +88,7 @@ def explained(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 
 
 def report_kinds(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """`--report KIND=FILE`: the kinds; files behind them."""
+    """Complete `--report KIND=FILE`: the kind, then a file."""
     from click.shell_completion import CompletionItem
 
     if "=" in incomplete:
@@ -98,23 +100,23 @@ def report_kinds(_ctx: click.Context, _param: click.Parameter, incomplete: str) 
 
 
 def schema_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """`schema`."""
+    """Complete the argument of `schema`."""
     from binlogtool.report.schemas import SCHEMAS
 
     return _begun(SCHEMAS, incomplete)
 
 
 def command_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """`man`."""
+    """Complete the argument of `man`."""
     from binlogtool.cli.commands import COMMANDS
 
     return _begun(COMMANDS, incomplete)
 
 
 def _names_in(ctx: click.Context, inside: str) -> list[str]:
-    """Names of members of bodies, or of columns, among the first records of the log on the line.
+    """Return names of body members or columns in the first records of the log on the line.
 
-    Plain ones only: in the quotes of a shell others could be more than a name.
+    Only plain names: others would need quoting in the shell.
     """
     import binlogtool
     from binlogtool.errors import BinlogtoolError
@@ -126,12 +128,12 @@ def _names_in(ctx: click.Context, inside: str) -> list[str]:
                 for record in islice(log.records(), _FIRST):
                     found.update(_keys(record.body, inside))
     except (BinlogtoolError, OSError):
-        pass  # a wrong path is no matter of completion
+        pass  # completion ignores wrong paths
     return sorted(name for name in found if _PLAIN.fullmatch(name))
 
 
 def _keys(body: Any, inside: str) -> Iterator[str]:
-    """The members of a body, or of one side of its rows."""
+    """Yield the members of a body, or of one image of its rows."""
     rows = body.get("rows") if isinstance(body, dict) else None
     images = [body]
     if inside != "body":
@@ -142,12 +144,12 @@ def _keys(body: Any, inside: str) -> Iterator[str]:
 
 
 _FIRST = 2000
-"""Records that are looked at for names: a key that is pressed waits for an answer."""
+"""Number of records that are searched for names, as the user waits for the completion."""
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
 def _files_on_the_line(ctx: click.Context) -> list[str]:
-    words = (*(ctx.params.get("paths") or ()), *ctx.args)  # the latter where an option still lacks its value
+    words = (*(ctx.params.get("paths") or ()), *ctx.args)  # ctx.args has them while an option still lacks its value
     return [word for word in words if os.path.isfile(word)]
 
 
@@ -156,7 +158,7 @@ def _begun(words: Any, incomplete: str) -> list[str]:
 
 
 def _named_formats(ctx: click.Context) -> list[Format]:
-    """The format that `--format` or the first path says; all, if that cannot be told."""
+    """Return the format given by `--format` or the first path; all formats if neither determines it."""
     import binlogtool
     from binlogtool import formats
     from binlogtool.errors import BinlogtoolError
@@ -170,5 +172,5 @@ def _named_formats(ctx: click.Context) -> list[Format]:
             with binlogtool.open(paths[0]) as log:
                 return [log.files[0].format]
     except (BinlogtoolError, OSError):
-        pass  # a wrong path is no matter of completion
+        pass  # completion ignores wrong paths
     return list(formats.each())

@@ -1,4 +1,4 @@
-"""`binlogtool completion`: the completion script of a shell, and the answers to it."""
+"""`binlogtool completion`: print the completion script of a shell; Bash's completion protocol."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from binlogtool.errors import UsageError
 
 
 class Bash(BashComplete):
-    """Bash parts words at `=`, wants only what comes behind it, and gets no blank behind what goes on."""
+    """Bash completion for values with `=`: Bash splits words there, expects only the rest, and must not append a
+    space
+    after an incomplete value.
+    """
 
     source_template = BashComplete.source_template.replace(
         "COMPREPLY+=($value)",
@@ -24,7 +27,7 @@ class Bash(BashComplete):
     )
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """The words before the one to complete, and that one; what bash has parted is joined again."""
+        """Return the words before the one to complete, and that one, after joining what Bash split at `=`."""
         words = split_arg_string(os.environ["COMP_WORDS"])
         at = int(os.environ["COMP_CWORD"])
         words = words[: at + 1] if at < len(words) else [*words, ""]
@@ -37,7 +40,7 @@ class Bash(BashComplete):
         return joined[1:-1], joined[-1]
 
     def complete(self) -> str:
-        """The answers, a line each."""
+        """Return the completions, one a line."""
         args, incomplete = self.get_completion_args()
         found = [(item.type, item.value) for item in self.get_completions(args, incomplete)]
         behind = "=" in incomplete and not _quoted(os.environ["COMP_WORDS"])
@@ -45,7 +48,7 @@ class Bash(BashComplete):
 
 
 def _quoted(line: str) -> bool:
-    """Does it end inside of a quoted word? Bash does not part that at `=`."""
+    """Return True if the line ends inside a quoted word, which Bash does not split at `=`."""
     try:
         shlex.split(line)
     except ValueError:
@@ -54,7 +57,7 @@ def _quoted(line: str) -> bool:
 
 
 def _last_part(value: str) -> str:
-    """What stands behind the `=` that the line has already."""
+    """Return the part of a value after the `=` that the line contains already."""
     return value if value.endswith("=") else value.rpartition("=")[2]
 
 

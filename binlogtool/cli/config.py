@@ -1,4 +1,4 @@
-"""The configuration file: defaults of options, in TOML; some options can never be set there (cli.md 6.12)."""
+"""The configuration file: defaults of options, in TOML. Options in FORBIDDEN cannot be set there."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     import click
 
 FORBIDDEN = frozenset({"apply", "yes", "allow_discard_valid"})
-"""Options that only the command line may give: neither the environment nor a file."""
+"""Options that can only be given on the command line, not in the environment or a file."""
 
 
 def user_file() -> str:
-    """Where the user's configuration lies, whether it exists or not."""
+    """Return the path of the user's configuration file; it need not exist."""
     named = os.environ.get("BINLOGTOOL_CONFIG")
     if named:
         return named
@@ -25,11 +25,11 @@ def user_file() -> str:
 
 
 def load(path: str | None) -> dict[str, Any]:
-    """The options of a named file, or of the user's file if there is one.
+    """Load the options of the given file, or of the user's file if it exists.
 
     Raises:
-        InputOutputError: the named file cannot be read.
-        UsageError: it is no TOML, or sets what it must not.
+        InputOutputError: the given file cannot be read.
+        UsageError: it is not valid TOML, or sets an option that cannot be set there.
     """
     name = path or user_file()
     must_exist = bool(path or os.environ.get("BINLOGTOOL_CONFIG"))
@@ -65,7 +65,7 @@ def _named(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def wanted(args: Sequence[str]) -> tuple[str | None, bool]:
-    """Which file a command line names, and whether it wants none at all. Looked up before any other option is read."""
+    """Return the file that --config names, and True if --no-config is given; before any other option is parsed."""
     path, none = None, False
     for position, word in enumerate(args):
         if word == "--":
@@ -79,10 +79,10 @@ def wanted(args: Sequence[str]) -> tuple[str | None, bool]:
 
 
 def check_known(table: Mapping[str, Any], command: str, params: Iterable[click.Parameter]) -> None:
-    """Refuse options that a command does not have, and values of a kind that no option has.
+    """Check that the command has these options, and that their values have a possible type.
 
     Raises:
-        UsageError: there is one.
+        UsageError: an option is unknown, or a value has a wrong type.
     """
     known = {param.name: param for param in params}
     for key, value in table.items():
@@ -96,10 +96,10 @@ def check_known(table: Mapping[str, Any], command: str, params: Iterable[click.P
 
 
 def check_commands(tables: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse tables that are not named like a command.
+    """Check that every table is named like a command.
 
     Raises:
-        UsageError: there is one.
+        UsageError: one is not.
     """
     for name in set(tables) - set(known):
         raise UsageError(f"configuration: [{name}] is not a command; options stand before the first table")

@@ -1,4 +1,6 @@
-"""`binlogtool convert`: records as tables, lines, scripts or another log, with a manifest that accounts for all."""
+"""`binlogtool convert`: write records as tables, lines, scripts or another log, with a manifest that accounts for
+all.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,7 @@ def _convert(run: Run, paths: tuple[str, ...], **options: Any) -> int:
 
 
 def _done(run: Run, paths: tuple[str, ...], chosen: dict[str, Any], o: dict[str, Any]) -> Manifest:
-    """Converts."""
+    """Call the library with the options of the command line."""
     import binlogtool
 
     s, master = run.settings, master_of(o)
@@ -116,17 +118,17 @@ def _done(run: Run, paths: tuple[str, ...], chosen: dict[str, Any], o: dict[str,
 
 
 def _refuse_given(name: str, text: str) -> None:
-    """Refuse an option that is on the command line; from a configuration it is meant for other commands.
+    """Refuse an option that is on the command line; in a configuration file it is meant for other commands.
 
     Raises:
-        UsageError: it is there.
+        UsageError: it is on the command line.
     """
     if _source(name) is ParameterSource.COMMANDLINE:
         raise click.UsageError(f"{text}.")
 
 
 def _source(name: str) -> ParameterSource | None:
-    """Where the value of an option comes from; the command line, also of the group, goes before all else."""
+    """Return where the value of an option comes from; the command line, also of the group, takes precedence."""
     context: click.Context | None = click.get_current_context()
     sources = list[ParameterSource | None]()
     while context is not None:
@@ -180,12 +182,12 @@ def _lines(done: Manifest) -> Iterator[str]:
 
 
 def _is_note_of_tables(found: Mapping[str, Any]) -> bool:
-    """Does it say what an output of tables does not tell?"""
+    """Return True for notes about what an output of tables does not contain."""
     return found["severity"] == "note" and found["id"] in (LEFT_OUT, DIVERGES)
 
 
 def _of_tables(done: Manifest) -> Iterator[str]:
-    """What the log does to the tables whose rows were made: other names, other columns."""
+    """Yield lines about renamed tables and changed columns."""
     from binlogtool.render.escape import escape
     from binlogtool.report.words import count
 

@@ -1,4 +1,4 @@
-"""Where data goes: standard output, a pager, or a file that appears only when it is complete."""
+"""Output destinations: standard output, a pager, or a file that appears only when it is complete."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 def _otherwise(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Our own few signs in an encoding that has none of them; of data, the escape sequence."""
+    """Replace our own special characters by ASCII in encodings that lack them, other characters by escapes."""
     assert isinstance(error, UnicodeEncodeError)
     sign = _SIGNS.get(error.object[error.start])
     return (sign, error.start + 1) if sign is not None else codecs.backslashreplace_errors(error)
 
 
 _SOME = 256
-"""Lines that are written together."""
+"""Number of lines that are written at once."""
 
 _OTHERWISE = "binlogtool.otherwise"
 _SIGNS = {"·": "-", "…": "...", "│": "|", "─": "-"}
@@ -39,11 +39,13 @@ codecs.register_error(_OTHERWISE, _otherwise)
 
 
 class Output:
-    """A context manager; `write` takes UTF-8 bytes. Leaving it normally completes the output, an exception drops it.
+    """Context manager; `write` takes UTF-8 bytes. Leaving it normally completes the output, an exception discards it.
 
-    text: the bytes are text for a reader: written in the terminal's encoding, paged on a terminal. screen: the line of
-    progress that goes before the first of it comes where both may be seen on one screen. patient: for commands that
-    change files: an output that nobody takes stops no work; that it was lost is told at the end.
+    Args:
+        text: the bytes are text for people: written in the terminal's encoding, paged on a terminal.
+        screen: progress display to hide when output and progress may appear on the same screen.
+        patient: for commands that change files: do not stop when the output cannot be written; report that at the
+            end.
     """
 
     def __init__(
@@ -58,7 +60,7 @@ class Output:
     ) -> None:
         self._patient = patient
         self.lost: OSError | None = None
-        """Why nothing can be written any more."""
+        """Error after which nothing more is written."""
         self._encoding: str | None = None
         self._pager: subprocess.Popen[bytes] | None = None
         self._screen = screen
@@ -68,7 +70,7 @@ class Output:
         self._target: Path | None = None
         self._replaces = False
         self.begun = False
-        """Was anything written?"""
+        """True if anything was written."""
         if settings.output not in (None, "-"):
             self.name = str(settings.output)
             self._stream = self._open(self.name, settings.overwrite, list(inputs))
@@ -76,7 +78,7 @@ class Output:
             self.name = "standard output"
             self._stream = self._standard(text)
         self.columns = _columns() if text and self.isatty() else None
-        """The width that lines of text are fitted to; None = as long as they are."""
+        """Width for wrapping lines of text; None = do not wrap."""
 
     def _open(self, name: str, overwrite: bool, inputs: list[str]) -> IO[bytes]:
         import tempfile
@@ -107,7 +109,7 @@ class Output:
         return sys.stdout.buffer
 
     def _begin(self) -> None:
-        """Before the first bytes for standard output: no progress among them, and the pager, if one is to show them."""
+        """Hide the progress line and start the pager before the first bytes for standard output."""
         self.begun = True
         if self.name != "standard output":
             return
@@ -120,17 +122,17 @@ class Output:
 
     @property
     def ascii(self) -> bool:
-        """Are box characters to be left out: by the user's wish, or as they cannot be shown?"""
+        """True if box characters must be avoided: by the user's choice, or because they cannot be shown."""
         from binlogtool.render.screen import draws_boxes
 
         return self._ascii or not draws_boxes(self._encoding or "utf-8", self.isatty())
 
     def write(self, data: bytes | memoryview) -> None:
-        """Writes everything, or raises.
+        """Write all bytes.
 
         Raises:
-            InputOutputError: the disk is full, or the like.
-            BrokenPipeError: nobody reads any more.
+            InputOutputError: the disk is full, or a similar error.
+            BrokenPipeError: the reader closed the pipe.
         """
         if not self.begun:
             self._begin()
@@ -139,7 +141,7 @@ class Output:
         self._try(lambda: self._stream.write(data))
 
     def line(self, text: str, *, fits: bool = False) -> None:
-        """One line of text, already escaped; folded on a terminal that is narrower, unless it fits as it is."""
+        """Write one line of escaped text, wrapped to the width of the terminal. fits: do not wrap."""
         if self.columns is not None and not fits:
             from binlogtool.render.screen import folded
 
@@ -147,13 +149,13 @@ class Output:
         self.write(f"{text}\n".encode("utf-8", "backslashreplace"))
 
     def lines(self, lines: Iterable[str]) -> None:
-        """Lines that fit as they are, many at a time."""
+        """Write lines without wrapping, many at a time."""
         several = iter(lines)
         while some := list(islice(several, _SOME)):
             self.write(("\n".join(some) + "\n").encode("utf-8", "backslashreplace"))
 
     def flush(self) -> None:
-        """Hands everything to the system; raises as `write` does."""
+        """Flush to the operating system; raises as `write` does."""
         self._try(self._stream.flush)
 
     def _try(self, work: Callable[[], object]) -> None:
@@ -168,14 +170,16 @@ class Output:
                 raise self._failed(error) from error
 
     def _failed(self, error: OSError) -> Exception:
-        """A closed pipe ends the work quietly (see `cli.entry`); everything else is told."""
+        """Return the exception to raise: a closed pipe unchanged (see `cli.entry`), other errors as
+        InputOutputError.
+        """
         return error if isinstance(error, BrokenPipeError) else InputOutputError(f"{self.name}: {error.strerror}")
 
     def wait(self, seconds: float) -> None:
-        """Sleeps, but not longer than somebody reads.
+        """Sleep, but stop when the reader closes the pipe.
 
         Raises:
-            BrokenPipeError: nobody does any more.
+            BrokenPipeError: it did.
         """
         import select
 
@@ -189,7 +193,7 @@ class Output:
             raise BrokenPipeError
 
     def isatty(self) -> bool:
-        """Does a terminal show it (perhaps through a pager)?"""
+        """Return True if a terminal shows the output, possibly through a pager."""
         return self._target is None and self._temporary is None and sys.stdout is not None and sys.stdout.isatty()
 
     def __enter__(self) -> Self:
@@ -237,7 +241,7 @@ class Output:
 
 
 def _is_input(name: str, target: Path, status: os.stat_result) -> bool:
-    """Is the input `name` this file, or the directory it lies in (as a member of a log, perhaps)?"""
+    """Return True if the input `name` is this file, or its directory, where it may be a member of a log."""
     try:
         given = os.stat(name)
         return os.path.samestat(given, status) or os.path.samestat(given, target.resolve().parent.stat())
@@ -246,7 +250,7 @@ def _is_input(name: str, target: Path, status: os.stat_result) -> bool:
 
 
 def _is_pipe() -> bool:
-    """Does another program read it? What that shows may stand on the same screen."""
+    """Return True if standard output is a pipe, whose reader may write to the same screen."""
     try:
         return sys.stdout is not None and stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode)
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""`hexdump-annotate --diff OTHER`: two logs, or a log and its repaired copy, side by side."""
+"""`hexdump-annotate --diff OTHER`: compare two logs, or a log and its repaired copy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WITHOUT = ("record", "at", "length", "field", "damage_only", "depth")
 
 
 def differing(run: Run, paths: tuple[str, str], chosen: dict[str, Any], o: dict[str, Any]) -> int:
-    """Tells the differences; 0 = there are none, 1 = there are."""
+    """Print the differences; return 0 if there are none, otherwise 1."""
     import binlogtool
 
     form = run.settings.choose(("text", "json", "html", "svg"))
@@ -51,7 +51,7 @@ def _refuse_choice(chosen: dict[str, Any], o: dict[str, Any]) -> None:
 
 
 def _met(run: Run, found: Compared) -> Iterator[Any]:
-    """The parts, with a word on how far they are."""
+    """Yield the parts, and report progress."""
     for part in found.parts:
         yield part
         if part.end is not None:

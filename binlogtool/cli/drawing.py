@@ -1,4 +1,4 @@
-"""How lines of a hexdump are drawn, by the options and the room that there is."""
+"""Hexdump options from the command line and the width of the terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def drawing(run: Run, o: dict[str, Any], out: Output, before: int = 0) -> HexdumpOptions:
-    """How lines are drawn. before: columns of a line that are taken already."""
+    """Return the options for drawing lines. before: columns of a line that are already used."""
     from binlogtool.render.hexdump import HexdumpOptions, fitting_width
 
     columns = None if out.columns is None else out.columns - before

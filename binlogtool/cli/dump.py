@@ -1,4 +1,4 @@
-"""`binlogtool dump`: records in every form."""
+"""`binlogtool dump`: print records in every output format."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
                 for piece in values.filled(writer.block(part), part.taken):
                     out.write(piece)
             else:
-                out.flush()  # what is said stands behind the records before it
+                out.flush()  # diagnostics appear after the records before them
                 tell(run, part)
         for piece in values.filled(writer.end(), {}):
             out.write(piece)
@@ -99,18 +99,18 @@ def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
 
 
 def _in_pieces(form: str, o: dict[str, Any]) -> bool:
-    """Can long values be written in pieces? Columns and chosen members are made of whole ones."""
+    """Return True if long values can be written in pieces; selected members and columns need whole values."""
     return form in ("text", "json", "jsonl", "csv") and not o["fields"]
 
 
 def _is_default(o: dict[str, Any]) -> bool:
-    """Is nothing asked for that only the general writer can do?"""
+    """Return True if no option is used that only the general writer supports."""
     style = (o["bytes"], o["bigint"], o["decode"], o["with_offsets"]) == ("hex", "number", "full", True)
     return style and not (o["fields"] or o["hex"])
 
 
 def _read(form: str, wanted: Selection, o: dict[str, Any], raw: bool) -> Callable[[Any], Iterator[Part]]:
-    """What gives the parts of an open log."""
+    """Return the function that reads the parts of an open log."""
     if form == "sql":
         import binlogtool
 
@@ -133,9 +133,15 @@ def parts(
     aloud: bool = False,
     pieces: bool = False,
 ) -> Iterator[Part]:
-    """Blocks, finished lines, texts and troubles, until the time is over. wanted: the selection; what it names, the log
-    must have where nothing is chosen. aloud: records say what is wrong. pieces: long values are taken out of the blocks
-    (`log.longvalues`)."""
+    """Yield blocks, finished lines, texts and findings until the time limit.
+
+    Args:
+        read: reads the parts of an open log.
+        known: hints.
+        wanted: the selection; if nothing is selected, its names must exist in the log.
+        aloud: print the findings of records.
+        pieces: long values are taken out of the blocks (`log.longvalues`).
+    """
     import binlogtool
     from binlogtool.log.records import Block, Passage, Text
     from binlogtool.report.native import Lines
@@ -168,7 +174,7 @@ def parts(
 
 
 def _found(part: Part) -> Iterator[Finding]:
-    """What is wrong, by this part; damage may hide what a selection names."""
+    """Yield the findings of a part; damage may hide what a selection names."""
     from binlogtool.log.records import Block, Trouble
 
     if isinstance(part, Trouble):
@@ -178,10 +184,10 @@ def _found(part: Part) -> Iterator[Finding]:
 
 
 def _demand_names(run: Run, log: binlogtool.Log, wanted: Selection, chosen: int) -> None:
-    """Says what the selection names and the log does not have.
+    """Report names in the selection that the log does not contain.
 
     Raises:
-        UsageError: nothing was chosen for that.
+        UsageError: nothing was selected because of that.
     """
     from binlogtool.log.select import is_partial
 
@@ -197,7 +203,7 @@ def _demand_names(run: Run, log: binlogtool.Log, wanted: Selection, chosen: int)
 
 
 def tell(run: Run, trouble: Trouble) -> None:
-    """Says what is wrong, and judges it."""
+    """Print a finding, and update the exit status."""
     file, finding = trouble
     _say(run, file, (finding,))
     _judge(run, (finding,))
@@ -212,7 +218,7 @@ def _say(run: Run, file: str, findings: tuple[Finding, ...]) -> None:
 
 
 _DEMANDING = ("statement-large",)
-"""Nothing is wrong with what was read, but whoever pipes it into a server has something to do before."""
+"""The log is fine, but the user has to act before sending the script to a server."""
 
 
 def _judge(run: Run, findings: tuple[Finding, ...]) -> None:
@@ -223,7 +229,7 @@ def _judge(run: Run, findings: tuple[Finding, ...]) -> None:
 
 
 def _writer(run: Run, form: str, o: dict[str, Any], several: bool, out: Output) -> Any:
-    """The writer of an output form."""
+    """Return the writer of an output format."""
     from binlogtool.log.plain import Style
     from binlogtool.report import dump
     from binlogtool.report.records import FieldLines, RecordLines
@@ -254,7 +260,7 @@ def _writer(run: Run, form: str, o: dict[str, Any], several: bool, out: Output) 
 
 
 def _fields(given: tuple[str, ...], form: str) -> tuple[str, ...]:
-    """The members of `--fields`.
+    """Return the members of `--fields`.
 
     Raises:
         UsageError: records have no such member, or this output has no fields.

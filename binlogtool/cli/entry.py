@@ -1,4 +1,4 @@
-"""One command line from its words to its exit status: what goes wrong on the way is told in a line."""
+"""Run one command line from its words to its exit status; errors become one line each."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ INTERRUPTED, TERMINATED, INTERNAL = 130, 143, 70
 
 
 _EXTRAS = dict.fromkeys(("numpy", "pyspark", "py4j", "pyarrow", "fastavro"), "spark")
-"""Modules that the base installation lacks, and what brings them."""
+"""Modules that the base installation lacks, with the extra that installs them."""
 
 
 def run(args: Sequence[str] | None = None) -> int:
-    """Runs one command line and returns its exit status; nothing escapes but bugs under `--debug`."""
+    """Run one command line, and return its exit status; no exception escapes."""
     _keep_standard_descriptors()
     current = Run()
     current.own = args is None
     if current.own:
-        os.environ["PYTHONSAFEPATH"] = "1"  # no Python that is started imports from the working directory
+        os.environ["PYTHONSAFEPATH"] = "1"  # child Pythons must not import from the working directory
     words = list(sys.argv[1:] if args is None else args)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # help has characters that not every locale has
+        sys.stdout.reconfigure(errors="backslashreplace")  # the help has characters that some locales lack
     try:
         return _guarded(current, words)
     finally:
@@ -44,7 +44,7 @@ def run(args: Sequence[str] | None = None) -> int:
         for stream in (sys.stdout, sys.stderr):
             _flush(stream)
         if current.own:
-            gc.freeze()  # the process ends: nothing is to be looked through for garbage once more
+            gc.freeze()  # the process ends: no need for another garbage collection
 
 
 def _guarded(current: Run, words: list[str]) -> int:
@@ -77,7 +77,7 @@ def _invoke(current: Run, words: list[str]) -> int:
     if instruction := os.environ.get("_BINLOGTOOL_COMPLETE"):
         from click.shell_completion import shell_complete
 
-        import binlogtool.cli.completion  # noqa: F401  (Bash has a class of its own there)
+        import binlogtool.cli.completion  # noqa: F401  (registers the class for Bash)
 
         return shell_complete(group, {"obj": current}, "binlogtool", "_BINLOGTOOL_COMPLETE", instruction)
     if in_main_thread():
@@ -88,7 +88,7 @@ def _invoke(current: Run, words: list[str]) -> int:
 
 
 def _failed(current: Run, error: Exception, *, debug: bool) -> int:
-    """One line and the exit status of an error."""
+    """Print one line about an error, and return its exit status."""
     match error:
         case click.exceptions.Exit():
             return error.exit_code
@@ -119,7 +119,7 @@ def _failed(current: Run, error: Exception, *, debug: bool) -> int:
 
 
 def _text(error: Exception) -> str:
-    """What an error says. One of Spark asks Java for it, which is gone when its session is."""
+    """Return an error's message; Spark's errors get it from Java, which may have ended with its session."""
     try:
         return str(error)
     except Exception:
@@ -134,7 +134,7 @@ def _usage(current: Run, error: click.ClickException) -> int:
 
 
 def _crash_report(error: Exception) -> str:
-    """Writes the traceback to a file and says where."""
+    """Write the traceback to a file, and return a text that names it."""
     import traceback
 
     text = "".join(traceback.format_exception(error))
@@ -153,7 +153,7 @@ def _terminated(_number: int, _frame: FrameType | None) -> None:
 
 
 def _keep_standard_descriptors() -> None:
-    """Where a standard stream is closed, no file that is opened later may take its place."""
+    """Open /dev/null for closed standard streams, so that no other file gets their descriptors."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -170,7 +170,7 @@ def _flush(stream: TextIO | None) -> None:
 
 
 def _discard(stream: TextIO | None) -> None:
-    """Lets the interpreter's last flush succeed: what is left in the buffer cannot be written anywhere."""
+    """Redirect the stream to /dev/null, so that the interpreter's final flush of unwritable data succeeds."""
     try:
         if stream is not None:
             null = os.open(os.devnull, os.O_WRONLY)

@@ -1,4 +1,4 @@
-"""`binlogtool explain`: what a finding or an exit status means."""
+"""`binlogtool explain`: explain a finding or an exit status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dump --follow`: looks again and again, until `--limit`, `--timeout`, a signal, or nobody reads any more."""
+"""`dump --follow`: check for new records until `--limit`, `--timeout`, a signal, or the reader closes the pipe."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class How(msgspec.Struct, frozen=True):
-    """How records are read. poll: seconds between looks."""
+    """How records are read. poll: seconds between checks."""
 
     decode: str
     raw: bool
@@ -31,10 +31,11 @@ class How(msgspec.Struct, frozen=True):
 
 
 def follow(run: Run, paths: Sequence[str], wanted: Selection, how: How, out: Output) -> Iterator[Part]:
-    """New records, damage, and what was lost, for ever (or until `--limit` or `--timeout`).
+    """Yield new records, damage and lost files, until `--limit`, `--timeout` or forever.
 
     Raises:
-        BrokenPipeError: nobody reads the output any more. LimitError: the time was over in the middle of a file.
+        BrokenPipeError: the reader closed the pipe.
+        LimitError: the time limit was reached in the middle of a file.
     """
     s, left, told, is_first = run.settings, wanted.limit, False, True
     deadline = None if s.timeout is None else time.monotonic() + s.timeout
@@ -63,7 +64,7 @@ def follow(run: Run, paths: Sequence[str], wanted: Selection, how: How, out: Out
 
 
 def _unmatched(run: Run, paths: Sequence[str], wanted: Selection, how: How) -> tuple[str, ...]:
-    """What the selection names and the files do not have yet."""
+    """Return texts about names in the selection that the files do not contain yet."""
     s = run.settings
     try:
         with binlogtool.open(paths, format=s.format, limits=s.limits, backend=s.backend, hints=how.hints) as log:

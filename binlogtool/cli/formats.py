@@ -1,4 +1,4 @@
-"""`binlogtool formats`: what can be read."""
+"""`binlogtool formats`: list the log formats, or describe one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _formats(run: Run, name: str | None) -> int:
 
 
 def help_text(described: Format) -> str:
-    """The format in one page: its help.md, record types and references."""
+    """Return the description of a format: its help.md, record types and references."""
     from binlogtool import formats
 
     page = formats.page(described.name)

@@ -1,4 +1,4 @@
-"""`binlogtool hexdump-annotate`: bytes with the field that each belongs to."""
+"""`binlogtool hexdump-annotate`: show bytes with the field that each belongs to."""
 
 from __future__ import annotations
 
@@ -49,12 +49,14 @@ def _hexdump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
             from binlogtool.render.annotated import refuse_large
 
             refuse_large(shown.file, size)
-        if form == "json" and size is None:  # it stands before the fields
+        if form == "json" and size is None:  # the size precedes the fields
             whole = shown.whole(s.limits)
             size, pieces = whole.size, iter(whole.as_pieces())
         if form == "svg":
             return _svg(run, paths, size, pieces, o["depth"])
-        pieces = chain([piece for piece in [next(pieces, None)] if piece], pieces)  # refused before anything is written
+        pieces = chain(
+            [piece for piece in [next(pieces, None)] if piece], pieces
+        )  # errors appear before anything is written
         with run.output(text=form == "text", inputs=paths) as out:
             if form == "json":
                 _json(run, shown.file, size, pieces, out)
@@ -66,7 +68,7 @@ def _hexdump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
 
 
 def _asked(chosen: dict[str, Any], o: dict[str, Any]) -> dict[str, Any]:
-    """What the library is asked for: no selection when it would take everything."""
+    """Return the options for the library; no selection if it would select everything."""
     from binlogtool.log.select import Selection
 
     wanted = selection(chosen, on_damage="skip")
@@ -76,7 +78,7 @@ def _asked(chosen: dict[str, Any], o: dict[str, Any]) -> dict[str, Any]:
 
 
 def _met(run: Run, pieces: Iterator[Piece], findings: Findings, size: int | None) -> Iterator[Piece]:
-    """The pieces that have rows. Findings set the status and are kept."""
+    """Yield the pieces that have rows; collect findings, set the exit status, and report progress."""
     for piece in pieces:
         findings.add(piece.findings)
         if any(found.severity is Severity.ERROR for found in piece.findings):
@@ -99,7 +101,7 @@ def _json(run: Run, name: str, size: int | None, pieces: Iterator[Piece], out: O
 
 
 def _whole(asked: dict[str, Any]) -> bool:
-    """Is the whole file asked for?"""
+    """Return True if the options select the whole file."""
     return not any(asked[name] for name in ("selection", "damage_only")) and all(
         asked[name] is None for name in ("record", "at", "length", "field")
     )

@@ -1,4 +1,4 @@
-"""`--format list`: the formats that can be read, one a line."""
+"""`--format list`: list the formats that can be read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def list_formats(run: Run) -> int:
-    """All formats, one a line."""
+    """Print all formats, one a line."""
     from binlogtool import formats
 
     known = list(formats.each())
@@ -25,7 +25,7 @@ def list_formats(run: Run) -> int:
 
 
 def json_told(run: Run, value: object) -> int:
-    """Prints a value as JSON."""
+    """Print a value as JSON."""
     from binlogtool.report.json import document
 
     with run.output(text=False) as out:

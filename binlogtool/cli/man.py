@@ -44,7 +44,7 @@ def _man(run: Run, name: str | None, path: bool) -> int:
 
 
 def _places(name: str) -> Iterator[Path]:
-    """Where the page may lie: as the package's record says, in this prefix, beside the source."""
+    """Yield existing paths of the page: from the package's file list, in this prefix, beside the source."""
     try:
         recorded = [Path(str(f.locate())) for f in files("binlogtool") or () if f.name == name]
     except PackageNotFoundError:

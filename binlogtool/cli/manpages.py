@@ -1,6 +1,6 @@
-"""Manual pages from the command tree: `python -m binlogtool.cli.manpages man/` writes them all.
+"""Manual pages from the command group: `python -m binlogtool.cli.manpages man/` writes them all.
 
-The same help texts, the same options: a test compares the committed pages byte for byte.
+They have the same help texts and options; a test compares the committed pages byte for byte.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from binlogtool.cli.options import GLOBAL_NAMES
 from binlogtool.report.statuses import STATUSES
 
 EXIT_STATUS = tuple((code, known.meaning) for code, known in STATUSES.items())
-"""Over several inputs the most severe status wins: 70, 7, 5, 4, 3, 6, 1, 0."""
+"""With several inputs the most severe status is returned: 70, 7, 5, 4, 3, 6, 1, 0."""
 
 ENVIRONMENT = (
     ("BINLOGTOOL_OPTION, BINLOGTOOL_COMMAND_OPTION", "The value of an option, e.g. BINLOGTOOL_VERIFY_FAIL_ON=warning. "
@@ -45,12 +45,12 @@ FILES = (
 
 
 def page_name(command: str | None) -> str:
-    """The file name of a page."""
+    """Return the file name of a page. command: None = the page of binlogtool."""
     return "binlogtool.1" if command is None else f"binlogtool-{command}.1"
 
 
 def page(command: str | None) -> str:
-    """The source of a page."""
+    """Return the roff source of a page."""
     group = build()
     root = click.Context(group, info_name="binlogtool", help_option_names=["-h", "--help"])
     if command is None:
@@ -62,7 +62,7 @@ def page(command: str | None) -> str:
 
 
 def write_all(directory: Path) -> None:
-    """Writes every page."""
+    """Write every page into a directory."""
     directory.mkdir(parents=True, exist_ok=True)
     for command in (None, *COMMANDS):
         (directory / page_name(command)).write_text(page(command), "utf-8")
@@ -94,7 +94,7 @@ def _command_page(command: Command, context: click.Context) -> Iterator[str]:
 
 def _tail(examples: Sequence[tuple[str, str]]) -> Iterator[str]:
     yield from _section("EXIT STATUS", _list(EXIT_STATUS))
-    yield _text("Over several inputs the most severe status wins: 70, 7, 5, 4, 3, 6, 1, 0.", paragraph=True)
+    yield _text("With several inputs the most severe status is returned: 70, 7, 5, 4, 3, 6, 1, 0.", paragraph=True)
     yield from _section("ENVIRONMENT", _list(ENVIRONMENT))
     yield from _section("FILES", _list(FILES))
     if examples:
@@ -143,7 +143,7 @@ _ROFF = {"\\": "\\e", "-": "\\-", "…": "...", "`": "\\(ga", "'": "\\(aq"}
 
 
 def _text(text: str, *, paragraph: bool = False) -> str:
-    """Roff text: backslashes, hyphens and leading dots mean themselves."""
+    """Return roff text in which backslashes, hyphens and leading dots are literal."""
     shown = "".join(_ROFF.get(char, char if char.isascii() else f"\\[u{ord(char):04X}]") for char in text)
     if shown[:1] == ".":
         shown = f"\\&{shown}"

@@ -1,4 +1,4 @@
-"""The options of commands that can work on Spark."""
+"""Options of commands that can run on Spark."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EMBEDDED_OR_CLUSTER = (
 
 
 def spark_options(help: str = EMBEDDED_OR_CLUSTER, default: str | None = None) -> list[click.Parameter]:
-    """Fresh options. help: of --master; default: its value if nothing is said."""
+    """Return new option objects. help: of --master; default: its value if it is not given."""
     return [
         o(["--master"], default=default, metavar="URL", help=help),
         o(
@@ -34,10 +34,10 @@ def spark_options(help: str = EMBEDDED_OR_CLUSTER, default: str | None = None) -
 
 
 def master_of(options: dict[str, Any]) -> str | binlogtool.Master | None:
-    """What was said, taken out of the options; None = not on Spark.
+    """Remove the Spark options from `options`, and return the master; None = do not use Spark.
 
     Raises:
-        UsageError: settings without a master, or a setting that is none.
+        UsageError: settings without a master, or an invalid setting.
     """
     url, conf, wait = (options.pop(name) for name in ("master", "conf", "wait_executors"))
     if not conf and wait is None:

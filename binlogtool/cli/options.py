@@ -1,4 +1,4 @@
-"""Options that many commands share: the global ones (cli.md 6.1) and the selection of records (6.2)."""
+"""Options that several commands share: the global ones, selection of records, hints, scripts, envelopes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from binlogtool.limits import parse_size
 
 
 class Parsed(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """A value read by a function of text; its `UsageError` becomes click's."""
+    """Click type of a value parsed by a function of its text; the function's UsageError becomes click's error."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
         self.name = name
         self._parse = parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The parsed value; values of other types (defaults, numbers from a file) are read as their text."""
+        """Return the parsed value; values of other types (defaults, numbers from a file) are parsed from their text."""
         try:
             return self._parse(str(value))
         except UsageError as error:
@@ -34,7 +34,7 @@ PATH = click.Path(allow_dash=True, readable=False)
 
 
 class Option(click.Option):
-    """help: as it is written; click would look for an indentation, with a module that nothing else needs."""
+    """Click option that keeps its help text unchanged; click would import `inspect` to remove indentation."""
 
     def __init__(self, *words: Any, help: str | None = None, **attributes: Any) -> None:
         super().__init__(*words, **attributes)
@@ -45,7 +45,7 @@ o = Option
 
 
 def _form_options() -> list[click.Parameter]:
-    """Of which form the input is, and the output, and where that goes."""
+    """Return the options about formats of input and output, and the output file."""
     return [
         o(
             ["-f", "--format"],
@@ -84,7 +84,7 @@ def _ceiling_options() -> list[click.Parameter]:
 
 
 def global_options() -> list[click.Parameter]:
-    """A fresh list of the global options; they are accepted before and after the command."""
+    """Return new objects of the global options, which are accepted before and after the command."""
     return [
         *_form_options(),
         o(["--overwrite"], is_flag=True, help="Let --output replace a file; never an input."),
@@ -133,7 +133,7 @@ GLOBAL_NAMES = tuple(p.name or "" for p in global_options())
 
 
 def hint_options() -> list[click.Parameter]:
-    """A fresh list of the options that name files with what a log does not say; `cli.selector.hints` reads them."""
+    """Return new options that name files with what a log does not contain; `cli.selector.pop_hints` reads them."""
     return [
         o(["--schema"], type=PATH, metavar="FILE.sql", help="CREATE TABLE statements: names and types of columns."),
         o(["--keyfile"], type=PATH, metavar="FILE", help="Keys of encrypted logs: a key file or a keyring."),
@@ -142,7 +142,7 @@ def hint_options() -> list[click.Parameter]:
 
 
 def script_options() -> list[click.Parameter]:
-    """A fresh list of the options of scripts for a server; `cli.selector.script` reads them."""
+    """Return new options of SQL scripts; `cli.selector.script_values` reads them."""
     return [
         o(
             ["--rows"],
@@ -178,7 +178,7 @@ def script_options() -> list[click.Parameter]:
 
 
 def envelope_options() -> list[click.Parameter]:
-    """A fresh list of the options of messages about changes."""
+    """Return new options of change messages."""
     return [
         o(
             ["--envelope"],
@@ -223,7 +223,7 @@ def envelope_options() -> list[click.Parameter]:
 
 
 def level_option() -> click.Parameter:
-    """A fresh option: what is to be a record; `cli.selector.hints` reads it."""
+    """Return a new option: what counts as a record; `cli.selector.pop_hints` reads it."""
     return o(
         ["--level"],
         type=click.Choice(["page", "record", "event"]),
@@ -232,12 +232,12 @@ def level_option() -> click.Parameter:
 
 
 def redo_option() -> click.Parameter:
-    """A fresh option: the redo log; `cli.selector.hints` reads it."""
+    """Return a new option: the redo log; `cli.selector.pop_hints` reads it."""
     return o(["--redo"], type=PATH, metavar="FILE", help="InnoDB's redo log: what recovery would apply or cut.")
 
 
 def server_version_option() -> click.Parameter:
-    """A fresh option: the server whose rules hold; `Wish.server_version` reads it."""
+    """Return a new option: the server version whose rules apply to the replay."""
     return o(
         ["--server-version"],
         metavar="X.Y",
@@ -270,7 +270,7 @@ def _object_options() -> list[click.Parameter]:
 
 
 def selection_options() -> list[click.Parameter]:
-    """A fresh list of the options that choose records; `cli.selector` reads them."""
+    """Return new options that select records; `cli.selector` reads them."""
     return [
         o(
             ["-j", "--start-position"],
@@ -313,7 +313,7 @@ def selection_options() -> list[click.Parameter]:
 
 
 def where_option() -> click.Parameter:
-    """A fresh option: a condition on records; `cli.selector` reads it."""
+    """Return a new option: a condition on records; `cli.selector` reads it."""
     return o(
         ["--where"],
         metavar="EXPR",
@@ -325,7 +325,7 @@ def where_option() -> click.Parameter:
 
 
 def network_option() -> Option:
-    """Repairs where other machines can change the files."""
+    """Return a new option that allows repairs on network file systems."""
     return o(
         ["--allow-network-file-system"],
         is_flag=True,

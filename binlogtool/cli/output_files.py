@@ -14,12 +14,12 @@ from binlogtool.cli.options import PATH
 from binlogtool.errors import RefusedError, UsageError
 
 OUTPUTS = frozenset({"output", "report", "write_baseline", "chart", "plan", "manifest", "to_file", "load_files"})
-"""Options that name what is written; every other option of the type PATH names what is read."""
+"""Options that name files to write; every other option of the type PATH names a file to read."""
 _STANDARD_INPUT, _STANDARD_OUTPUT = 0, 1
 
 
 class _File(NamedTuple):
-    """A file that an option names. key: which file it is; None = none exists. real: its path without links."""
+    """A file that an option names. key: device and inode; None = it does not exist. real: its path without links."""
 
     option: str
     path: str
@@ -27,7 +27,7 @@ class _File(NamedTuple):
     real: str
 
     def is_same(self, other: _File) -> bool:
-        """Whether both are one file, or would be."""
+        """Return True if both are one file, or would be."""
         return self.real == other.real or (self.key is not None and self.key == other.key)
 
 
@@ -35,7 +35,8 @@ def refuse_collisions(params: Sequence[click.Parameter], values: Mapping[str, An
     """Check the files that a command line names. config: the configuration file that was read.
 
     Raises:
-        RefusedError: an output is a file that is read. UsageError: two outputs are one file.
+        RefusedError: an output is a file that is read.
+        UsageError: two outputs are the same file.
     """
     outputs = [_file(option, path) for option, path in _outputs(params, values)]
     if not outputs:
@@ -92,7 +93,7 @@ def _file(option: str, path: str) -> _File:
     except (OSError, ValueError):
         return _File(option, path, None, _real(path))
     if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-        return _File(option, path, None, f"{option}={path}")  # a device or a pipe: nothing of it is replaced
+        return _File(option, path, None, f"{option}={path}")  # a device or a pipe cannot be replaced
     return _File(option, path, (status.st_dev, status.st_ino), _real(path))
 
 
@@ -104,7 +105,7 @@ def _real(path: str) -> str:
 
 
 def _standard(number: int, name: str) -> Iterator[_File]:
-    """A standard stream, where it is a regular file."""
+    """Yield a standard stream if it is a regular file."""
     try:
         status = os.fstat(number)
     except OSError:

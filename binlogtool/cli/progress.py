@@ -1,6 +1,6 @@
-"""Progress on standard error: a line on a terminal, plain lines, or JSON; SIGUSR1 asks for one line at any time.
+"""Progress on standard error: a line on a terminal, plain lines, or JSON; SIGUSR1 prints one line at any time.
 
-On a terminal the line is as wide as that at most, and it goes before anything else is written there.
+On a terminal the line is no wider than the terminal, and is erased before anything else is written there.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from typing import Any
 from binlogtool.render.escape import escape
 
 _SHORTEST = 12
-"""Columns for what is being done; figures go before it gets less."""
+"""Minimum columns for the name of the work; figures are dropped first."""
 
 
 class Progress:
-    """What is being done: `log.watch` tells how far reading is; commands with stages of their own call `update`.
+    """Progress of a command: reading is reported through `log.watch`; commands with their own stages call `update`.
 
-    done and total in bytes; total None = not known. command: named before the file. part: which of several paths.
-    endless: there is no end to come nearer to.
+    done and total: bytes; total None = unknown. command: shown before the file. part: which of several paths.
+    endless: the
+    work has no end to estimate.
     """
 
     def __init__(self, mode: str = "never", command: str = "") -> None:
@@ -40,24 +41,24 @@ class Progress:
         self.total: int | None = None
         self.records = 0
         self.aside: dict[str, tuple[Any, ...]] = {}
-        """By directory: files that are no logs (`log.left.Left`)."""
+        """By directory: files that are not logs (`log.left.Left`)."""
         self.notes: list[str] = []
-        """What befell the work."""
+        """Messages about the work on a cluster."""
 
     def hush(self) -> None:
-        """No line on a terminal any more: it would stand in the data."""
+        """Show no line on a terminal from now on, where it would mix with data."""
         self.clear()
         if self._mode == "auto":
             self._mode = "never"
 
     def clear(self) -> None:
-        """Takes the line off the terminal; the next step writes it again."""
+        """Erase the line on the terminal; the next step writes it again."""
         if self._standing:
             _put("\r\x1b[K")
             self._standing = False
 
     def listen(self) -> None:
-        """Prints one line whenever SIGUSR1 comes."""
+        """Print one line whenever SIGUSR1 is received."""
         signal.signal(signal.SIGUSR1, self._asked)
 
     def _asked(self, _number: int, _frame: FrameType | None) -> None:
@@ -65,32 +66,32 @@ class Progress:
         _put(f"{self._line()}\n")
 
     def begins(self, total: int) -> None:
-        """`log.watch.Watcher`: a pass over the files of a log."""
+        """Start a pass over the files of a log (see `log.watch`)."""
         if not self._staged:
             self._ends.clear()
             self.done, self._read, self._worked, self._begun = 0, 0, 0, time.monotonic()
             self.total = None if self.endless else total or None
 
     def moved(self, file: str, end: int, read: int) -> None:
-        """`log.watch.Watcher`: more was read."""
+        """Count bytes that were read (see `log.watch`)."""
         if not self._staged:
-            self._worked, self._read = self._read, self._read + read  # what comes now is worked on only from here on
+            self._worked, self._read = self._read, self._read + read  # the new bytes are processed only from now on
             self.done += end - self._ends.get(file, 0)
             self._ends[file] = end
             self.what = f"{self.command} {file}{self.part}"
             self._show()
 
     def left(self, path: str, files: Sequence[Any]) -> None:
-        """`log.watch.Watcher`: files that are no logs."""
+        """Keep the files of a directory that are not logs (see `log.watch`)."""
         if files:
             self.aside[path] = tuple(files)
 
     def noted(self, text: str) -> None:
-        """`log.watch.Watcher`: something befell the work."""
+        """Keep a message about the work (see `log.watch`)."""
         self.notes.append(text)
 
     def update(self, what: str, done: int, *, total: int | None = None, records: int = 0) -> None:
-        """Figures of a stage; from now on reading by itself is not shown."""
+        """Show the progress of a stage; from now on reading by itself is not shown."""
         if what != self.what or not self._staged:
             self._begun, self._from = time.monotonic(), done
         self._staged = True
@@ -98,7 +99,7 @@ class Progress:
         self._show()
 
     def _show(self) -> None:
-        """At most five times a second (plain and JSON: once in two seconds)."""
+        """Show the progress, at most five times a second (plain and JSON: once in two seconds)."""
         now = time.monotonic()
         if self._mode == "never" or now - self._shown < (0.2 if self._mode == "auto" else 2.0):
             return
@@ -114,11 +115,13 @@ class Progress:
             self._standing = True
 
     def end(self) -> None:
-        """Clears the line on a terminal."""
+        """Clear the line on a terminal."""
         self.clear()
 
     def _line(self, width: int | None = None) -> str:
-        """One line. width: of a narrow one the program's name goes first, then the least figures, then the name."""
+        """Return one line. width: if too narrow, drop the program's name, then the least important figures, then
+        shorten.
+        """
         what, figures = escape(self.what), self._figures()
         line = f"binlogtool: {what}: {', '.join(figures)}"
         if width is None or _cells(line) <= width:
@@ -129,7 +132,7 @@ class Progress:
         return _last_cells(f"{_tail(what, room)}: {', '.join(figures)}", width)
 
     def _figures(self) -> list[str]:
-        """The least important one first."""
+        """Return the figures, the least important first."""
         from binlogtool.report.words import size
 
         done, left, rate = size(self.done), self._left(), self._rate()
@@ -143,11 +146,11 @@ class Progress:
         return [*figures, f"{_span(left)} left"] if left is not None else figures
 
     def _rate(self) -> float:
-        """Bytes in a second, in this stage."""
+        """Return bytes per second in this stage."""
         return self._worked / max(0.001, time.monotonic() - self._begun)
 
     def _left(self) -> float | None:
-        """Seconds that this stage still needs if it goes on as it did; None = nothing says that."""
+        """Return the estimated remaining seconds of this stage; None if unknown."""
         if not self.total or not self._worked:
             return None
         return max(0, self.total - self.done) / self._rate()
@@ -180,7 +183,7 @@ def _cells(text: str) -> int:
 
 
 def _tail(text: str, room: int) -> str:
-    """The end of a text: of a path that is the name."""
+    """Return the end of a text that fits into `room` columns: for a path, the file name."""
     if _cells(text) <= room:
         return text
     while text and _cells(text) > room - 2:
@@ -200,4 +203,4 @@ def _put(text: str) -> None:
             sys.stderr.write(text)
             sys.stderr.flush()
         except OSError:
-            pass  # nobody looks at the progress
+            pass  # progress is optional

@@ -1,4 +1,4 @@
-"""`binlogtool replay-dry-run`: what the server would do with a log."""
+"""`binlogtool replay-dry-run`: predict what the server would do with a log."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _replay(
 
 
 def _status(run: Run, found: list[Replayed]) -> int:
-    """Everything is clean, something is not, or a limit ended the work."""
+    """Report incomplete results, and return the exit status: clean, not clean, or ended by a limit."""
     run.no_time_limit()
     for one in found:
         if one.incomplete is not None:
@@ -63,7 +63,7 @@ def _status(run: Run, found: list[Replayed]) -> int:
 
 
 class _Work:
-    """The call into the library."""
+    """Calls the library's replay with the options of the command line."""
 
     def __init__(self, run: Run, options: dict[str, Any], given: Given) -> None:
         settings = run.settings
@@ -78,7 +78,7 @@ class _Work:
         }
 
     def replays(self, paths: tuple[str, ...], on_decision: Any = None, **other: Any) -> list[Replayed]:
-        """Replays every log that the paths name."""
+        """Replay every log that the paths name."""
         import binlogtool
 
         found = binlogtool.replay(paths, **{**self._how, **other}, on_decision=on_decision)
@@ -111,7 +111,7 @@ def _print_text(out: Output, found: list[Replayed], given: Given) -> None:
 
 
 def _compare(work: _Work, out: Output, form: str, found: list[Replayed], paths: tuple[str, ...], compare: str) -> None:
-    """A difference is what was asked about: it makes the status 1."""
+    """Print the comparison with another log; a difference makes the exit status 1."""
     from binlogtool.report.json import document
     from binlogtool.report.replay import difference_text, differences, replay_json
 
@@ -130,7 +130,7 @@ def _compare(work: _Work, out: Output, form: str, found: list[Replayed], paths: 
 
 
 def _explain(work: _Work, out: Output, form: str, paths: tuple[str, ...], wanted: str) -> int:
-    """The decision on one record."""
+    """Print the decision on one record."""
     from binlogtool.report.json import line
     from binlogtool.report.replay import decision_json, explained_text
 
@@ -153,7 +153,7 @@ def _explain(work: _Work, out: Output, form: str, paths: tuple[str, ...], wanted
 
 
 def _record(text: str) -> tuple[str | None, int]:
-    """`N`, `record:N` or `FILE:N`."""
+    """Parse `N`, `record:N` or `FILE:N` into (file, number)."""
     file, _, number = text.rpartition(":")
     try:
         return (None if file in ("", "record") else file.removesuffix(":record")), int(number, 0)

@@ -1,4 +1,4 @@
-"""One run of the program: settings, diagnostics, signals, and the one place that turns errors into exit statuses."""
+"""State of one command run: settings, output, diagnostics, signals."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
 
 
 class Terminated(BaseException):
-    """SIGTERM came."""
+    """SIGTERM was received."""
 
 
 class TimeUp(BaseException):
-    """`--timeout` is over, and the library did not end by itself in time."""
+    """`--timeout` passed, and the library did not stop by itself in time."""
 
 
 class Run:
-    """What a command gets: the settings, the output, and a way to speak to the user."""
+    """Context of a command: the settings, the output, and messages to the user."""
 
     def __init__(self) -> None:
         self.settings = Settings()
         self.progress = Progress()
         self._out: Output | None = None
         self.own = False
-        """Is the whole process for this one command line?"""
+        """True if the process runs only this command line."""
         self.unread = False
-        """Was a part of a log left out, so that no status may be 0?"""
+        """True if part of a log was not read, so that the status cannot be 0."""
         self.status = 0
-        """What a run that ends early because nobody reads its output ends with."""
+        """Exit status if the run ends early because the reader closed the pipe."""
 
     def start(self, command: str) -> None:
-        """Starts the clock, and the answers to SIGUSR1; the ceiling of memory holds from here on."""
+        """Start the progress display, signal handlers and time limit, and apply the memory limit."""
         if self.own:
             memory.keep(self.settings.limits.max_memory)
         self.progress = Progress(self.settings.progress, command)
@@ -55,39 +55,39 @@ class Run:
                 signal.setitimer(signal.ITIMER_REAL, self.settings.timeout + max(5.0, 0.05 * self.settings.timeout))
 
     def output(self, *, text: bool, inputs: Iterable[str] = (), page: bool = True, patient: bool = False) -> Output:
-        """Where the data goes."""
+        """Open the destination of the command's data."""
         self._out = Output(self.settings, text=text, inputs=inputs, page=page, patient=patient, screen=self.progress)
         return self._out
 
     def no_time_limit(self) -> None:
-        """What is written from now on is written to its end."""
+        """Cancel the time limit: what is written from now on is written to its end."""
         if in_main_thread():
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     def save(self, name: str, data: bytes, *, inputs: Iterable[str] = ()) -> None:
-        """Writes a file beside the main output, under the same rules as `--output`."""
+        """Write a file beside the main output, under the same rules as `--output`."""
         with Output(replace(self.settings, output=name), text=False, inputs=inputs) as out:
             out.write(data)
 
     def say(self, text: str, *, level: int = 0) -> None:
-        """A diagnostic line on standard error. level: 0 = unless -q, 1 = with -v, -1 = always."""
+        """Print a diagnostic line on standard error. level: 0 = unless -q, 1 = with -v, -1 = always."""
         if level <= self.settings.verbosity and sys.stderr is not None:
             self.progress.clear()
             try:
                 sys.stderr.write(f"binlogtool: {escape(text)}\n")
                 sys.stderr.flush()
             except OSError:
-                pass  # there is no one left to tell
+                pass  # standard error is gone
 
     def say_failures(self, failures: Iterable[Failure]) -> None:
-        """The paths that could not be worked on, a line each."""
+        """Print a line for each path that could not be processed."""
         for one in failures:
             self.say(one.message if one.path in one.message else f"{one.path}: {one.message}", level=-1)
 
     def say_left(self, *, as_server: bool = False) -> None:
-        """The files of directories that are no logs, and were not read: once.
+        """Report files of directories that are not logs and were not read, once.
 
-        as_server: what the server does is told, which reads no compressed files.
+        as_server: the command predicts the server, which does not read compressed files.
         """
         aside, self.progress.aside = self.progress.aside, {}
         if aside:
@@ -103,32 +103,32 @@ class Run:
                 self.say(line)
 
     def say_noted(self) -> None:
-        """What befell the work: once."""
+        """Print the messages about the work on a cluster, once."""
         notes, self.progress.notes = self.progress.notes, []
         for text in notes:
             self.say(text)
 
     def rest_of_output(self) -> str:
-        """What became of an output that a limit ended."""
+        """Return a text about the state of the output after a limit ended the run."""
         name = self.settings.output
         if name not in (None, "-"):
             return f"{name} was not written"
         return "what was printed is partial" if self._out is not None and self._out.begun else "nothing was printed"
 
     def list_formats(self) -> int:
-        """`--format list`."""
+        """Handle `--format list`."""
         from binlogtool.cli.listed import list_formats
 
         return list_formats(self)
 
     def show_version(self) -> int:
-        """`--version`."""
+        """Handle `--version`."""
         from binlogtool.cli.version import show_version
 
         return show_version(self)
 
     def colour(self, output: Output) -> bool:
-        """Are escape sequences for colours wanted?"""
+        """Return True if colours are to be used."""
         if self.settings.color != "auto":
             return self.settings.color == "always"
         if os.environ.get("NO_COLOR"):
@@ -139,7 +139,7 @@ class Run:
 
 
 def in_main_thread() -> bool:
-    """Only there are signals answered."""
+    """Return True in the main thread, the only one that can handle signals."""
     import threading
 
     return threading.current_thread() is threading.main_thread()

@@ -1,4 +1,4 @@
-"""The selection options as a `Selection`."""
+"""Convert command line options to the library's values: selection, hints, script options."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ HINTS = tuple(param.name or "" for param in hint_options())
 
 
 def hints(o: dict[str, Any], chosen: Selection | None = None, *, script: bool = False) -> binlogtool.Hints | None:
-    """Takes the options of `hint_options`, and of `level_option` and `redo_option` where a command has them, out of the
-    others, and reads the files that they name. chosen: what is selected, where it matters to how a log is read. script:
-    statements are wanted.
+    """Remove the hint options from the command's options, and read the files that they name.
+
+    Args:
+        o: options; those of `hint_options`, `level_option` and `redo_option` are removed.
+        chosen: the selection, if it affects how the log is read.
+        script: SQL statements are requested.
 
     Raises:
         InputOutputError, UsageError: see `binlogtool.read_hints`.
@@ -36,22 +39,22 @@ def hints(o: dict[str, Any], chosen: Selection | None = None, *, script: bool = 
 
 
 def script(o: dict[str, Any], chosen: dict[str, Any]) -> dict[str, Any]:
-    """The options of `script_options`, named as `pipeline.writers.scripts.Request` has them. chosen: see `split`."""
+    """Return the options of `script_options` by the names of `ScriptOptions`. chosen: see `split_selection`."""
     named = {name: o[name] for name in SCRIPTS if name != "with_gtids"}
     return {**named, "gtids": o["with_gtids"], "database": chosen["database"]}
 
 
 def split(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(selection options, the others)"""
+    """Return (selection options, other options)."""
     chosen = {name: value for name, value in options.items() if name in NAMES}
     return chosen, {name: value for name, value in options.items() if name not in NAMES}
 
 
 def selection(o: dict[str, Any], *, on_damage: str) -> Selection:
-    """The value for the library. on_damage: this command's default.
+    """Build the selection. on_damage: default of this command.
 
     Raises:
-        UsageError: a time is no time, or the options contradict each other.
+        UsageError: a time is invalid, or the options contradict each other.
     """
     from binlogtool.log.select import Selection, check_where
 
@@ -62,7 +65,7 @@ def selection(o: dict[str, Any], *, on_damage: str) -> Selection:
         for name in ("start_datetime", "stop_datetime")
     ]
     if (where := o.get("where")) is not None:
-        check_where(where)  # what is wrong with it is told before a file is opened
+        check_where(where)  # report errors before a file is opened
     same = ("skip", "limit", "tail", "include_gtids", "exclude_gtids", "xid", "live")
     lists = ("type", "exclude_object", "origin", "exclude_origin")
     return Selection(
@@ -79,7 +82,7 @@ def selection(o: dict[str, Any], *, on_damage: str) -> Selection:
 
 
 def _tables(databases: tuple[str, ...], tables: tuple[str, ...]) -> tuple[str, ...]:
-    """The globs of objects that `--database` and `--table` mean: tables have their database in front, spaces none."""
+    """Return the object patterns for `--database` and `--table`: tables have a database prefix, spaces do not."""
     if not tables:
         return tuple(f"{database}.*" for database in databases)
     if databases:
@@ -88,7 +91,7 @@ def _tables(databases: tuple[str, ...], tables: tuple[str, ...]) -> tuple[str, .
 
 
 def list_types(run: Run, paths: tuple[str, ...]) -> int:
-    """`--type list`: the record types of the named format, else of the first path's."""
+    """Handle `--type list`: print the record types of the named format, otherwise of the first path's."""
     import binlogtool
     from binlogtool import formats
     from binlogtool.render.escape import escape

@@ -1,4 +1,4 @@
-"""What the global options say, whether they stand before the command, behind it, in the environment or in a file."""
+"""Values of the global options, from before or after the command, the environment or a file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _RANK = {
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """The global options. verbosity: -v counts up, -q counts down. timeout in seconds."""
+    """The global options. verbosity: -v counts up, -q counts down. timeout: seconds."""
 
     format: str = "auto"
     output_format: str | None = None
@@ -44,19 +44,19 @@ class Settings(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> Settings:
-        """Settings from the merged values of the global options."""
+        """Build settings from the merged values of the global options."""
         plain = {name: values[name] for name in cls.__struct_fields__ if values.get(name) is not None}
         return cls(**plain, verbosity=values.get("verbose", 0) - values.get("quiet", 0))
 
     @property
     def limits(self) -> Limits:
-        """The ceilings for the library."""
+        """Limits for the library."""
         names = ("max_memory", "max_record", "max_inflate", "max_depth", "timeout")
         given = {name: value for name in names if (value := getattr(self, name)) is not None}
         return Limits(**given)
 
     def choose(self, choices: Sequence[str]) -> str:
-        """The output format; the first choice is the default.
+        """Return the output format; the first choice is the default.
 
         Raises:
             UsageError: this command has no such output.
@@ -69,7 +69,7 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 def merged(context: click.Context, names: Sequence[str]) -> dict[str, Any]:
-    """The values of the global options: command line, environment, file; the command's before the group's."""
+    """Return the values of the global options: command line, environment, file; the command's before the group's."""
     outer = context.parent or context
     return {name: (context if _rank(context, name) <= _rank(outer, name) else outer).params.get(name) for name in names}
 

@@ -1,4 +1,4 @@
-"""What a process that is there for one command line does before all else; as a library nothing of it is done."""
+"""Start-up of a process that runs one command line: lazy standard modules, garbage collector; not used as a library."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from types import ModuleType
 from typing import Any
 
 _EVERY = 100_000
-"""New objects between two looks of the garbage collector: what a start makes stays to its end."""
+"""New objects between two garbage collections: objects of the start-up live to the end."""
 
 _LATE = ("hashlib", "inspect", "pdb", "pickle", "platform", "textwrap", "traceback")
-"""Modules of the standard library that click, construct and msgspec import and that few runs use."""
+"""Standard modules that click, construct and msgspec import, but that few runs use."""
 
 _KNOWN = {"platform": {"system": lambda: os.uname().sysname}} if hasattr(os, "uname") else {}
-"""What two of them ask `platform` for when they are imported; the rest of it stays late."""
+"""Attributes that are used during import, so that the rest of `platform` stays unloaded."""
 
 _COPY = "typing_extensions"
-"""Gives `typing` of newer Pythons to older ones. msgspec asks for it first, and where it is not installed, takes
+"""Backport of `typing`. msgspec imports it first, and if it is not installed, uses
 `typing` for the same names."""
 
 _loading = RLock()
 
 
 class Late(ModuleType):
-    """A module whose text runs when the first of its names is asked for."""
+    """Module that is executed when one of its attributes is first used."""
 
     def __getattr__(self, name: str) -> Any:
         with _loading:
             spec = self.__spec__
             if not self.__dict__.get("__ran__") and not name.startswith("__") and spec is not None and spec.loader:
-                self.__dict__["__ran__"] = True  # what it imports may import it
+                self.__dict__["__ran__"] = True  # its own imports may import it
                 spec.loader.exec_module(self)
         try:
             return self.__dict__[name]
@@ -42,7 +42,7 @@ class Late(ModuleType):
 
 
 def begin() -> None:
-    """Loads what other packages import and seldom use when it is used, and keeps the garbage collector quiet."""
+    """Make rarely used standard modules lazy, and raise the garbage collector's threshold."""
     gc.set_threshold(_EVERY)
     for name in _LATE:
         spec = None if name in sys.modules else find_spec(name)
@@ -59,5 +59,5 @@ def begin() -> None:
 
 
 def finish() -> None:
-    """What is left goes with the process: the garbage collector need not look at it on the way out."""
+    """Exclude remaining objects from garbage collection at exit."""
     gc.freeze()

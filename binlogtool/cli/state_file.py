@@ -1,6 +1,6 @@
-"""`verify --state`: what was verified already. One line of JSON per path and run; lines are only ever appended.
+"""`verify --state`: results of earlier runs. One line of JSON per path and run; lines are only ever appended.
 
-A last line that was torn by a crash is cut off before the next one is appended.
+A last line that was torn by a crash is removed before the next one is appended.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HEAD = b'{"schema": "binlogtool/state/1"'
 _DEPTHS = ("frame", "checksum", "payload", "set")
 _CHUNK = 1 << 20
 _MAX_DEPTH = 4
-"""Levels of directories below a path that are looked at, as in the search for logs."""
+"""Levels of directories below a path that are searched, as in the search for logs."""
 
 IRRELEVANT = frozenset(
     {
@@ -38,14 +38,16 @@ IRRELEVANT = frozenset(
         "ascii", "progress", "verbose", "quiet", "timeout", "jobs", "config", "no_config", "debug",
     }
 )  # fmt: skip
-"""Options of verify that a remembered result does not depend on: what is printed where, and how the work is divided.
-The depth is compared by itself; a result that a time limit ended is never remembered."""
+"""Options of verify that do not affect a stored result: where what is printed, and how the work is divided.
+The depth is compared separately; a result that a time limit ended is never stored."""
 SECRET = frozenset({"keyfile_secret"})
-"""Options that name a secret: of these files only time and number are part of the fingerprint."""
+"""Options that name a secret file: only its size, time and inode are part of the fingerprint."""
 
 
 class _Prefix(msgspec.Struct, frozen=True):
-    """The durable beginning of a file when it was verified. steady: its hash without what its server changes later."""
+    """The durable beginning of a file when it was verified. steady: its hash without the bytes that a server
+    rewrites.
+    """
 
     path: str
     end: int
@@ -53,7 +55,7 @@ class _Prefix(msgspec.Struct, frozen=True):
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """One line of the file."""
+    """One line of the state file."""
 
     schema: Literal["binlogtool/state/1"]
     path: str
@@ -65,7 +67,7 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 def fingerprint(params: Iterable[click.Parameter], values: Mapping[str, Any]) -> str:
-    """Return a digest of everything on the command line that a result depends on, with the contents of files.
+    """Return a digest of everything on the command line that affects results, with the contents of named files.
 
     Raises:
         InputOutputError: a file cannot be read.
@@ -82,21 +84,22 @@ def fingerprint(params: Iterable[click.Parameter], values: Mapping[str, Any]) ->
 
 
 class State:
-    """The last line about each path."""
+    """The last stored result of each path."""
 
     def __init__(self, path: Path, entries: dict[str, _Entry], options: str) -> None:
         self._path = path
         self._entries = entries
         self._options = options
         self._stamps = dict[str, dict[str, list[int]] | None]()
-        """Of the files as they were before they were verified now."""
+        """Stamps of the files, taken before they were verified in this run."""
 
     @classmethod
     def load(cls, path: str, options: str) -> State:
-        """Read the state in a file, or begin an empty one. options: the fingerprint of this command line.
+        """Read the state in a file, or start an empty one. options: fingerprint of this command line.
 
         Raises:
-            InputOutputError: it cannot be read. UsageError: it is another file, or was changed.
+            InputOutputError: it cannot be read.
+            UsageError: it is another kind of file, or was modified.
         """
         file, entries = Path(path), dict[str, _Entry]()
         try:
@@ -118,10 +121,11 @@ class State:
         return cls(file, entries, options)
 
     def unchanged(self, call: Call) -> Report | None:
-        """Return the earlier report, if nothing about the path has changed since and it was at least as deep.
+        """Return the earlier report if nothing about the path has changed since and it was at least as deep; else
+        None.
 
         Raises:
-            UsageError: what is remembered is not a report.
+            UsageError: the stored result is not a report.
         """
         key = _key(call.path)
         entry, stamp = self._entries.get(key), _stamp(call.path)
@@ -137,7 +141,7 @@ class State:
             raise UsageError(f"{self._path}: {text}; remove the file to verify again") from error
 
     def judged(self, call: Call, report: Report) -> Report:
-        """Adds the findings about changed beginnings, and remembers a complete result."""
+        """Add findings about changed beginnings of files to the report, store it if complete, and return it."""
         entry = self._entries.get(_key(call.path))
         before = {one.path: one for one in entry.prefixes} if entry is not None else {}
         changed = [_compared(f, before.get(f.path)) for f in report.files]
@@ -171,10 +175,10 @@ class State:
 
 
 def _decoded(line: bytes) -> _Entry:
-    """Read one line.
+    """Parse one line.
 
     Raises:
-        ValueError: it is none of --state.
+        ValueError: it was not written by --state.
     """
     try:
         return msgspec.convert(json.loads(line), _Entry, strict=True)
@@ -185,12 +189,12 @@ def _decoded(line: bytes) -> _Entry:
 
 
 def _is_torn(line: bytes) -> bool:
-    """Whether a last line without an end begins as --state writes it."""
+    """Return True if an unterminated last line begins as --state writes it."""
     return line.startswith(_HEAD) or _HEAD.startswith(line)
 
 
 def _end_torn_line(fd: int) -> None:
-    """Cut off a last line that has no end and is not whole; end one that is whole."""
+    """Remove an unterminated last line that is incomplete; terminate one that is complete."""
     size = os.fstat(fd).st_size
     at, tail = size, b""
     while at and b"\n" not in tail:
@@ -208,10 +212,10 @@ def _end_torn_line(fd: int) -> None:
 
 
 def _checked(report: Report) -> Report:
-    """Return the report, once its members have the types that every output relies on.
+    """Return the report after checking that its members have the types that every output relies on.
 
     Raises:
-        ValueError, TypeError, LookupError, AttributeError, RecursionError: they have not.
+        ValueError, TypeError, LookupError, AttributeError, RecursionError: they do not.
     """
     from binlogtool.report.json import verify_document
     from binlogtool.report.text import verify_text
@@ -281,7 +285,7 @@ def _prefix(file: FileReport) -> _Prefix:
 
 
 def _compared(file: FileReport, before: _Prefix | None) -> FileReport:
-    """The report, with a finding if the part that was durable then is not the same now."""
+    """Return the report, with a finding if the part that was durable in the last run has changed."""
     if before is None or before.steady is None or _steady_sha256(file, before.end) == before.steady:
         return file
     end = before.end
@@ -291,8 +295,10 @@ def _compared(file: FileReport, before: _Prefix | None) -> FileReport:
 
 
 def _steady_sha256(file: FileReport, end: int) -> str | None:
-    """Hash of the first `end` bytes, but for those that a server changes when it closes the file; None if there are
-    fewer."""
+    """Return the hash of the first `end` bytes without those that a server rewrites when it closes the file.
+
+    None if the file is shorter.
+    """
     first, last = formats.get(file.format).files.rewritten if file.format in formats.names() else (0, 0)
     digest, left = hashlib.sha256(), end
     try:

@@ -1,4 +1,4 @@
-"""`binlogtool stats`: records and bytes over time, as figures and as a chart."""
+"""`binlogtool stats`: count records and bytes over time, as figures and as a chart."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _stats(run: Run, paths: tuple[str, ...], **options: Any) -> int:
 
 
 def _drawn(name: str, found: Any, title: str) -> bytes:
-    """The chart as the name of its file asks for it."""
+    """Render the chart in the format that the file name asks for."""
     from binlogtool.report.chart import chart
     from binlogtool.report.chart_page import chart_page
 

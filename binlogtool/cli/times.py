@@ -1,4 +1,4 @@
-"""Moments and durations as people write them."""
+"""Parse times and durations of the command line."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _PART = r"(\d+(?:\.\d+)?)(ms|min|s|m|h|d|w|)"
 
 
 def parse_duration(text: str) -> float:
-    """Seconds meant by `90`, `1.5s`, `1m30s` or `2h`.
+    """Parse `90`, `1.5s`, `1m30s` or `2h` into seconds.
 
     Raises:
-        UsageError: the text is no duration.
+        UsageError: the text is not a duration.
     """
     compact = text.strip().lower().replace(" ", "")
     if not re.fullmatch(f"(?:{_PART})+", compact):
@@ -30,14 +30,13 @@ def parse_duration(text: str) -> float:
 
 
 def parse_time(text: str, *, local: bool = False, now: float | None = None) -> int:
-    """Microseconds since 1970-01-01 UTC meant by an RFC 3339 time, epoch seconds, or `-2h` (before now).
+    """Parse an RFC 3339 time, epoch seconds, or `-2h` (before now) into microseconds since 1970-01-01 UTC.
 
-    Eight digits that are a date, as in 20260131, are one.
-
-    A time without a zone is UTC, or local time if `local`.
+    Eight digits that form a date, such as 20260131, are a date. A time without a zone is UTC, or local time if
+    `local`.
 
     Raises:
-        UsageError: the text is no time.
+        UsageError: the text is not a time.
     """
     stripped = text.strip()
     if re.fullmatch(r"\d{1,11}(?:\.\d+)?", stripped) and not _is_date(stripped):

@@ -1,4 +1,4 @@
-"""`binlogtool truncate-to-durable`: plan the cut to the durable end, and carry it out."""
+"""`binlogtool truncate-to-durable`: plan the truncation to the durable end, and apply it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _check(paths: tuple[str, ...], options: dict[str, Any], format_: str) -> Non
 
 
 def asked_of(options: dict[str, Any]) -> Asked:
-    """What the options allow."""
+    """Build the repair policy that the options allow."""
     from binlogtool.recovery.plan import Asked
 
     names = (
@@ -76,18 +76,18 @@ def asked_of(options: dict[str, Any]) -> Asked:
 
 
 def has_terminal() -> bool:
-    """Is there somebody to ask, and a place to ask at?"""
+    """Return True if a confirmation can be asked on a terminal."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
 def _ready_to_ask(options: dict[str, Any]) -> None:
-    """Without a terminal nobody can agree."""
+    """Raise RefusedError if a confirmation is needed and there is no terminal."""
     if not options["yes"] and not has_terminal():
         raise RefusedError("there is no terminal to ask on; --yes agrees beforehand; nothing was changed")
 
 
 def tell_unread(run: Run, done: Applied) -> None:
-    """What was changed, where the report of it could not be written."""
+    """Report on standard error what was changed, if the normal output could not be written."""
     for file in done.files:
         run.say(f"{file.path}: written, {file.size_before:,} to {file.size_after:,} bytes")
     if done.undo is not None:
@@ -95,7 +95,7 @@ def tell_unread(run: Run, done: Applied) -> None:
 
 
 class _Work:
-    """One run over one or several logs."""
+    """Plans and repairs one or several logs."""
 
     def __init__(self, run: Run, options: dict[str, Any], as_json: bool, several: bool) -> None:
         settings = run.settings
@@ -113,7 +113,7 @@ class _Work:
         }
 
     def path(self, out: Output, path: str) -> None:
-        """Plan one log, and do with the plan what was asked."""
+        """Plan one log, and do with the plan what the options ask for."""
         try:
             self._path(out, path)
         except BinlogtoolError as error:
@@ -134,13 +134,13 @@ class _Work:
         self._with(out, plan)
 
     def saved(self, out: Output, paths: tuple[str, ...]) -> None:
-        """Carries out a saved plan."""
+        """Apply a saved plan."""
         import binlogtool
 
         self._with(out, binlogtool.saved_plan(self._options["apply_plan"], paths, **self._reading))
 
     def _finish(self, path: str) -> None:
-        """Finish a repair that was interrupted in the directory of `path`, once the user agreed to what it writes."""
+        """Finish an interrupted repair in the directory of `path`, after the user confirmed what it writes."""
         import binlogtool
         from binlogtool.report.words import shell_quoted
 
@@ -174,7 +174,7 @@ class _Work:
         done = self._carry_out(out, plan) if writes else None
         self._changed = self._changed or (done is not None and bool(done.files))
         self._print(out, plan, done)
-        self.codes.append(6 if plan.unread else 1 if plan.refused else 0)  # carrying it out would be refused
+        self.codes.append(6 if plan.unread else 1 if plan.refused else 0)  # applying it would be refused
 
     def _carry_out(self, out: Output, plan: Plan) -> Applied:
         import binlogtool

@@ -1,4 +1,4 @@
-"""`binlogtool undo`: take a repair back."""
+"""`binlogtool undo`: undo a repair."""
 
 from __future__ import annotations
 

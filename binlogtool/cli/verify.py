@@ -1,4 +1,4 @@
-"""`binlogtool verify`: judge logs and say so in every form that is wanted."""
+"""`binlogtool verify`: verify logs, and report the result in the requested formats."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LEVELS = {"note": Severity.NOTE, "warning": Severity.WARNING, "error": Severity
 
 
 def _rules(o: dict[str, Any]) -> policy.Policy:
-    """What counts as what. o: takes its own options out of them."""
+    """Remove the options about severities and ignored findings from `o`, and return them as a policy."""
     severity, ignore, baseline = o.pop("severity"), o.pop("ignore"), o.pop("baseline")
     return policy.Policy(
         dict(policy.parse_severity(text) for text in severity),
@@ -126,7 +126,7 @@ def _report_kind(text: str) -> tuple[str, str]:
 
 
 def _write_summary(found: Report) -> None:
-    """The report as the summary of a step, where GitHub runs it."""
+    """Append the report to the step summary when running in GitHub Actions."""
     import binlogtool
 
     summary = os.environ.get("GITHUB_STEP_SUMMARY")

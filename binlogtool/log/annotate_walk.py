@@ -1,4 +1,4 @@
-"""Walks one log file and turns what is wanted of it into annotated pieces: header, frames, damage, gaps."""
+"""Walk one log file and turn its selected parts into annotated pieces: header, frames, damage, gaps."""
 
 from __future__ import annotations
 
@@ -35,8 +35,10 @@ _NAMES = {"torn_tail": "torn_tail", "preallocated": "preallocated", "unknown": "
 
 @dataclass(slots=True)
 class Walk:
-    """One pass over the file; makes pieces of what is wanted only. folds: rows of good frames may stand for several
-    (`trace_shapes.Folded`)."""
+    """One pass over the file; makes only the selected pieces.
+
+    folds: rows of good frames may stand for several (`trace_shapes.Folded`).
+    """
 
     file: LogFile
     wanted: Wanted
@@ -53,7 +55,7 @@ class Walk:
         self.choice = Choice(self.file, self.wanted, self.scan)
 
     def pieces(self) -> Iterator[Piece]:
-        """Header, frames, damage and gaps."""
+        """Yield header, frames, damage and gaps."""
         reached = 0
         layout, choice = self.file.layout, self.choice
         if (layout.readable or layout.sealed) and layout.frames_at:
@@ -78,7 +80,7 @@ class Walk:
             yield self.gap(reached, self.scan.end)
 
     def learn(self, batch: Batch) -> None:
-        """What the records of a batch teach a schema of the file's own (`FrameLevel.shown`)."""
+        """Decode the envelopes of a batch if the file's schema depends on them (`FrameLevel.annotated_schema`)."""
         layout = self.scan.layout
         if layout.frame.shown is not None:
             self.file.format.output.describe(layout.context, batch, 0, batch.records.count)
@@ -92,7 +94,7 @@ class Walk:
         return self._shown[1]
 
     def near_damage(self) -> Iterator[Piece]:
-        """Damaged ranges and tails, with the fields of `context` bytes before and behind them."""
+        """Yield damaged ranges and tails, with the fields of `context` bytes before and after them."""
         before: list[Piece] = []
         drawn, context = 0, self.wanted.context
         for piece in self.pieces():
@@ -111,7 +113,7 @@ class Walk:
 
     @staticmethod
     def bounds(segment: Batch | Damage) -> tuple[int, int]:
-        """Where it begins and ends in the file."""
+        """Return where a segment begins and ends in the file."""
         if isinstance(segment, Damage):
             return segment.start, segment.end
         frames = segment.frames
@@ -120,7 +122,7 @@ class Walk:
     # -- pieces --------------------------------------------------------------------------------------------------
 
     def header(self, end: int) -> Piece:
-        """What stands before the frames."""
+        """Annotate the bytes before the frames."""
         data = self._read(0, end)
         schema = self.file.layout.header
         if schema is None:
@@ -141,7 +143,7 @@ class Walk:
         return self._piece(start, start + len(data), data, rows, traced.spaces[1:])
 
     def frame(self, start: int, data: bytes, number: int) -> Piece:
-        """All of one good frame, whose bytes and number are known."""
+        """Annotate one good frame whose bytes and number are known."""
         traced = self._traced(start, data, number)
         return self._piece(start, start + len(data), data, traced.rows, traced.spaces[1:])
 
@@ -149,7 +151,7 @@ class Walk:
         return trace(self._schema(), data, start, self.limits, f"{self.name}[{number}]", folds=folds)
 
     def _met(self, damage: Damage) -> Iterator[Piece]:
-        """A damaged range; of one that is not selected only the findings, as everywhere."""
+        """Yield a damaged range; of one that is not selected only the findings."""
         if self.choice.damage(damage):
             self.choice.until = damage.end + self.wanted.context
             yield self.damage(damage, self.scan.frames - 1)
@@ -157,7 +159,7 @@ class Walk:
             yield Piece(damage.start, damage.end, [], (), damage.findings)
 
     def damage(self, damage: Damage, number: int) -> Piece:
-        """A frame whose content is wrong, a damaged range, or a tail. number: of the last frame of the scan by then."""
+        """Annotate a frame with wrong content, a damaged range, or a tail. number: of the scan's last frame so far."""
         start, end = damage.start, damage.end
         data = self._read(start, min(end, start + EXCERPT))
         message = "; ".join(found.message for found in damage.findings[:1])
@@ -173,7 +175,7 @@ class Walk:
         return self._piece(start, end, data, [top, *inside], spaces, damage.findings, not top.ok)
 
     def _inside(self, damage: Damage, data: bytes, name: str) -> tuple[list[FieldRow], list[Space]]:
-        """What the schema sees in a damaged range: whole frames, and the field where it goes wrong."""
+        """Return what the schema finds in a damaged range: whole frames, and the field where parsing fails."""
         layout = self.file.layout
         rows: list[FieldRow] = []
         spaces: list[Space] = []
@@ -196,7 +198,7 @@ class Walk:
         return rows, spaces
 
     def gap(self, start: int, end: int) -> Piece:
-        """Bytes between the frames: the end mark, or all that is encrypted."""
+        """Annotate bytes between the frames: the end mark, or everything that is encrypted."""
         data = self._read(start, min(end, start + EXCERPT))
         closed = data == self.file.layout.frame.end_mark
         sealed = self.file.layout.sealed
@@ -221,7 +223,7 @@ class Walk:
         return Piece(start, end, filled, (whole, *(spaces or ())), findings, damaged)
 
     def _read(self, start: int, end: int) -> bytes:
-        """Bytes of the file; of a stream only what is still in memory."""
+        """Read bytes of the file; of a stream only what is still in memory."""
         if not isinstance(self.file.source, FileSource) and self.file.size is None:
             window = self.scan.window or self.file.window
             return bytes(window.view(start, end))
@@ -232,7 +234,7 @@ class Walk:
 
 
 def _holds(row: FieldRow, starts: list[int], stops: list[int]) -> bool:
-    """Does a row of the unpacked bytes belong to one of the stretches, or hold one? They are in order."""
+    """Return True if a row of the unpacked bytes is inside one of the ranges, or contains one; these are in order."""
     at = bisect_right(stops, row.start)
     if at == len(stops):
         return False
@@ -241,6 +243,6 @@ def _holds(row: FieldRow, starts: list[int], stops: list[int]) -> bool:
 
 
 def _cut(piece: Piece, low: int, high: int) -> Piece:
-    """The rows of a piece that touch `[low, high)`, without unpacked bytes."""
+    """Return the rows of a piece that overlap `[low, high)`, without unpacked bytes."""
     rows = [row for row in piece.rows if not row.space and row.start < high and row.end > low]
     return replace(piece, rows=rows, spaces=piece.spaces[:1], findings=())

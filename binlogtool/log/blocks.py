@@ -1,4 +1,4 @@
-"""From batches to blocks of records: select, describe, decode. Bounded: at most BLOCK records at a time."""
+"""From batches to blocks of records: select, decode envelopes, decode bodies; at most BLOCK records at a time."""
 
 from __future__ import annotations
 
@@ -36,9 +36,14 @@ _HELD_PART = 16
 
 
 class Blocks(msgspec.Struct, frozen=True):
-    """Turns the batches of one file into blocks. decode: frame (no envelope body), header or full.
+    """Turn the batches of one file into blocks of records.
 
-    script: the bodies are its statements. choice: which rows these are about. reader: they are what it tells of tables.
+    Args:
+        decode: "frame" (no envelope body), "header" or "full".
+        raw: also return the raw bytes of each record.
+        script: the bodies are its statements.
+        row_condition: selects the rows of these statements.
+        reader: the bodies are its table rows.
     """
 
     file: str
@@ -52,7 +57,7 @@ class Blocks(msgspec.Struct, frozen=True):
     reader: TableReader | None = None
 
     def of(self, batch: Batch, wanted: Filter) -> Iterator[Block]:
-        """The selected records of a batch, in order."""
+        """Yield the selected records of a batch, in order."""
         reached = 0
         for holder, inner in batch.inner.items():
             yield from self.between(batch, wanted, reached, holder + 1)
@@ -61,7 +66,7 @@ class Blocks(msgspec.Struct, frozen=True):
         yield from self.between(batch, wanted, reached, batch.records.count)
 
     def between(self, batch: Batch, wanted: Filter, start: int, stop: int) -> Iterator[Block]:
-        """The selected ones among the records `[start, stop)`."""
+        """Yield the selected ones among the records `[start, stop)`."""
         at = start
         for first, last, envelope in self.chosen(batch, wanted, start, stop):
             self._pass_by(batch, at, first)
@@ -70,14 +75,14 @@ class Blocks(msgspec.Struct, frozen=True):
         self._pass_by(batch, at, stop)
 
     def _pass_by(self, batch: Batch, start: int, stop: int) -> None:
-        """A script sees the records that are not selected, too: they may define tables."""
+        """Show the script the records that are not selected: they may define tables."""
         if self.script is not None and start < stop:
             self.script.pass_by(self.layout.context, batch, start, stop, self.limits)
 
     def chosen(
         self, batch: Batch, wanted: Filter, begin: int = 0, end: int | None = None
     ) -> Iterator[tuple[int, int, Described]]:
-        """Runs `[first, last)` of selected records among `[begin, end)` with their envelopes."""
+        """Yield runs `[first, last)` of selected records among `[begin, end)` with their envelopes."""
         end = batch.records.count if end is None else end
         if is_picked(batch, wanted):
             for runs, envelope in self._picked(batch, wanted, begin, end):
@@ -90,7 +95,7 @@ class Blocks(msgspec.Struct, frozen=True):
             yield from self._looked_at(batch, wanted, start, min(start + BLOCK, end))
 
     def _looked_at(self, batch: Batch, wanted: Filter, start: int, stop: int) -> Iterator[tuple[int, int, Described]]:
-        """The selected ones among the records `[start, stop)`, all of which are described."""
+        """Yield the selected ones among the records `[start, stop)`, whose envelopes are all decoded."""
         envelope = self.describe(batch, start, stop)
         condition, narrow = wanted.where, None
         if condition is not None:
@@ -102,8 +107,10 @@ class Blocks(msgspec.Struct, frozen=True):
     def _picked(
         self, batch: Batch, wanted: Filter, begin: int, end: int
     ) -> Iterator[tuple[list[tuple[int, int]], Described | None]]:
-        """Runs of those of `[begin, end)` for which the condition is true: of the general way one by one, with its
-        envelope."""
+        """Yield runs of the records in `[begin, end)` for which the condition is true.
+
+        Records that compiled code refuses are yielded one by one, with their envelopes.
+        """
         at, few, lines = begin, 1, wanted.lines
         assert lines is not None
         while at < end and not wanted.done:
@@ -119,8 +126,10 @@ class Blocks(msgspec.Struct, frozen=True):
                 at = min(at + few, end)
 
     def stretches(self, batch: Batch, wanted: Filter, *, inside: bool = False) -> Iterator[Stretch | Block]:
-        """The selected records of a batch: as blocks where the selection had to look at them. inside: are there to be
-        stretches of records that are inside of others, too?"""
+        """Yield the selected records of a batch, as blocks where the selection had to decode them.
+
+        inside: also yield ranges of records that are inside others.
+        """
         if not batch.inner and is_picked(batch, wanted):
             for runs, envelope in self._picked(batch, wanted, 0, batch.records.count):
                 if envelope is None:
@@ -147,17 +156,16 @@ class Blocks(msgspec.Struct, frozen=True):
             self._pass(batch, start, stop)
 
     def _pass(self, batch: Batch, start: int, stop: int) -> None:
-        """Describing is how a format learns names from records, also from those that are not selected."""
+        """Decode envelopes of records that are not selected: a format learns names from them."""
         if start < stop:
             self.describe(batch, start, stop)
 
     def describe(self, batch: Batch, start: int, stop: int) -> Described:
-        """The envelope of the records `[start, stop)`."""
+        """Return the envelopes of the records `[start, stop)`."""
         return self.format.output.describe(self.layout.context, batch, start, stop)
 
     def blocks(self, batch: Batch, start: int, stop: int, envelope: Described) -> Iterator[Block]:
-        """The records `[start, stop)` of a batch, as few at a time as their bodies demand: compressed records can hold
-        very much."""
+        """Yield the records `[start, stop)` of a batch, with at most a part of the memory in one block."""
         if self.decode != "full" or self.reader is None:
             yield self.block(batch, start, stop, envelope)
             return
@@ -173,7 +181,7 @@ class Blocks(msgspec.Struct, frozen=True):
         yield self.block(batch, first, stop, part, bodies)
 
     def block(self, batch: Batch, start: int, stop: int, envelope: Described, bodies: list[Any] | None = None) -> Block:
-        """The records `[start, stop)` of a batch. bodies: theirs, where they are known."""
+        """Return the records `[start, stop)` of a batch as one block. bodies: their bodies, if already decoded."""
         places = Places(batch, self.layout, start, stop)
         findings: dict[int, tuple[Finding, ...]] = {}
         if self.decode != "full":
@@ -205,7 +213,7 @@ class Blocks(msgspec.Struct, frozen=True):
         )
 
     def _taken(self, bodies: list[Any], places: Places) -> dict[str, LongValue]:
-        """What is too long to stay in these bodies (`Limits.max_whole`)."""
+        """Replace values longer than `Limits.max_whole` in these bodies by placeholders; return the values."""
         most, taken = self.limits.max_whole, dict[str, LongValue]()
         if most is None or self.script is not None or self.reader is not None:
             return taken
@@ -231,12 +239,12 @@ class Blocks(msgspec.Struct, frozen=True):
 
 
 def is_picked(batch: Batch, wanted: Filter) -> bool:
-    """Does compiled code know most of what is wanted of this batch? To be asked in file order."""
+    """Return True if compiled code can evaluate the selection for most records of a batch; ask in file order."""
     return wanted.only_where and wanted.lines is not None and wanted.lines.takes(batch)
 
 
 class Places:
-    """Where the records `[start, stop)` of a batch lie in the file, and the checksums of their frames."""
+    """File positions of the records `[start, stop)` of a batch, and the checksums of their frames."""
 
     def __init__(self, batch: Batch, layout: Layout, start: int, stop: int) -> None:
         self._batch, self._layout, self._start, self._stop = batch, layout, start, stop
@@ -251,11 +259,11 @@ class Places:
         return integers(column[self._first : self._last + 1])
 
     def _spans(self) -> list[int]:
-        """The frame of each record, counted from the first one."""
+        """Return the frame of each record, counted from the first one."""
         return [span - self._first for span in self._record("span")]
 
     def offsets(self) -> list[int]:
-        """File offset of each record, or of its container when the container is packed."""
+        """Return the file offset of each record, or of its container when the container is packed."""
         if self._batch.holder is not None:
             return [self._batch.holder.offset] * (self._stop - self._start)
         if self._batch.places is not None:
@@ -275,7 +283,7 @@ class Places:
         ]
 
     def sizes(self) -> list[int]:
-        """Bytes of the file that the record (or its packed container) takes."""
+        """Return the bytes of the file that each record (or its packed container) takes."""
         if self._batch.holder is not None:
             return [self._batch.holder.size] * (self._stop - self._start)
         if self._batch.places is not None:
@@ -288,7 +296,7 @@ class Places:
         return [whole[s] if packed[s] else size for s, size in zip(self._spans(), own, strict=True)]
 
     def inners(self) -> Sequence[Inner | None]:
-        """Position in the unpacked payload, for records inside packed containers."""
+        """Return the positions in the unpacked payload, for records inside packed containers."""
         if self._batch.is_inside:
             sizes = [end - offset for offset, end in zip(self._record("offset"), self._record("end"), strict=True)]
             return [Inner(self._batch.inner_of(i), size) for i, size in enumerate(sizes, self._start)]
@@ -301,7 +309,7 @@ class Places:
         ]
 
     def checksums(self) -> Sequence[Checked | None]:
-        """One value per record, shared by the records of a frame."""
+        """Return one checksum per record, shared by the records of a frame."""
         level, frames = self._layout.frame, self._batch.frames
         if level.checksum is None or level.stored is None or level.stored not in frames.columns:
             return [None] * (self._stop - self._start)
@@ -325,7 +333,7 @@ class Places:
 
 
 def members(names: Iterable[str], layout: Layout, batch: Batch, start: int, stop: int, envelope: Described) -> Columns:
-    """These members of the records `[start, stop)`, whose envelope is given."""
+    """Return these members of the records `[start, stop)` as columns; their envelopes are given."""
     from binlogtool.log.where import timed
 
     places, columns = None, dict[str, Sequence[Any]]()
@@ -341,9 +349,9 @@ def members(names: Iterable[str], layout: Layout, batch: Batch, start: int, stop
 
 
 class Narrowing(msgspec.Struct, frozen=True):
-    """What a condition chooses among the records of a batch from `start` on, whose envelope is given.
+    """Apply a condition to the records of a batch from `start` on, whose envelopes are given.
 
-    lines: compiled code that knows about most of their rows.
+    lines: compiled condition that decides most of their rows.
     """
 
     maker: Blocks
@@ -354,14 +362,14 @@ class Narrowing(msgspec.Struct, frozen=True):
     lines: RowLines | None = None
 
     def runs(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """Runs of the records `[first, last)`; the bodies of those are decoded that the envelope does not rule out."""
+        """Yield runs of the records `[first, last)`; only bodies that the envelope does not rule out are decoded."""
         envelope, condition = self.envelope.part(first - self.start, last - self.start), self.condition
         columns = members(condition.members, self.maker.layout, self.batch, first, last, envelope)
         marks = condition.candidates(columns, last - first)
         return runs_of(self._decided(columns, first, marks) if condition.needs_body else marks, first)
 
     def _decided(self, columns: Columns, first: int, marks: Sequence[bool]) -> Iterator[bool]:
-        """Which of the records that could be chosen are."""
+        """Yield for each record whether it is selected, given the candidates."""
         at = 0
         for low, high in spans(marks, 0 if self.lines is None else GAP):
             yield from repeat(False, low - at)
@@ -369,7 +377,7 @@ class Narrowing(msgspec.Struct, frozen=True):
             at = high
 
     def _true(self, columns: Columns, first: int, low: int, high: int) -> Iterator[bool]:
-        """Is the condition true of each of the records? A body that cannot be read could be anything."""
+        """Yield whether the condition is true of each record; a body that cannot be decoded could match anything."""
         run = _FEW if self.lines is None else 1
         while low < high:
             if self.lines is not None:

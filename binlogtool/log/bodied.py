@@ -1,7 +1,7 @@
-"""Blocks whose bodies compiled code has read: it writes them as JSON, from which they are read back.
+"""Blocks whose bodies are decoded by compiled code: it writes them as JSON, and the JSON is parsed.
 
-That is several times as fast as decoding events one by one. Bodies that JSON cannot say (bytes, and all else that has a
-mark) go the general way, and so do records that compiled code refuses; nobody sees which.
+That is several times as fast as decoding events one by one. Bodies that plain JSON cannot express (bytes, and
+everything else with a `$` marker) and records that compiled code refuses are decoded by Python.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _decode = json.Decoder(list[Any]).decode
 
 
 class BodiedBlocks:
-    """Makes blocks of stretches, file by file. few: fewer records of a file go the general way."""
+    """Make blocks of record ranges, file by file. min_records: fewer records of a file are decoded by Python."""
 
     def __init__(self, few: int = FEW) -> None:
         self._few = few
@@ -42,7 +42,7 @@ class BodiedBlocks:
         self._bare: tuple[Blocks, Blocks] | None = None
 
     def of(self, stretch: Stretch) -> Iterator[Block]:
-        """The records of a stretch, in order."""
+        """Yield the records of a range, in order."""
         if stretch.stop - stretch.start < self._few and not self._compiled.is_at(stretch.maker):
             yield from stretch.blocks(stretch.start, stretch.stop)
             return

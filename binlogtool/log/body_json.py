@@ -1,7 +1,7 @@
-"""Bodies and findings as JSON text: the same words wherever they are shown.
+"""Bodies and findings as JSON text, identical in all outputs.
 
-msgspec writes values in C, but bytes as base64 without a word, so values are first asked which kinds they hold; those
-with anything but plain JSON take the slower way through `Style`.
+msgspec writes values in C, but writes bytes as base64 without a marker; so the types inside are collected first, and
+values with anything but plain JSON take the slower path through `JsonStyle`.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _EXPONENT = re.compile(r"\de[+-]\d")
 
 
 def kinds(values: Sequence[Any]) -> set[type]:
-    """The types of all values inside; complex stands for floats that JSON may lack.
+    """Return the types of all values inside; complex stands for floats that JSON may lack (infinities, NaN).
 
-    One call into C per level of nesting, whatever the number of values.
+    Needs one call into C per level of nesting, whatever the number of values.
     """
     found: set[type] = set(map(type, values))
     level: list[Any] = list(values)
@@ -45,7 +45,7 @@ def kinds(values: Sequence[Any]) -> set[type]:
 
 
 class BodyEncoder:
-    """Bodies as ready JSON values: themselves where msgspec writes them rightly, else `msgspec.Raw`."""
+    """Turn bodies into JSON-ready values: unchanged where msgspec writes them correctly, else `msgspec.Raw`."""
 
     def __init__(self, style: Style) -> None:
         self._style = style
@@ -55,13 +55,13 @@ class BodyEncoder:
         return self._style.marked(value) if type(value) is bytes else self._style.plain(value)
 
     def encode(self, bodies: Sequence[Any]) -> Sequence[Any]:
-        """One entry per body."""
+        """Return one JSON-ready value per body."""
         if self._style.bigint == "number" and kinds(bodies) <= _PLAIN:
             return bodies
         return [self.one(body) for body in bodies]
 
     def one(self, body: Any) -> Any:
-        """One body, whatever it is made of."""
+        """Return one body as a JSON-ready value, whatever it contains."""
         if body is msgspec.UNSET:
             return body
         if isinstance(body, Finding):
@@ -75,7 +75,7 @@ class BodyEncoder:
         return msgspec.Raw(encoded(self._style.plain(body)))
 
     def texts(self, bodies: Sequence[Any]) -> list[bytes | None]:
-        """The JSON of each body; None where there is none, or where it could not be decoded."""
+        """Return the JSON text of each body; None where there is none, or where it could not be decoded."""
         values = self.encode(bodies)
         try:
             lines = safe_json(encoded_lines(values))
@@ -85,7 +85,7 @@ class BodyEncoder:
 
 
 def quoted(value: object) -> bytes:
-    """Any JSON value as it stands in a line."""
+    """Return any JSON value as bytes of a JSON line."""
     return safe_json(encoded(value))
 
 
@@ -93,22 +93,22 @@ _ENCODED = BodyEncoder(DEFAULT)
 
 
 def json_text(value: Any) -> str:
-    """Any value as JSON text."""
+    """Return any value as JSON text."""
     return safe_json(bytes(_ENCODED.one(value))).decode()
 
 
 def body_texts(bodies: Sequence[Any]) -> list[bytes | None]:
-    """The JSON of each body; None where there is none, or where it could not be decoded (its finding is elsewhere)."""
+    """Return the JSON of each body; None where there is none, or where it could not be decoded (it has a finding)."""
     return _ENCODED.texts(bodies)
 
 
 def findings_text(findings: Sequence[Finding]) -> str | None:
-    """The JSON of findings, in the shape of `verify -O json`; None when there are none."""
+    """Return the JSON of findings, as in `verify -O json`; None when there are none."""
     return json_text([finding_json(found) for found in findings]) if findings else None
 
 
 def finding_json(found: Finding) -> dict[str, Any]:
-    """One member of `findings`."""
+    """Return a finding as one member of `findings`."""
     return {
         "id": found.id,
         "severity": found.severity.label,

@@ -1,4 +1,4 @@
-"""What one pass over a file has found so far: every byte in one class, records counted, damage and tail in words."""
+"""Byte accounting of one pass over a file: every byte in one class, record counts, damage and tail findings."""
 
 from __future__ import annotations
 
@@ -27,10 +27,13 @@ _TORN_ZEROS = 8
 
 
 class Booking(msgspec.Struct):
-    """The books of one pass: how it is done, and how it went.
+    """Settings and results of one pass.
 
-    rows: False = do not look inside the frames (depth frame and checksum). begin: the frame to start with; None = the
-    first one. causes: findings name the likely cause of a damage (`binlogtool.log.forensics`). beside: see `all_there`.
+    Args:
+        rows: False = do not look inside the frames (depth frame and checksum).
+        begin: offset of the first frame; None = the start of the frames.
+        causes: findings name the likely cause of damage (`binlogtool.log.forensics`).
+        salvage_reader: see `read_segments`.
     """
 
     source: Source
@@ -62,14 +65,14 @@ class Booking(msgspec.Struct):
     _last: int = -1
 
     def _leave_unread(self) -> None:
-        """Books what was not looked at: nothing is said of it."""
+        """Count the bytes that were not read as unknown."""
         self.end = self.end if self.source.size is None else self.source.size
         self.unread = max(0, self.end - (self.begin or 0) - sum(self.account.as_dict().values()))
         self.account.unknown += self.unread
         self.closed = None
 
     def _counted(self, made: Iterator[Batch | Finding]) -> Iterator[Batch | Damage]:
-        """Counts the records; good frames of which none can be made are damage of another kind, already booked."""
+        """Count the records; good frames without a complete record are damage that is already accounted for."""
         for one in made:
             if isinstance(one, Finding):
                 start = one.offset or 0
@@ -84,16 +87,16 @@ class Booking(msgspec.Struct):
             yield one
 
     def tail(self) -> Tail:
-        """How the file ended (call it when the segments are used up)."""
+        """Return how the file ended; to be called after the segments are consumed."""
         return Tail(self.good_end, self.end, self.closed, self.first_damage, self.tail_findings)
 
     @property
     def max_frame(self) -> int:
-        """The ceiling of one frame in bytes."""
+        """The limit of one frame in bytes."""
         return self.limits.max_record or self.layout.frame.max_size
 
     def _torn_tail(self, hollow: Damage, end: int) -> Damage:
-        """Books a hollow frame and the zeros behind it as torn."""
+        """Account for a hollow frame and the zeros after it as torn."""
         account = self.account
         account.damaged -= hollow.end - hollow.start
         account.preallocated -= end - hollow.end
@@ -113,7 +116,7 @@ class Booking(msgspec.Struct):
         )  # fmt: skip
 
     def _holed(self, window: Window, holed: Holed, view: memoryview) -> Damage:
-        """A frame some of whose rows are good: they count, and the frame is damage."""
+        """Account for a frame some of whose rows are good: they count, and the frame is damage."""
         start, end = window.base + holed.start, window.base + holed.end
         data = view[holed.start : holed.end]
         found = tuple(
@@ -128,11 +131,11 @@ class Booking(msgspec.Struct):
         return Damage(start, end, found, payload=True, kept=kept, framed=framed)
 
     def _numbered(self, inner: Mapping[int, Batch]) -> Mapping[int, Batch]:
-        """The same inner batches with the record numbers of the frames that they are inside of."""
+        """Return the same inner batches with the record numbers of the frames that contain them."""
         return {i: batch.numbered(self.records + i) for i, batch in inner.items()} if inner else inner
 
     def _bad_payload(self, window: Window, bad: BadPayload) -> Damage:
-        """A frame that is where it says, whole by its checksum, and whose content is wrong."""
+        """Account for a frame at its declared position, complete by its checksum, whose content is wrong."""
         start, end = window.base + bad.start, window.base + bad.end
         found = self._told_of(window, bad)
         self._note_damage(start)
@@ -155,7 +158,7 @@ class Booking(msgspec.Struct):
         if witness is not None and self.rows:
             witness(self.layout.context, batch)
         if self.layout.assemble is not None and self.rows:
-            count = 0  # of records that are made of these frames, `_counted` knows
+            count = 0  # `_count_records` counts the records that are made of these frames
         self.records += count
         if self.first_damage is None:
             self.good_end = batch.base + int(batch.frames["end"][frames - 1])
@@ -170,7 +173,7 @@ class Booking(msgspec.Struct):
             self.first_damage = start
 
     def _caused(self, found: Finding, region: Region) -> Finding:
-        """The finding with what most likely did it, where the file can be read at any place."""
+        """Add the most likely cause to a finding, where the file can be read at any offset."""
         if not self.causes or self.source.size is None or self.live:
             return found
         if self._causes is None:
@@ -182,7 +185,7 @@ class Booking(msgspec.Struct):
         return found if explain is None else explain(self.layout, data, found.offset or 0, found)
 
     def _diagnosed(self, window: Window, position: int, stop: Stop) -> Finding:
-        """What is wrong with the frame at `position`, in the schema's words."""
+        """Return the finding about the frame at `position`, in terms of the schema."""
         data = window.view(position, position + damages.EXCERPT)
         if stop.reason == StopReason.CHECKSUM:
             frame = window.view(position, window.base + stop.need)
@@ -200,7 +203,7 @@ class Booking(msgspec.Struct):
         return self._explained(found, data)
 
     def _skipped(self, position: int, landing: Landing, found: Finding, declared: int = -1) -> Damage:
-        """Damage between good frames (or before the end mark)."""
+        """Account for damage between good frames (or before the end mark)."""
         found = self._caused(found, Region(position, landing.offset, declared, self._last))
         size = landing.offset - position
         what = "the end mark" if landing.closing else "next provable record"
@@ -208,11 +211,13 @@ class Booking(msgspec.Struct):
         skipped = finding("damaged-range", position, size, text, record=self.records, next_provable=landing.offset)
         self._note_damage(position)
         self.account.damaged += size
-        length = min(found.length, landing.offset - (found.offset or 0))  # what it claimed beyond belongs to others
+        length = min(
+            found.length, landing.offset - (found.offset or 0)
+        )  # the declared bytes beyond belong to other frames
         return Damage(position, landing.offset, (replace(found, length=length), skipped))
 
     def _tail_at(self, position: int, declared: int, data_end: int, stop: Stop, found: Finding) -> Damage:
-        """Nothing provable follows: filler, a torn record, a damaged last record, or garbage."""
+        """Classify a tail without provable records: filler, a torn record, a damaged last record, or garbage."""
         assert self.window is not None
         end = self.window.end
         if data_end <= position:
@@ -236,7 +241,7 @@ class Booking(msgspec.Struct):
         return self._ended(position, found, "damaged", skipped)
 
     def _torn(self, position: int, declared: int, data_end: int, stop: Stop) -> bool:
-        """Did the write of the last record break off? Its rest is zeros, or the file ends within an end mark."""
+        """Return True if the write of the last record was interrupted: zeros follow, or a part of an end mark."""
         assert self.window is not None
         mark = self.layout.frame.end_mark or b""
         rest = bytes(self.window.view(position, position + len(mark) + 1))

@@ -1,4 +1,4 @@
-"""From batches to bundles: the transactions of a server's log as a whole, chosen by the same selection as records."""
+"""Event groups of a server's log, selected like records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NO_BYTES = memoryview(b"")
 
 
 class Bundled(NamedTuple):
-    """A part of a file; a finding stands for a transaction that is not whole. wanted: the selection takes it."""
+    """A part of a file; a finding stands for an incomplete transaction. selected: the selection includes it."""
 
     file: str
     part: Bundle | Reached | Finding
@@ -28,10 +28,10 @@ class Bundled(NamedTuple):
 
 
 def bundled(path: str, scan: Scan, wanted: Filter, limits: Limits) -> Iterator[Bundled | Trouble]:
-    """The parts of one file, up to the last that is wanted.
+    """Yield the event groups of one file, up to the last selected one.
 
     Raises:
-        UsageError: there are none in a file of this format, or of this kind.
+        UsageError: files of this format, or of this kind, have none.
     """
     if scan.format.reading.bundles is None:
         raise UsageError(f"{path}: the records of {scan.format.name} are no events of a server's binary log")
@@ -60,7 +60,7 @@ def _chosen(path: str, parts: Iterator[Bundle | Reached | Finding], wanted: Filt
 
 
 def _wants(wanted: Filter, part: Bundle) -> bool:
-    """Asks the selection as if the bundle were a record; a FORMAT_DESCRIPTION holds for what comes behind it."""
+    """Apply the selection to an event group as if it were a record; a FORMAT_DESCRIPTION is always selected."""
     if part.type == "FORMAT_DESCRIPTION":
         return True
     envelope = Described([part.type], [part.seq], [part.time], [None], [part.origin], [part.txn])

@@ -1,4 +1,4 @@
-"""What the engine gives to the search for the cause of a damage, and how a finding says it."""
+"""Evidence that the engine collects for the search for the cause of damage, and the resulting finding."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _RIGHT = 1
 
 
 class Causes:
-    """One file's search for causes; what it learns of the file (sectors) serves all of its findings."""
+    """Search for causes in one file; what it learns about the file (sectors) serves all of its findings."""
 
     def __init__(self, source: Source, format: str, frame: FrameLevel, backend: Backend) -> None:
         assert source.size is not None
@@ -35,7 +35,7 @@ class Causes:
         )  # fmt: skip
 
     def told(self, found: Finding, region: Region) -> Finding:
-        """The finding with the cause in its facts, and in one clause of its message."""
+        """Return the finding with the cause in its facts, and in one clause of its message."""
         flip = (found.facts["flipped_byte"], found.facts["flipped_bit"]) if "flipped_byte" in found.facts else None
         low, high = found.facts.get("covered", (0, 0))
         region = region._replace(flip=flip, covered=high - low)
@@ -48,8 +48,12 @@ class Causes:
 
 
 def past_the_file(scanner: Scanner, data: memoryview, position: int, size: int) -> int:
-    """Where the frame at `position`, whose first bytes are `data`, would end behind the end of the file; -1 = it does
-    not say. size: as many bytes at least."""
+    """Return where the frame at `position` would end beyond the file; -1 = it does not say.
+
+    Args:
+        data: its first bytes.
+        size: its declared size at least.
+    """
     if not 0 <= size <= FLIPPED:
         return -1
     padded = bytearray(data).ljust(size + HEAD_BYTES, b"\0")
@@ -70,7 +74,7 @@ def _framed(probe: Scanner, data: bytes) -> int:
 
 
 def _foreign(own: str, data: bytes) -> str | None:
-    """Which other log format's file starts with these bytes, if that is certain."""
+    """Return the name of another log format whose files start with these bytes, if that is certain."""
     head = Head(data, "", len(data))
     others = (one for one in formats.each() if one.name != own)
     return next((one.name for one in others if one.reading.detect(head).score >= CERTAIN), None)

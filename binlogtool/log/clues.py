@@ -1,4 +1,4 @@
-"""What is seen of a damage: the bytes around it, and who can say what is whole."""
+"""Evidence about damage: the bytes around it, and functions that decide whether a frame is whole."""
 
 from __future__ import annotations
 
@@ -16,8 +16,14 @@ NEAR = 4 * MIB
 
 
 class Cause(NamedTuple):
-    """kind: flipped-bit, zeroed-sector, stale-sector, foreign-bytes, inserted-bytes, removed-bytes, torn-write,
-    truncated. [offset, offset + length): the bytes of the file that it is about. words: one clause of the message.
+    """The likely cause of damage.
+
+    Args:
+        kind: flipped-bit, zeroed-sector, stale-sector, foreign-bytes, inserted-bytes, removed-bytes, torn-write,
+            truncated.
+        offset, length: the affected bytes of the file.
+        words: one clause of the message.
+        more: additional facts.
     """
 
     kind: str
@@ -28,16 +34,19 @@ class Cause(NamedTuple):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """As members of a finding."""
+        """The cause as facts of a finding."""
         return {"cause": self.kind, "cause_offset": self.offset, "cause_length": self.length, **self.more}
 
 
 class Region(NamedTuple):
-    """`[start, end)` holds no record; one that is proven stands at `end`, or the end mark, or the file ends there.
+    """The bytes `[start, end)` without a record; at `end` is a proven record, the end mark, or the end of the file.
 
-    declared: where the damaged frame ends by its own length; -1 = it does not say. before: a good frame in front, -1 =
-    there is none. tail: nothing provable follows. flip: a finding's byte and bit that explain its checksum. covered:
-    bytes under that checksum.
+    Args:
+        declared: where the damaged frame ends by its own length; -1 = unknown.
+        before: offset of a good frame before it; -1 = there is none.
+        tail: nothing provable follows.
+        flip: byte and bit of a finding that explain its checksum.
+        covered: number of bytes under that checksum.
     """
 
     start: int
@@ -50,13 +59,21 @@ class Region(NamedTuple):
 
 
 class Clues(msgspec.Struct):
-    """What is known of one file. read: `[offset, offset + size)`, shorter at the end. size: of the file, in bytes.
+    """What is known about one file.
 
-    whole: bytes -> where the frame at their start ends, if a checksum proves it; else 0. verified: a frame -> its
-    syndrome and the covered range, None if it has no checksum. poly: of the checksum (crcmod's convention). align:
-    frames start at multiples of it. claims: the bytes of a frame's head -> the file offset at which it says it stands.
-    foreign: the bytes of a sector -> the name of the log format whose file starts so. framed: like `whole`, where there
-    are no checksums.
+    Args:
+        read: reads `[offset, offset + size)`, shorter at the end.
+        size: of the file, in bytes.
+        proven_size: bytes -> size of the frame at their start, if a checksum proves it; else 0.
+        checksum_difference: a frame -> stored xor computed checksum and the covered range; None if it has no
+            checksum.
+        poly: of the checksum (crcmod's convention).
+        align: frames start at multiples of it.
+        claimed_offset: first bytes of a frame -> the file offset that the writer stored in it.
+        foreign_format: bytes of a sector -> name of the log format whose files start like that.
+        frame_size: like `proven_size`, where there are no checksums.
+        regions: number of regions examined so far.
+        last_cause: the cause of the last region.
     """
 
     read: Callable[[int, int], bytes]
@@ -74,7 +91,7 @@ class Clues(msgspec.Struct):
     told: Cause | None = None
 
     def copies(self, sector: bytes, offset: int) -> list[int]:
-        """Other places near `offset` with the bytes of a sector. The index is made when it is first needed."""
+        """Return other offsets near `offset` with the bytes of a sector; the index is built on first use."""
         low, high = self._indexed
         if not low <= offset < high:
             self._index(max(0, offset - NEAR) // SECTOR * SECTOR, offset + NEAR)

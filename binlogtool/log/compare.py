@@ -1,7 +1,8 @@
-"""Two logs side by side: what is the same in both, what differs, and what only one of them has.
+"""Comparison of two logs: what is the same, what differs, and what only one of them has.
 
-Bytes are compared first; only where they differ, the frames around are put side by side, in windows: by their bytes, by
-what their records say, by their types. So a record that one side lacks is told as such, and what follows is not.
+Bytes are compared first; only where they differ, the frames around are aligned in windows: by their bytes, by the
+content of their records, by their types. A record that one side lacks is reported as such, without the records after
+it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _FIRST_LOOK, _LONGEST_LOOK = 4 * KIB, MIB
 
 
 class Same(msgspec.Struct, frozen=True):
-    """`[start, end)` of A is what stands in B from `other` on; records: how many are in it."""
+    """`[start, end)` of A equals the bytes of B from `other` on; records: number of records in it."""
 
     start: int
     end: int
@@ -45,25 +46,25 @@ class Same(msgspec.Struct, frozen=True):
 
 
 class Side(msgspec.Struct, frozen=True):
-    """A unit of one side; its fields are made when they are asked for."""
+    """A unit of one side; its fields are decoded on request."""
 
     unit: Unit
     made: Callable[[Unit], Piece]
 
     def piece(self) -> Piece:
-        """The unit with its fields."""
+        """Return the unit with its fields."""
         return self.made(self.unit)
 
 
 class Differs(msgspec.Struct, frozen=True):
-    """A unit of A, and that of B which it became. None: this side has none."""
+    """A unit of A, and the matching unit of B; None = this side has none."""
 
     a: Side | None
     b: Side | None
 
     @property
     def end(self) -> int | None:
-        """Where it ends in A."""
+        """End of the unit in A."""
         return None if self.a is None else self.a.unit.end
 
 
@@ -71,9 +72,9 @@ Part = Same | Differs
 
 
 class Compared(msgspec.Struct, frozen=True):
-    """Two files, and the way from the first to the second; `parts` is used up once.
+    """Two files, and the differences from the first to the second; `parts` can be consumed once.
 
-    Errors that come with the parts: InputOutputError, and LimitError (a limit ended the reading).
+    Iteration may raise InputOutputError, and LimitError (a limit ended the reading).
     """
 
     a: LogFile
@@ -82,10 +83,10 @@ class Compared(msgspec.Struct, frozen=True):
 
 
 def compared(one: Log, two: Log, *, limits: Limits = Limits(), backend: str = "auto") -> Compared:
-    """Two open logs of one file each.
+    """Compare two open logs of one file each.
 
     Raises:
-        UsageError: a log has several files, is a stream, or they are of different formats.
+        UsageError: a log has several files or is a stream, or the formats differ.
     """
     a, b = _only(one), _only(two)
     if a.format.name != b.format.name:
@@ -121,14 +122,14 @@ def _checked(begin: Sequence[Callable[[], Walk]]) -> Iterator[Part]:
 
 
 def _stored(file: LogFile, opened: ExitStack) -> Source:
-    """The bytes as they are in the file, where a log is read decrypted, or with a bit put right."""
+    """Return the bytes as stored in the file, where a log is read decrypted, or with a corrected bit."""
     if file.layout.unveil is None:
         return file.source
     return opened.enter_context(closing(open_source(file.path)))
 
 
 class _Cursor:
-    """One side: units that are looked at, and those behind them."""
+    """One side of the comparison: the units in the window, and those after them."""
 
     def __init__(self, units: Units, source: Source, scout: Scout) -> None:
         self.units, self.source, self.scout = units, source, scout
@@ -139,7 +140,7 @@ class _Cursor:
         self._more = iter(units)
 
     def fill(self, most: int) -> None:
-        """Takes units until there are so many."""
+        """Read units until the window has `most`."""
         held = sum(len(unit.mark or b"") for unit in self.ahead)
         while not self.ended and len(self.ahead) < most and held < _MOST_BYTES:
             unit = next(self._more, None)
@@ -150,7 +151,7 @@ class _Cursor:
                 held += len(unit.mark or b"")
 
     def pass_to(self, known: int) -> int:
-        """Leaves out the units that end there or before; how many records are in them."""
+        """Drop the units that end at or before `known`; return the number of records in them."""
         self.units.known, self.units.passed = known, 0
         left = 0
         while left < len(self.ahead) and self.ahead[left].end <= known:
@@ -165,20 +166,20 @@ class _Cursor:
         return records + self.units.passed
 
     def take(self, count: int) -> list[Unit]:
-        """The next units, as told."""
+        """Remove and return the next units, as reported."""
         taken = self.ahead[:count]
         del self.ahead[:count]
         self.at = taken[-1].end if taken else self.at
         return taken
 
     def all_to(self, place: int) -> Iterator[Side]:
-        """The units that begin before a place."""
+        """Yield the units that begin before an offset."""
         while self.ahead and self.ahead[0].start < place:
             yield self.side(self.take(1)[0])
             self.fill(1)
 
     def stored(self, unit: Unit) -> bytes:
-        """The bytes of a unit as they are in the file."""
+        """Return the bytes of a unit as stored in the file."""
         return read_range(self.source, unit.start, unit.end - unit.start)
 
     def side(self, unit: Unit) -> Side:
@@ -186,13 +187,13 @@ class _Cursor:
 
 
 def compare(one: _Cursor, two: _Cursor) -> Iterator[Part]:
-    """Both files from beginning to end, with bounded memory."""
+    """Yield the differences from the beginning to the end of both files, with bounded memory."""
     while True:
         start, other = one.at, two.at
         if run := _alike(one.source, start, two.source, other):
             records = one.pass_to(start + run)
             two.pass_to(other + run)
-            if passed := max(one.at - start, two.at - other):  # where only one side can be read, they are not the same
+            if passed := max(one.at - start, two.at - other):  # if only one side can be read, they differ
                 yield Same(start, start + passed, other, records)
         pairs = _looked_at(one, two)
         if not one.ahead and not two.ahead:
@@ -206,7 +207,7 @@ def compare(one: _Cursor, two: _Cursor) -> Iterator[Part]:
 
 
 def _looked_at(one: _Cursor, two: _Cursor) -> list[tuple[int, int]]:
-    """Indexes of units ahead that are sure to belong together, in order; the windows are as large as that needs."""
+    """Return the index pairs of matching units in the windows, in order; the windows grow until there are some."""
     pairs: list[tuple[int, int]] = []
     for most in (_NEAR, *_WINDOWS):
         one.fill(most)
@@ -218,7 +219,7 @@ def _looked_at(one: _Cursor, two: _Cursor) -> list[tuple[int, int]]:
 
 
 def _nearest(one: Sequence[Unit], two: Sequence[Unit]) -> list[tuple[int, int]]:
-    """The first units, with the next ones, that have the same bytes on both sides: few are passed over for them."""
+    """Return the nearest pair of units that, with the next ones, have the same bytes on both sides."""
     for passed in range(_NEAR):
         for i in sorted(range(passed + 1), key=lambda i: abs(2 * i - passed)):
             left, right = one[i : i + 2], two[passed - i : passed - i + 2]
@@ -230,7 +231,7 @@ def _nearest(one: Sequence[Unit], two: Sequence[Unit]) -> list[tuple[int, int]]:
 
 
 def _further(known: _Cursor, searched: _Cursor) -> int:
-    """Where the next units of one side begin in the other one, far ahead; 0 = nowhere that is looked at."""
+    """Return where the next units of one side begin in the other one, far ahead; 0 = not found."""
     for unit in known.ahead[:: max(1, len(known.ahead) // _PROBES)]:
         mark = unit.mark or b""
         found = _find(searched.source, searched.at + 1, mark) if len(mark) >= _SURE else 0
@@ -240,7 +241,7 @@ def _further(known: _Cursor, searched: _Cursor) -> int:
 
 
 def _find(source: Source, start: int, mark: bytes) -> int:
-    """The first place of these bytes from `start` on; 0 = there is none near."""
+    """Return the first offset of these bytes from `start` on; 0 = not found in the searched range."""
     for at in range(start, start + _FAR, MIB):
         data = read_range(source, at, MIB + len(mark))
         if (found := data.find(mark)) >= 0:
@@ -251,7 +252,7 @@ def _find(source: Source, start: int, mark: bytes) -> int:
 
 
 def _alike(one: Source, start: int, two: Source, other: int) -> int:
-    """How many bytes from there on are the same."""
+    """Return how many bytes from these offsets on are the same."""
     size, run = _FIRST_LOOK, 0
     while True:
         here, there = read_range(one, start + run, size), read_range(two, other + run, size)
@@ -264,7 +265,7 @@ def _alike(one: Source, start: int, two: Source, other: int) -> int:
 
 
 def _prefix(one: bytes, two: bytes) -> int:
-    """The length of what both begin with."""
+    """Return the length of the common prefix."""
     low, high = 0, min(len(one), len(two))
     while low < high:
         middle = (low + high + 1) // 2
@@ -273,7 +274,7 @@ def _prefix(one: bytes, two: bytes) -> int:
 
 
 def _paired(one: Sequence[Unit], two: Sequence[Unit]) -> list[tuple[int, int]]:
-    """Indexes of units that are sure to belong together, in order: the same bytes, else the same content."""
+    """Return the index pairs of units that match, in order: by the same bytes, else by the same content."""
     exact = _matches([u.mark or u.start for u in one], [u.mark or u.start for u in two])
     pairs: list[tuple[int, int]] = []
     low, other = 0, 0
@@ -294,7 +295,7 @@ def _matches(one: Sequence[Any], two: Sequence[Any]) -> list[tuple[int, int]]:
 
 
 def _told(one: _Cursor, two: _Cursor, pairs: Sequence[tuple[int, int]]) -> Iterator[Part]:
-    """What the windows show, up to the last pair; all of it where there is none."""
+    """Yield the differences in the windows, up to the last pair; all of it where there is none."""
     ends = [] if pairs else [(len(one.ahead), len(two.ahead))]
     low, other = 0, 0
     for first, second in [*pairs, *ends]:
@@ -312,8 +313,11 @@ def _pair(one: _Cursor, two: _Cursor, left: Unit, right: Unit) -> Part:
 
 
 def _between(one: _Cursor, two: _Cursor, left: list[Unit], right: list[Unit]) -> Iterator[Part]:
-    """Units that nothing is sure to join: those of one place and size belong together, or those of one kind in order,
-    whichever are more; where there are none, the first ones do."""
+    """Yield the differences of units without a sure match.
+
+    Units of the same position and size, or of the same kind in order, are paired, whichever are more; else the first
+    ones.
+    """
     places = _matches(_places(left), _places(right))
     sorts = _matches([unit.sort for unit in left], [unit.sort for unit in right])
     nothing = [(0, 0)] if left and right else []
@@ -327,5 +331,5 @@ def _between(one: _Cursor, two: _Cursor, left: list[Unit], right: list[Unit]) ->
 
 
 def _places(units: Sequence[Unit]) -> list[tuple[int, int]]:
-    """Where each begins behind the first one, and its size."""
+    """Return the offset of each unit from the first one, and its size."""
     return [(unit.start - units[0].start, unit.end - unit.start) for unit in units]

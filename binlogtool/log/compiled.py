@@ -1,7 +1,8 @@
-"""Records by compiled code where it can, by the general one where it cannot; nobody sees which.
+"""Compiled reading of records, with a transparent fallback to Python.
 
-Compiled code writes records until it meets one that is not its own. That one goes the general way; where many do, runs
-of growing length go there, since each change of the hand costs as much as many records.
+Compiled code writes records until it meets one that it does not support. That one is decoded by Python; where many
+are,
+Python takes runs of growing length, since each switch costs as much as many records.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ class Writer(Protocol[D_co]):
     """Compiled code for the records of one file."""
 
     def places(self, batch: Batch) -> Any:
-        """What `write` needs of a batch, as long as the batch is valid; None if the batch is not ours."""
+        """Return what `write` needs of a batch, valid as long as the batch; None if the batch is not supported."""
 
     def write(self, places: Any, start: int, stop: int, marks: bytes | None = None) -> Written[D_co]:
-        """As many of the records `[start, stop)` of a batch as it can. marks: those that are meant, from `start` on."""
+        """Write as many of the records `[start, stop)` of a batch as possible. marks: selected ones, from `start`."""
 
 
 class Run(NamedTuple, Generic[D]):
-    """The records `[start, stop)` of a batch, and what was made of those that are meant; valid until the next one."""
+    """The records `[start, stop)` of a batch, and the output for the selected ones; valid until the next run."""
 
     stretch: Stretch
     start: int
@@ -45,7 +46,7 @@ class Run(NamedTuple, Generic[D]):
 
 
 class Compiled(Generic[D]):
-    """Turns stretches into runs. make: the writer of a file whose format has kernels."""
+    """Turn record ranges into compiled runs. make: creates the writer of a file whose format has kernels."""
 
     def __init__(self, make: Callable[[JsonLine, Blocks], Writer[D]]) -> None:
         self._make = make
@@ -54,11 +55,11 @@ class Compiled(Generic[D]):
         self._run = 1
 
     def is_at(self, maker: Blocks) -> bool:
-        """Were the last records those of this file?"""
+        """Return True if the last records were those of this file."""
         return maker is self._maker
 
     def parts(self, stretch: Stretch) -> Iterator[Run[D] | Block]:
-        """The stretch in order: finished runs, and blocks for the general way."""
+        """Yield the range in order: finished runs, and blocks decoded by Python."""
         writer = self._writer_of(stretch.maker)
         if writer is None:
             yield from stretch.blocks(stretch.start, stretch.stop)
@@ -67,7 +68,7 @@ class Compiled(Generic[D]):
 
     def _written(self, stretch: Stretch, writer: Writer[D]) -> Iterator[Run[D] | Block]:
         at, stop = stretch.start, stretch.stop
-        if self._run > 1 and stop - at < _FEW:  # the last ones were refused
+        if self._run > 1 and stop - at < _FEW:  # the last records were refused
             yield from stretch.blocks(at, stop)
             return
         places = writer.places(stretch.batch)
@@ -86,7 +87,7 @@ class Compiled(Generic[D]):
             at = reached
 
     def _writer_of(self, maker: Blocks) -> Writer[D] | None:
-        """The compiled writer of a file; None if its format has none, or if it could go deeper than the limits."""
+        """Return the compiled writer of a file; None if its format has none, or if it nests deeper than the limits."""
         if maker is not self._maker:
             self._maker, self._run = maker, 1
             declared = maker.format.output.json

@@ -1,4 +1,4 @@
-"""What records tell of tables: by compiled code for many at once where a format has some, else one by one."""
+"""Row batches: many rows of one table as columns, by compiled code where a format has it, else one by one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Crowds:
         self._run = 1
 
     def of(self, maker: Blocks, batch: Batch, wanted: Filter) -> Iterator[Crowd | Block]:
-        """The selected records of a batch."""
+        """Yield the selected records of a batch."""
         if not isinstance(maker.reader, EventReader):
             yield from maker.of(batch, wanted)
             return

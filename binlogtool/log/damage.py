@@ -1,4 +1,4 @@
-"""Says why a frame or row is not good: the scanner says where, the schema says why."""
+"""Findings about bad frames and rows: the scanner says where, the schema says why."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXCERPT = 64 * KIB
 
 
 def checksum_mismatch(layout: Layout, data: bytes, offset: int, record: int) -> Finding:
-    """A frame whose stored and computed checksums differ. data: the whole frame as its length says."""
+    """Create the finding for a frame whose stored and computed checksums differ. data: the frame as its length says."""
     verified = _verified(layout.frame.schema.parse(data))
     facts: dict[str, Any] = {}
     message = "stored and computed checksum differ"
@@ -41,7 +41,7 @@ def checksum_mismatch(layout: Layout, data: bytes, offset: int, record: int) -> 
 
 
 def hidden_bit(layout: Layout, right: bytes, data: bytes, offset: int, record: int, flip: tuple[int, int]) -> Finding:
-    """One flipped bit keeps a frame from being one. right: as it would be; flip: byte in it, and bit."""
+    """Create the finding for a frame that one flipped bit hides. flip: byte in the corrected frame, and bit."""
     verified, (byte, bit) = _verified(layout.frame.schema.parse(right)), flip
     assert verified is not None
     stored, computed = verified.stored, layout.frame.checksum(data[verified.start : verified.end])
@@ -61,7 +61,7 @@ def hidden_bit(layout: Layout, right: bytes, data: bytes, offset: int, record: i
 
 
 def corrected(data: bytes, offset: int, found: Finding) -> bytes | None:
-    """The frame without the flipped bit that explains its checksum; None where none does."""
+    """Return the frame with the flipped bit corrected that explains its checksum; None where none does."""
     if "flipped_byte" not in found.facts:
         return None
     mended = bytearray(data)
@@ -70,7 +70,7 @@ def corrected(data: bytes, offset: int, found: Finding) -> bytes | None:
 
 
 def restamped(layout: Layout, data: bytes, found: Finding) -> bytes | None:
-    """The frame with the checksum that its bytes have; None where the field is not found."""
+    """Return the frame with the checksum of its present bytes; None where the field is not found."""
     if "stored" not in found.facts:
         return None
     stored, computed = int(found.facts["stored"], 16), int(found.facts["computed"], 16)
@@ -83,12 +83,12 @@ def restamped(layout: Layout, data: bytes, found: Finding) -> bytes | None:
 
 
 def _stored_row(rows: Iterable[Any], stored: int) -> Any:
-    """The field that holds the checksum: the last one with this value."""
+    """Return the field that holds the checksum: the last one with this value."""
     return next((r for r in reversed(list(rows)) if r.leaf and r.unit == "file" and _holds(r, stored)), None)
 
 
 def syndrome(frame: FrameLevel, data: bytes) -> tuple[int, int, int] | None:
-    """Stored xor computed checksum of a frame, and the range that it covers; None where there is none."""
+    """Return stored xor computed checksum of a frame, and the range that it covers; None where there is none."""
     try:
         verified = _verified(frame.schema.parse(data))
     except (ConstructError, OverflowError, ValueError):
@@ -117,7 +117,7 @@ def _flipped_bit(layout: Layout, data: bytes, offset: int, verified: Verified) -
 
 
 def _field_of(layout: Layout, data: bytes, verified: Verified, flip: Any) -> tuple[str, int]:
-    """The innermost named field that holds the flipped bit, and the bit's byte in the frame."""
+    """Return the innermost named field that holds the flipped bit, and the bit's byte in the frame."""
     mended = bytearray(data)
     position = verified.start + flip.byte
     if flip.where == "data":
@@ -138,7 +138,7 @@ def _holds(row: Any, stored: int) -> bool:
 
 
 def broken_frame(layout: Layout, stop: Stop, data: bytes, offset: int, record: int) -> Finding:
-    """A frame that does not parse. data: what is there, at most EXCERPT bytes."""
+    """Create the finding for a frame that does not parse. data: its bytes, at most EXCERPT_BYTES."""
     field = stop.field or "frame"
     message, position, own_id = _reason(layout.frame.schema, data)
     facts: dict[str, Any] = {"field": field, "field_offset": offset + position}
@@ -152,13 +152,13 @@ def broken_frame(layout: Layout, stop: Stop, data: bytes, offset: int, record: i
 
 
 def past_the_end(stop: Stop, offset: int, need: int, size: int, record: int) -> Finding:
-    """A frame that claims bytes beyond the end of the file although provable frames follow."""
+    """Create the finding for a frame that declares bytes beyond the end of the file although provable frames follow."""
     message = f"declares bytes up to {need:#x}, the file ends at {size:#x}"
     return finding("length-out-of-bounds", offset, size - offset, message, record=record, field=stop.field or "frame")
 
 
 def over_ceiling(stop: Stop, offset: int, need: int, ceiling: int, record: int) -> Finding:
-    """A frame that the file could hold, and that the user's or the format's ceiling forbids."""
+    """Create the finding for a frame that fits into the file, but exceeds the user's or the format's limit."""
     size = need - offset
     message = f"declares at least {size:,} bytes, over the ceiling of {ceiling:,}; --max-record raises it"
     facts: dict[str, Any] = {"field": stop.field or "frame", "declared": size, "ceiling": ceiling}
@@ -166,7 +166,7 @@ def over_ceiling(stop: Stop, offset: int, need: int, ceiling: int, record: int) 
 
 
 def undecodable(layout: Layout, data: bytes, offset: int) -> Finding:
-    """A frame without a checksum that does not pass the format's own proof."""
+    """Create the finding for a frame without a checksum that does not pass the format's own proof."""
     message, position, own_id = _reason(layout.frame.schema, data)
     return finding(
         own_id or "payload-undecodable", offset, len(data), message or "the content is not what the format demands",
@@ -175,7 +175,12 @@ def undecodable(layout: Layout, data: bytes, offset: int) -> Finding:
 
 
 def bad_row(schema: Construct, stop: Stop, row: bytes, offset: int, size: int, inner: int) -> Finding:
-    """A payload that rows of this schema do not tile. row: from the failing one on; inner: its place in the payload."""
+    """Create the finding for a payload that rows of this schema do not tile.
+
+    Args:
+        row: bytes from the failing row on.
+        inner: its offset in the payload.
+    """
     message, position, own_id = _reason(schema, row[:EXCERPT])
     message = message or f"{stop.field or 'row'}: {stop.reason.name.lower()}"
     text = f"row at payload offset {inner}: {message}"
@@ -183,21 +188,21 @@ def bad_row(schema: Construct, stop: Stop, row: bytes, offset: int, size: int, i
 
 
 def _rows(schema: Any, data: bytes) -> Any:
-    """The fields that stand in the file: nothing is unpacked for them."""
+    """Return the fields that are in the file; nothing is unpacked for them."""
     return _traced(schema, data, unpacks=False).rows
 
 
 def _traced(schema: Any, data: bytes, *, unpacks: bool = True) -> Any:
-    from binlogtool.schema.trace import trace  # most files need none
+    from binlogtool.schema.trace import trace  # most files do not need it
 
     return trace(schema, data, 0, Limits(), unpacks=unpacks)
 
 
 @lru_cache(maxsize=16)
 def _reason(schema: Any, data: bytes) -> tuple[str, int, str | None]:
-    """The schema's own words for what is wrong, the position of it, and its finding id.
+    """Return the schema's error message, its position, and its finding id.
 
-    Rubbish often is the same rubbish over and over: a few are remembered.
+    The last few results are cached: garbage often repeats.
     """
     try:
         error = _traced(schema, data).error

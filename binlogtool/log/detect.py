@@ -1,4 +1,4 @@
-"""Which format is it: by content, with reasons. Ambiguity is an error that names the candidates."""
+"""Format detection by content, with reasons; ambiguity is an error that names the candidates."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ CERTAIN = 100
 
 
 def by_name(name: str) -> Format:
-    """The format that the user named; `NAME:VARIANT` fixes what its `layout` would find out by itself.
+    """Return the format that the user named; `NAME:VARIANT` fixes the variant, which `layout` would otherwise detect.
 
     Raises:
-        UsageError: there is none of that name.
+        UsageError: there is no format or variant of that name.
     """
     base, colon, variant = name.partition(":")
     try:
@@ -38,7 +38,7 @@ def by_name(name: str) -> Format:
 
 
 def detect(head: Head) -> Format:
-    """The one format that fits best.
+    """Return the format that fits best.
 
     Raises:
         UnknownFormatError: none fits, or two fit equally well.
@@ -61,7 +61,7 @@ def detect(head: Head) -> Format:
 
 
 def _likely_first(name: str) -> Iterator[Format]:
-    """All formats: those that the name of a file speaks for go first, and most often no other one is imported."""
+    """Yield all formats, those that match the file name first, so that usually no other one is imported."""
     likely = set()
     for one in formats.named_like(name):
         likely.add(one)

@@ -1,4 +1,4 @@
-"""What differs between two logs: parts in a row, and of two pieces the fields that belong together and their bytes."""
+"""Field differences of two logs: runs of parts, and the matching fields of two pieces with their differing bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 class Field(msgspec.Struct, frozen=True):
-    """A field of A and what it is in B; None = this side has none. ranges: places in both where the bytes differ."""
+    """A field of A and the matching field of B; None = this side has none. ranges: byte ranges in both that differ."""
 
     a: FieldRow | None
     b: FieldRow | None
@@ -29,7 +29,7 @@ class Field(msgspec.Struct, frozen=True):
 
 
 def fields(a: Piece, b: Piece) -> list[Field]:
-    """The leaves of both, in file order: those of one name are one field."""
+    """Match the leaves of both pieces by name, in file order."""
     one, two = [row for row in a.rows if row.leaf], [row for row in b.rows if row.leaf]
     found: list[Field] = []
     names = SequenceMatcher(None, [bare_path(row) for row in one], [bare_path(row) for row in two], autojunk=False)
@@ -43,7 +43,7 @@ def fields(a: Piece, b: Piece) -> list[Field]:
 
 
 def bare_path(row: FieldRow) -> str:
-    """The path of a field inside of its record."""
+    """Return the path of a field inside of its record."""
     return _ROOT.sub("", row.path)
 
 
@@ -59,7 +59,7 @@ def _field(left: FieldRow, a: Piece, right: FieldRow, b: Piece) -> Field:
 
 
 def held(row: FieldRow, piece: Piece) -> bytes:
-    """The bytes of a row, as far as the piece has them."""
+    """Return the bytes of a row, as far as the piece has them."""
     for space in piece.spaces:
         if space.name == row.space and space.base <= row.start <= space.base + len(space.data):
             return space.cut(row.start, row.end)
@@ -67,7 +67,7 @@ def held(row: FieldRow, piece: Piece) -> bytes:
 
 
 def _ranges(here: Sequence[int], there: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Stretches of bytes that are not the same."""
+    """Yield the ranges of bytes that differ."""
     other = [i for i, (left, right) in enumerate(zip(here, there, strict=True)) if left != right]
     found: list[tuple[int, int]] = []
     for i in other:
@@ -79,7 +79,7 @@ def _ranges(here: Sequence[int], there: Sequence[int]) -> Iterator[tuple[int, in
 
 
 def joined(some: Iterable[Part]) -> list[Same]:
-    """Stretches that are the same, those that follow each other in both logs as one."""
+    """Join equal ranges that follow each other in both logs."""
     found: list[Same] = []
     for part in some:
         assert isinstance(part, Same)
@@ -92,7 +92,7 @@ def joined(some: Iterable[Part]) -> list[Same]:
 
 
 def kind_of(part: Part) -> str:
-    """`=`, `~`, `-` or `+`."""
+    """Return the sign of a part: `=`, `~`, `-` or `+`."""
     if isinstance(part, Same):
         return "="
     return "-" if part.b is None else "+" if part.a is None else "~"

@@ -1,4 +1,4 @@
-"""The files of a log, opened as they are needed, and passes over each of them."""
+"""The files of a log, opened on demand, and passes over each of them."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ class Files:
         return tuple(self._open)
 
     def check(self) -> None:
-        """Opens the first file: a log that cannot be read is refused at once."""
+        """Open the first file, so that a log that cannot be read is refused at once."""
         if not self._open:
             self._open.append(self._opened(0))
 
     @cached_property
     def is_stream(self) -> bool:
-        """Whether one of the files can be read once only; asked for each of thousands of files."""
+        """True if one of the files can be read only once; cached, as it is asked for each of thousands of files."""
         return any(path == "-" or (os.path.exists(path) and not os.path.isfile(path)) for path, _, _ in self._plan)
 
     def again(self, hints: Hints | None = None) -> Self:
-        """The same files, to be opened anew: for a pass beside this one. hints: others than it was opened with.
+        """Return the same log unopened, for a pass beside this one. hints: in place of those it was opened with.
 
         Raises:
-            UsageError: one of them is a stream.
+            UsageError: one of the files is a stream.
         """
         if self.is_stream:
             raise UsageError("a stream can be read once only, and this takes several passes: save it to a file first")
@@ -79,20 +79,20 @@ class Files:
         return open_file(path, name, format_, self._limits, around=around, hints=hints)
 
     def carried_to(self, number: int) -> str | None:
-        """What the files before the one of this number carry over to it, as `Hints.earlier`; None = nothing."""
+        """Return the state that earlier files carry over to file `number`, as `Hints.earlier`; None = there is none."""
         carried = self._carried_to(number) if number else None
         if not carried:
             return self._hints.earlier if not number else None
         return msgspec.json.encode({"name": base_name(self._plan[number - 1][0]), "carried": carried}).decode()
 
     def _carried_to(self, number: int) -> Any:
-        """What the files before the one of this number carry over to it: a pass over those that were not asked yet."""
+        """Return the state that earlier files carry over to file `number`; reads those not yet read for it."""
         while len(self._carried) < number:
             self._carried.append(self._carried_over(len(self._carried)))
         return self._carried[number - 1]
 
     def _carried_over(self, number: int) -> Any:
-        """What the file of this number carries over to the next one, with what is carried to it."""
+        """Return the state that file `number` carries over to the next one, including the state carried to it."""
         try:
             file = self._opened(number, {})
         except BinlogtoolError:
@@ -103,7 +103,7 @@ class Files:
             file.source.close()
 
     def _each(self) -> Iterator[LogFile]:
-        """The files one after the other; those that were not open before are closed again: a set may have thousands."""
+        """Yield the files in order; those that were not open before are closed again: a set may have thousands."""
         for number in range(len(self._plan)):
             if number < len(self._open):
                 yield self._open[number]
@@ -115,12 +115,14 @@ class Files:
                 file.source.close()
 
     def shares(self, selection: Selection) -> list[Selection]:
-        """What a selection means in each file (`places.shares`)."""
+        """Return the part of a selection that applies to each file (`places.split_selection`)."""
         return shares(selection, [path for path, _, _ in self._plan], self._holds_records)
 
     def _holds_records(self, number: int) -> bool:
-        """Can the file of this number hold records? One that cannot be looked at twice, or not at all, is taken for
-        one that can: reading it tells what is wrong."""
+        """Return True if file `number` can hold records.
+
+        True also for a file that cannot be read twice, or not at all: reading it reports what is wrong.
+        """
         path, name, format_ = self._plan[number]
         if number < len(self._open):
             return self._open[number].layout.records
@@ -134,13 +136,13 @@ class Files:
         return file.layout.records
 
     def scan(self, file: LogFile, *, rows: bool = True, live: bool = False) -> Scan:
-        """One pass over one file of this log."""
+        """Create one pass over one file of this log."""
         backend = backends.choose(self._backend)
         window = file.window if file.size is None else None
         return Scan(file.source, file.format, file.layout, backend, self._limits, rows, live, window)
 
     def _scans(self, file: LogFile, selection: Selection, part: Part) -> Iterator[Scan]:
-        """One pass over the file, over a part of it, or over each of its parts that can hold what is wanted."""
+        """Yield one pass over the file, over a part of it, or over each range that can hold selected records."""
         whole, seek, demand = self.scan(file, live=selection.live), file.format.reading.seek, gtid_demand(selection)
         if part != WHOLE:
             yield part.scan(whole, file.format, file.layout)
@@ -153,7 +155,7 @@ class Files:
             yield replace(whole, source=PartSource(file.source, end), begin=start, account=Account())
 
     def close(self) -> None:
-        """Closes every file."""
+        """Close every file."""
         for file in self._open:
             file.source.close()
         self._open.clear()

@@ -1,4 +1,4 @@
-"""The selection options as one pass over envelopes. Positions are resolved once, against the file they speak of."""
+"""Selection of records in one pass over envelopes; positions are resolved once for each file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _GTID = "gtid:"
 
 
 def runs_of(marks: Iterable[bool], start: int) -> Iterator[tuple[int, int]]:
-    """Where the marks are set, as runs; the first mark is that of number `start`."""
+    """Yield runs of set marks as `[first, last)`; the first mark has number `start`."""
     for mark, some in groupby(marks):
         count = sum(1 for _ in some)
         if mark:
@@ -42,7 +42,7 @@ GAP = 16
 
 
 def spans(marks: Iterable[bool], gap: int) -> Iterator[tuple[int, int]]:
-    """Runs of marks; those with so few others between them are one."""
+    """Yield runs of set marks; those with at most `gap` others between them are joined."""
     low = high = 0
     for start, stop in runs_of(marks, 0):
         if start - high > gap:
@@ -57,13 +57,15 @@ def spans(marks: Iterable[bool], gap: int) -> Iterator[tuple[int, int]]:
 
 
 class Filter(msgspec.Struct):
-    """Which records of one file are wanted. `taken` and `skipped` go on over the files of a set: share one instance.
+    """Select the records of one file. `taken` and `skipped` continue over the files of a set: share one instance.
 
-    start, stop: the places in the file that is being read. transactions: what the positions and sets of GTIDs demand of
-    the transaction of a record. started, over: where times are passed `once`: was the first, the last one reached?
-    lines: `where` by compiled code, for the file that is being read. types: those of its format that are wanted.
-    matched: the globs of objects, and
-    the sets of included transactions, that some record fitted so far.
+    Attributes:
+        start, stop: the positions in the current file.
+        transactions: conditions on the transaction of a record, from GTID positions and sets.
+        started, over: where times are applied `once`: whether the first, the last one was reached.
+        lines: compiled `where` for the current file.
+        types: the selected types of its format.
+        matched: the object globs, and the sets of included transactions, that some record matched so far.
     """
 
     selection: Selection
@@ -107,11 +109,15 @@ class Filter(msgspec.Struct):
         ) or (s.start_time, s.stop_time) != (None, None)
 
     def begin(self, share: Selection, size: int | None, output: Output | None = None, page: int | None = None) -> None:
-        """The next file of the log. share: what the selection means in it (`places.shares`). output: of its format.
-        page: see `Layout`.
+        """Start the next file of the log.
+
+        Args:
+            share: the part of the selection that applies to it (`places.split_selection`).
+            output: of its format.
+            page: bytes of its pages, see `LogFileLayout.page_size`.
 
         Raises:
-            UsageError: a position, set or type is none, or the format has no GTIDs.
+            UsageError: a position, set or type is invalid, or the format has no GTIDs.
         """
         gtids = None if output is None else output.gtids
         if output is not None and self.selection.types:
@@ -126,7 +132,7 @@ class Filter(msgspec.Struct):
 
     @property
     def takes_any(self) -> bool:
-        """True when only the number of a record decides: its envelope is not looked at."""
+        """True when only the number of a record decides, so that envelopes are not needed."""
         return self.where is None and self.only_where
 
     @property
@@ -136,12 +142,12 @@ class Filter(msgspec.Struct):
 
     @property
     def takes_all(self) -> bool:
-        """True when every record is wanted; nothing is counted then."""
+        """True when every record is selected; records are not counted then."""
         return self.takes_any and self.selection.limit is None and self.skipped >= self.selection.skip
 
     @property
     def done(self) -> bool:
-        """Nothing more is wanted from this log."""
+        """True when no further record of this log is selected."""
         return self.over or self._full
 
     @property
@@ -152,9 +158,11 @@ class Filter(msgspec.Struct):
     def runs(
         self, batch: Batch, start: int, stop: int, envelope: Described | None, narrow: Narrow | None = None
     ) -> Iterator[tuple[int, int]]:
-        """Runs `[first, last)` of wanted records among `[start, stop)` of the batch. envelope: None if `takes_any`.
+        """Yield runs `[first, last)` of selected records among `[start, stop)` of the batch.
 
-        narrow: looks into a run for what `where` chooses.
+        Args:
+            envelope: None if `is_by_number_only`.
+            narrow: applies `where` to a run.
         """
         if envelope is None or self.takes_any:
             yield from self._counted(start, stop)
@@ -165,20 +173,20 @@ class Filter(msgspec.Struct):
                 return
 
     def counted(self, runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-        """What skip and limit leave of runs that everything else has chosen."""
+        """Apply skip and limit to runs that everything else has selected."""
         for run in runs:
             yield from self._counted(*run)
             if self._full:
                 return
 
     def _chosen(self, batch: Batch, start: int, stop: int, envelope: Described) -> Iterator[tuple[int, int]]:
-        """Runs that all options but counts and the condition leave."""
+        """Yield the runs that all options but counts and the condition leave."""
         if not self._checks and self.start is None and self.stop is None:
             return iter(((start, stop),))
         return runs_of((self._wants(batch, i, envelope, i - start) for i in range(start, stop)), start)
 
     def _counted(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """Applies skip and limit to a run."""
+        """Apply skip and limit to one run."""
         skip = min(self.selection.skip - self.skipped, last - first)
         self.skipped += skip
         first += skip
@@ -202,7 +210,7 @@ class Filter(msgspec.Struct):
         )
 
     def _in_turn(self, time: int | None) -> bool:
-        """Between the first record of the one time and the first of the other, even if the clock went back there."""
+        """Return True from the first record at the start time to the first at the stop time, in log order."""
         s = self.selection
         self.started = self.started or s.start_time is None or (time is not None and time >= s.start_time)
         if self.started and s.stop_time is not None and time is not None and time >= s.stop_time:
@@ -240,7 +248,7 @@ class Filter(msgspec.Struct):
         return self._fits(self._excluded, name, self.selection.exclude_objects)
 
     def _fits(self, known: dict[str, bool], name: str, globs: Sequence[str]) -> bool:
-        """Does a name fit one of the globs?"""
+        """Return True if a name matches one of the globs."""
         fits = known.get(name)
         if fits is None:
             if len(known) >= _MOST_KNOWN:
@@ -252,7 +260,7 @@ class Filter(msgspec.Struct):
 
     @property
     def unmatched(self) -> bool:
-        """Does the selection name objects or transactions that no record fitted so far?"""
+        """True if the selection names objects or transactions that no record matched so far."""
         s = self.selection
         return not self.matched.issuperset((*s.objects, *s.exclude_objects, *items_of(s.include_gtids)))
 
@@ -271,7 +279,7 @@ _MOST_KNOWN = 1024
 
 
 def gtid_demand(s: Selection) -> GtidDemand | None:
-    """What a selection asks of GTIDs; None = nothing that would leave out a part of a log."""
+    """Return the GTID texts of a selection; None = it has none that would leave out a part of a log."""
     demand = GtidDemand(_gtid_text(s.start), _gtid_text(s.stop), s.include_gtids)
     return None if demand == (None, None, None) else demand
 
@@ -281,7 +289,7 @@ def _gtid_text(position: str | None) -> str | None:
 
 
 def _of_transactions(s: Selection, gtids: GtidRules | None) -> Iterator[Wanted]:
-    """What positions and sets of GTIDs demand. Formats without rules of their own have sets of names."""
+    """Yield predicates for GTID positions and sets; formats without GTID parsers have sets of names."""
     for option, text in (("--start-position", s.start), ("--stop-position", s.stop)):
         if text is not None and by_gtid(text):
             if gtids is None:
@@ -296,12 +304,12 @@ def _of_transactions(s: Selection, gtids: GtidRules | None) -> Iterator[Wanted]:
 
 
 def items_of(gtids: str | None) -> list[str]:
-    """The sets of transactions in a list of them."""
+    """Split a list of transaction sets."""
     return [] if gtids is None else [one for one in map(str.strip, gtids.split(",")) if one]
 
 
 def sets_of(selection: Selection, gtids: GtidRules | None) -> list[tuple[str, Wanted]]:
-    """Each of the sets of transactions that a selection includes."""
+    """Return each of the transaction sets that a selection includes, with its predicate."""
     within = _named if gtids is None else gtids.within
     return [(text, within(text)) for text in items_of(selection.include_gtids)]
 

@@ -1,7 +1,7 @@
-"""Logs that are followed: what is appended to files, and what new files bring; files come, go, and are renamed.
+"""Following of logs: what is appended to files, and what new files bring; files appear, vanish, and are renamed.
 
-A file is held open from the look that finds it, so that one that is removed or replaced meanwhile is still read to its
-end. What is remembered is bounded by what is there: a file that is gone is forgotten.
+A file is held open from the listing that finds it, so that one that is removed or replaced meanwhile is still read to
+its end. State is kept only for existing files.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _OFTEN = 0.1
 
 
 class _Listed(NamedTuple):
-    """A file that a look found."""
+    """A file that a listing found."""
 
     path: str
     name: str
@@ -53,7 +53,7 @@ class _Listed(NamedTuple):
 
 
 class Follower:
-    """Follows files and directories by name; use as a context manager.
+    """Follow files and directories by name; use as a context manager.
 
     selection: as for `Log.blocks`, without `limit`, `tail` and `skip`.
     """
@@ -84,10 +84,11 @@ class Follower:
         self._first = True
 
     def look(self) -> Iterator[Part]:
-        """What is new since the last look: records, damage, and what can no longer be read.
+        """Yield what is new since the last call: records, damage, and what can no longer be read.
 
         Raises:
-            BinlogtoolError: the first look finds nothing that it could follow. UsageError: the selection is wrong.
+            BinlogtoolError: the first call finds nothing to follow.
+            UsageError: the selection is invalid.
         """
         self._list()
         while self._gone:
@@ -100,11 +101,11 @@ class Follower:
 
     @property
     def unknown(self) -> str | None:
-        """What is to be said of a column of the condition that no table has that was described so far."""
+        """A message about a column of the condition that no table described so far has; None = all are known."""
         return None if self._wanted.columns is None else self._wanted.columns.unknown
 
     def _watched(self, parts: Iterator[Part]) -> Iterator[Part]:
-        """The same; now and then what comes and goes meanwhile is taken hold of."""
+        """Yield the parts unchanged; in between, list the files again from time to time, to hold new ones open."""
         for part in parts:
             yield part
             if time.monotonic() > self._listed + _OFTEN:
@@ -113,7 +114,7 @@ class Follower:
             self._list()
 
     def _list(self) -> None:
-        """Sees what is there, and takes hold of it: of the newest files, and of those that wait to be read."""
+        """List the files, and hold open the newest ones and those that wait to be read."""
         listed = list(self._found())
         self._gone += self._take(listed)
         self._newest = {one.path for one in sorted(listed, key=_changed)[-HELD:]}
@@ -122,7 +123,7 @@ class Follower:
             if one.handle is None and (path in self._newest or (one.size < 0 and held < MOST_HELD)):
                 held += 1
                 if not one.hold() and one.size < 0:
-                    del self._files[path]  # it came and went
+                    del self._files[path]  # it appeared and vanished
         self._listed = time.monotonic()
 
     # -- what is there ---------------------------------------------------------------------------------------------
@@ -142,7 +143,7 @@ class Follower:
                     raise UsageError(f"{path}: only files and directories can be followed")
 
     def _members(self, path: str) -> Iterator[tuple[str, Format | None, str]]:
-        """Name, format and path of each file. Those that a server has for a moment only are left out."""
+        """Yield name, format and path of each file, without the temporary files of a server."""
         if not os.path.isdir(path):
             yield path, None if self._format == "auto" else detect.by_name(self._format), path
             return
@@ -153,7 +154,7 @@ class Follower:
         except BinlogtoolError:
             if not self._listed:
                 raise
-            return  # all its files are gone for the moment
+            return  # all its files are gone at the moment
         for group in found:
             passing = () if group.format is None else group.format.files.passing
             for name in group.names:
@@ -161,7 +162,7 @@ class Follower:
                     yield name, group.format, group.member_path(name)
 
     def _take(self, listed: Sequence[_Listed]) -> list[Followed]:
-        """Takes what is there as what is followed, in this order. Returns the files that no name leads to any more."""
+        """Follow the listed files, in this order; return the files that no name leads to any more."""
         before, self._files = self._files, {}
         kept = {one.path for one in listed if (old := before.get(one.path)) and old.identity == one.identity}
         left = {old.identity: old for path, old in before.items() if path not in kept}
@@ -178,7 +179,7 @@ class Follower:
         return list(left.values())
 
     def _share(self) -> None:
-        """Positions: in which of the files that are new does a place count? Those behind a stop are not followed."""
+        """Decide in which of the new files each position applies; files after a stop position are not followed."""
         chosen, new = self._places, [one for one in self._files.values() if one.share is None]
         if not new or (chosen.start is None and chosen.stop is None and not self._stopped):
             for one in new:
@@ -198,7 +199,7 @@ class Follower:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def _rest(self, one: Followed) -> Iterator[Part]:
-        """The rest of a file that is gone."""
+        """Yield the rest of a file that is gone."""
         if one.handle is not None:
             yield from self._read(one)
             yield from one.settle(gone=True)
@@ -216,10 +217,10 @@ class Follower:
         except BinlogtoolError as error:
             if self._first and one.path in self._paths:
                 raise
-            if isinstance(error, VanishedError):  # nobody held it; if it was read, the next listing is without it
+            if isinstance(error, VanishedError):  # it was not held open; if it was read, the next listing is without it
                 yield from [self._missed(one)] if one.size < 0 else []
                 return
-            if not isinstance(error, UnknownFormatError) or one.size >= HEAD_BYTES:  # else it has only begun
+            if not isinstance(error, UnknownFormatError) or one.size >= HEAD_BYTES:  # else it is still too short
                 lost = Lost(one.path, str(error).removeprefix(f"{one.path}: "), error.exit_code)
                 if self._is_news(lost):
                     yield lost
@@ -230,14 +231,14 @@ class Follower:
         return Lost(one.path, "removed before it was read", VanishedError.exit_code)
 
     def _is_news(self, lost: Lost) -> bool:
-        """Each thing is told once."""
+        """Return True if this loss was not reported before."""
         if self._told.get(lost.file) == lost.why:
             return False
         self._told[lost.file] = lost.why
         return True
 
     def close(self) -> None:
-        """Lets go of all files."""
+        """Release all files."""
         for one in (*self._files.values(), *self._gone):
             one.release()
 
@@ -253,7 +254,7 @@ def _changed(one: _Listed) -> int:
 
 
 def _is_met(position: str | None, plan: Sequence[tuple[str, str, Format | None]]) -> bool:
-    """Is the one file known in which a position counts? One that counts in all files never is."""
+    """Return True if the file in which a position applies is known; never for one that applies in all files."""
     if position is None or by_gtid(position) or by_sequence(position):
         return False
     name, _ = named(position)

@@ -1,7 +1,8 @@
-"""One file that is followed: how far it was read, and what there is behind that.
+"""One followed file: how far it was read, and what is new after that.
 
-Each look reads on from the last place where reading can begin anew (`log.parts`), with a new picture of the file. A
-descriptor that is held keeps the file readable when its name is gone, and its inode from being given to another one.
+Each call reads from the last split point (`log.parts`), with a new layout and source. A held descriptor keeps the
+file
+readable when its name is gone, and prevents its inode from being reused.
 """
 
 from __future__ import annotations
@@ -51,8 +52,11 @@ _PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 
 
 class Wanted(NamedTuple):
-    """How records are to be read; one for all files. filter: asked once for each file (`Filter.begin`). columns: those
-    that a condition names; None = there is none."""
+    """How records are read; one for all files.
+
+    filter: started once for each file (`RecordFilter.start_file`). columns: those that the condition names; None =
+    there is none.
+    """
 
     filter: Filter
     limits: Limits
@@ -64,12 +68,17 @@ class Wanted(NamedTuple):
 
 
 class Followed(msgspec.Struct):
-    """State of one file. identity: what the name led to when it was found.
+    """State of one file.
 
-    size, stamp: bytes and time of the last change that were read. records: how many the
-    file had then. mark: of its head, as long as that. place: where to begin the next time. before: what was learned in
-    the files before it. share: what the selection means in it. doubtful: damage that may be a write which is under way;
-    told when it is still there.
+    Attributes:
+        identity: device and inode when it was found.
+        size, stamp: size and modification time of the content that was read.
+        records: number of its records then.
+        mark: size and hash of its head.
+        place: where to resume.
+        before: what was learned in the files before it.
+        share: the part of the selection that applies to it.
+        doubtful: damage that may be a write in progress; reported when it is still there later.
     """
 
     path: str
@@ -91,14 +100,14 @@ class Followed(msgspec.Struct):
     # -- the descriptor --------------------------------------------------------------------------------------------
 
     def hold(self) -> bool:
-        """Opens the file if it was not yet; False = there is no such file any more."""
+        """Open the file if it is not open yet; False = the file no longer exists."""
         if self.handle is not None:
             return True
         try:
             self.handle = os.open(os.path.realpath(self.path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
             return False
-        except OSError:  # forbidden, too many open files: told when it is to be read
+        except OSError:  # forbidden, or too many open files: reported when it is read
             return True
         status = os.fstat(self.handle)
         if (status.st_dev, status.st_ino) == self.identity:
@@ -107,7 +116,7 @@ class Followed(msgspec.Struct):
         return False
 
     def release(self) -> None:
-        """Closes it."""
+        """Close the file."""
         if self.handle is not None:
             os.close(self.handle)
             self.handle = None
@@ -131,10 +140,10 @@ class Followed(msgspec.Struct):
     # -- looking ---------------------------------------------------------------------------------------------------
 
     def look(self, wanted: Wanted, shared: dict[str, Any]) -> Iterator[Block | Trouble | Lost]:
-        """What is new. shared: what was learned in other files, and here.
+        """Yield what is new. shared: what was learned in other files, and here.
 
         Raises:
-            BinlogtoolError: it cannot be read.
+            BinlogtoolError: the file cannot be read.
         """
         status = self._status()
         if (status.st_size, status.st_mtime_ns) == (self.size, self.stamp):
@@ -148,7 +157,7 @@ class Followed(msgspec.Struct):
         yield from self._read(source, wanted, shared, before)
 
     def settle(self, *, gone: bool = False) -> Iterator[Trouble]:
-        """Tells what is still wrong after a while; gone: nobody will write there any more."""
+        """Yield pending findings that are still there after a while; gone: nothing will be written any more."""
         waiting = list(self.doubtful.values())
         self.doubtful = {}
         for since, trouble in waiting:
@@ -163,7 +172,7 @@ class Followed(msgspec.Struct):
     def _read(
         self, source: Source, wanted: Wanted, shared: dict[str, Any], before: int
     ) -> Iterator[Block | Trouble | Lost]:
-        """Reads on with a new picture of the file."""
+        """Read on, with the file opened again."""
         self.before = dict(shared) if self.before is None else self.before
         known = {**shared, **self.before} if self.place is None else shared
         file = open_file(self.path, self.name, self.format, wanted.limits, source, Around(known), wanted.hints)
@@ -180,7 +189,7 @@ class Followed(msgspec.Struct):
             file.source.close()
 
     def _is_other(self, file: LogFile) -> bool:
-        """Is this not the file that was read so far, although it has its inode?"""
+        """Return True if this is not the file that was read so far, although it has its inode."""
         size, mark = self.mark
         return size > 0 and ((file.size or 0) < size or mark_of(file, size) != mark)
 
@@ -190,7 +199,7 @@ class Followed(msgspec.Struct):
         self.doubtful.clear()
 
     def _advance(self, file: LogFile, wanted: Wanted, before: int) -> None:
-        """Finds a later place to begin at in what was read before."""
+        """Find a later resume point in what was read before."""
         end = min(before, file.size or 0)
         at = 0 if self.place is None else self.place.offset
         if end < at:
@@ -211,7 +220,7 @@ class Followed(msgspec.Struct):
         return Scan(file.source, file.format, file.layout, backend, wanted.limits, True, True, window)
 
     def _new(self, file: LogFile, wanted: Wanted, *, shortened: bool) -> Iterator[Block | Trouble | Lost]:
-        """The records behind those that are known."""
+        """Yield the records after those that are known."""
         filter_, known = self._filter(file, wanted.filter), self.records
         scan = self._scan(file, wanted)
         scan = scan if self.place is None else Part(self.place).scan(scan, file.format, file.layout)
@@ -242,7 +251,7 @@ class Followed(msgspec.Struct):
         return self.filter
 
     def _judged(self, troubles: list[Trouble], before: Doubtful, *, sure: bool = False) -> Iterator[Trouble]:
-        """Those that are sure, or have been there for a while; the others wait for the next look."""
+        """Yield findings that are certain, or have been there for a while; the others wait for the next call."""
         now = time.monotonic()
         for trouble in troubles:
             since, _ = before.get(_key(trouble), (now, trouble))
@@ -252,7 +261,7 @@ class Followed(msgspec.Struct):
                 self.doubtful[_key(trouble)] = since, trouble
 
     def _unknown(self, blocks: Iterator[Block], known: int) -> Iterator[Block]:
-        """The records from number `known` on."""
+        """Yield the records from number `known` on."""
         for block in blocks:
             first = bisect_left(block.record, known)
             if first < len(block):

@@ -1,8 +1,8 @@
-"""What most likely did a damage: the cause of a region that holds nothing provable, or none where nothing proves one.
+"""Infer the most likely cause of a damaged region; None if the bytes do not support a verdict.
 
-Pure: bytes in, verdict out. A verdict is given only for what the bytes show: a checksum that fits again, a sector of
-zeros with sharp edges, a sector that stands elsewhere in the file, the head of another file, records that stand at
-another distance. Bounded: at most SEEN bytes of a region, SHIFTED of a frame, NEAR of the file around it.
+Pure functions: bytes in, verdict out. A verdict needs evidence: a checksum that matches again, a sector of zeros with
+sharp edges, a sector that is also elsewhere in the file, the head of another file, records at another distance.
+Bounded: at most MAX_REGION_BYTES of a region, MAX_SHIFTED_FRAME of a frame, SEARCH_DISTANCE of the file around it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _FILES: tuple[tuple[bytes, str], ...] = (
 
 
 def cause(clues: Clues, region: Region) -> Cause | None:
-    """The likely cause of a damage; None where nothing shows it, or enough regions of this file were looked at."""
+    """Return the likely cause of damage; None without evidence, or after enough regions of this file were examined."""
     clues.regions += 1
     if clues.regions > REGIONS or region.end <= region.start:
         return None
@@ -74,8 +74,10 @@ def cause(clues: Clues, region: Region) -> Cause | None:
 
 
 def cut_off(clues: Clues, region: Region) -> Cause | None:
-    """The cause of a tail that is an incomplete record: a bit of its length, a write that broke off or never took place
-    (the bytes of an earlier one, or of another file, stand there), or a cut.
+    """Return the cause of a tail that is an incomplete record.
+
+    A flipped bit of its length, a write that was interrupted or never happened (old bytes, or those of another file,
+    are there), or truncation.
     """
     clues.regions += 1
     if clues.regions > REGIONS:
@@ -89,33 +91,33 @@ def cut_off(clues: Clues, region: Region) -> Cause | None:
         return found
     border = max(region.end // SECTOR * SECTOR - region.start, 0)
     if data.endswith(bytes(_SHARP)) or (border and not any(data[border:]) and len(data) > border):
-        return None  # a write may have broken off there
+        return None  # a write may have been interrupted there
     if clues.align > 1 and (
         -clues.size % clues.align <= _PAGE_SHIFT or not _is_page(clues, region.start - clues.align)
-    ):  # so little is missing, or what is in front is not whole, either: bytes may be missing anywhere
+    ):  # so little is missing, or the page before is not whole either: bytes may be missing anywhere
         return _last_page(clues, region)
     words = f"the file was cut, or not written on, at {region.end:#x}"
     return Cause("truncated", region.end, 0, words, {"cause_block": _block(region.end)} if _block(region.end) else {})
 
 
 def _told(clues: Clues, region: Region) -> Cause | None:
-    """The cause of an earlier region that reaches into this one: records stood in between."""
+    """Return the cause of an earlier region that extends into this one: there were records between."""
     told = clues.told
     return told if told is not None and told.offset < region.start < told.offset + told.length else None
 
 
 def _last_page(clues: Clues, region: Region) -> Cause | None:
-    """A whole page that ends with the file, where that is no multiple of pages: bytes in front of it are missing."""
+    """Find a whole page at the end of a file whose size is not a multiple of pages: bytes before it are missing."""
     return _shift(region, -(-clues.size % clues.align)) if _is_page(clues, clues.size - clues.align) else None
 
 
 def _is_page(clues: Clues, offset: int) -> bool:
-    """Does a whole page stand there, at its place or not?"""
+    """Return True if there is a whole page at this offset, aligned or not."""
     return offset >= 0 and clues.whole(clues.read(offset, clues.align)) == clues.align
 
 
 def _block(offset: int) -> int:
-    """The largest of the usual block sizes that an offset is a multiple of."""
+    """Return the largest common block size that divides an offset; 0 = none."""
     return next((size for size in (BLOCK, SECTOR) if offset % size == 0), 0)
 
 
@@ -124,7 +126,7 @@ def _flipped(byte: int, bit: int) -> Cause:
 
 
 def _head_flip(clues: Clues, region: Region, data: bytes) -> Cause | None:
-    """One bit of the head, with which the frame is whole and reaches to where the next one stands."""
+    """Find one bit of the head with which the frame is whole and reaches to the next one."""
     mended, size = bytearray(data), region.end - region.start
     if clues.regions > FLIPS or size > FLIPPED:
         return None
@@ -138,12 +140,12 @@ def _head_flip(clues: Clues, region: Region, data: bytes) -> Cause | None:
 
 
 def _aligned(region: Region, data: bytes) -> tuple[int, int]:
-    """The sectors that the looked-at part of a region touches."""
+    """Return the bounds of the sectors that the examined part of a region overlaps."""
     return region.start // SECTOR * SECTOR, -(-(region.start + len(data)) // SECTOR) * SECTOR
 
 
 def _zeroed(clues: Clues, region: Region, data: bytes) -> Cause | None:
-    """Zeros from the border of a sector to that of another."""
+    """Find zeros from one sector boundary to another."""
     low, high = _aligned(region, data)
     sharp = _SHARP if clues.align == 1 else _SHARP_PAGE
     base = max(0, low - SECTOR)
@@ -173,7 +175,7 @@ def _zeroed(clues: Clues, region: Region, data: bytes) -> Cause | None:
 
 
 def _stale(clues: Clues, region: Region, data: bytes) -> Cause | None:
-    """Sectors that stand elsewhere in the file, and whose neighbours do not."""
+    """Find sectors that are also elsewhere in the file, while their neighbours are not."""
     low, high = _aligned(region, data)
     near = clues.read(low, high - low)
     for at in range(0, len(near) - SECTOR + 1, SECTOR):
@@ -189,7 +191,7 @@ def _stale(clues: Clues, region: Region, data: bytes) -> Cause | None:
 
 
 def _common(clues: Clues, here: int, there: int) -> int:
-    """How many bytes two places have in common, if that starts and ends at borders of sectors; else 0."""
+    """Return how many bytes two places have in common, if that starts and ends at sector boundaries; else 0."""
     back = min(_SHARP, here, there)
     before, other = clues.read(here - back, back), clues.read(there - back, back)
     if back and before == other:
@@ -204,9 +206,9 @@ def _common(clues: Clues, here: int, there: int) -> int:
 
 
 def _foreign(clues: Clues, region: Region, data: bytes) -> Cause | None:
-    """The head of another file at the border of a sector."""
+    """Find the head of another file at a sector boundary."""
     low, high = _aligned(region, data)
-    if clues.poly is None:  # it may have begun where nothing is checked
+    if clues.poly is None:  # it may have begun where there is no checksum
         low = max(0, low - BLOCK + SECTOR)
     near = clues.read(low, high - low)
     for at in range(0 if low else SECTOR, min(len(near), OTHERS), SECTOR):
@@ -219,7 +221,7 @@ def _foreign(clues: Clues, region: Region, data: bytes) -> Cause | None:
 
 
 def _inserted(clues: Clues, region: Region, data: bytes) -> Cause | None:
-    """Bytes too many: without them the frame's checksum is right."""
+    """Find inserted bytes without which the frame's checksum matches."""
     count = region.end - region.declared
     if region.declared <= region.start or not 0 < count < len(data) <= SHIFTED or len(data) < region.end - region.start:
         return None
@@ -233,7 +235,7 @@ def _inserted(clues: Clues, region: Region, data: bytes) -> Cause | None:
 
 
 def _removed_one(clues: Clues, region: Region, data: bytes) -> Cause | None:
-    """One byte too few: with it the frame's checksum is right."""
+    """Find one missing byte with which the frame's checksum matches."""
     if region.declared - region.end != 1 or not len(data) == region.end - region.start <= _ONE_MISSING:
         return None
     for head in _HEADS:
@@ -246,7 +248,7 @@ def _removed_one(clues: Clues, region: Region, data: bytes) -> Cause | None:
 
 
 def _removed(clues: Clues, region: Region, data: bytes) -> Cause | None:
-    """Bytes too few: by its length, the record goes on behind the beginning of the next one, and all is right there."""
+    """Find missing bytes: by its length the record ends after the start of the next one, which is intact."""
     missing, size = region.declared - region.end, region.end - region.start
     if clues.claims is not None or clues.align > 1 or region.tail or not 0 < missing <= _MISSING:
         return None
@@ -257,8 +259,13 @@ def _removed(clues: Clues, region: Region, data: bytes) -> Cause | None:
 
 
 def _overrun(clues: Clues, region: Region, data: bytes) -> Cause | None:
-    """Bytes too few, where nothing has a checksum: the record in front ends, by its length, behind the beginning of one
-    that reaches exactly to where the next one stands. A length with a flipped bit or two looks the same: no verdict."""
+    """Find missing bytes where nothing has a checksum.
+
+    By its length, the record before ends after the start of one that reaches exactly to the next one. A length with
+    one
+    or
+    two flipped bits looks the same: no verdict then.
+    """
     low, size = max(region.before + 1, region.start - _FEW_MISSING), region.end - region.start
     if clues.poly is not None or clues.claims is not None or clues.align > 1 or region.tail or region.before < 0:
         return None
@@ -274,12 +281,12 @@ def _overrun(clues: Clues, region: Region, data: bytes) -> Cause | None:
 
 
 def _reach(clues: Clues, data: bytes, at: int) -> bool:
-    """Does one record reach from there to the end?"""
+    """Return True if one record reaches from this offset to the end."""
     return clues.framed(data[at:]) == len(data) - at
 
 
 def _bits_lie(clues: Clues, data: bytes, missing: int) -> bool:
-    """Do records reach from the first to the end, if a bit of its head is another one, or two that are the length?"""
+    """Return True if records tile the data with one bit of the first head changed, or two that are the length."""
     changes = [bytes([1 << bit]) for bit in range(8)]
     if missing.bit_count() <= 2:
         changes += [missing.to_bytes(2, order) for order in _ORDERS]
@@ -293,7 +300,7 @@ def _bits_lie(clues: Clues, data: bytes, missing: int) -> bool:
 
 
 def _tiled(clues: Clues, data: bytes) -> bool:
-    """Are records all that there is?"""
+    """Return True if records tile the data."""
     at = 0
     for _ in range(_LOOKED):
         size = clues.framed(data[at:])
@@ -304,7 +311,7 @@ def _tiled(clues: Clues, data: bytes) -> bool:
 
 
 def _goes_on(clues: Clues, at: int) -> bool:
-    """Are the records from `at` on whole, up to the next block? Otherwise they may be copies of others."""
+    """Return True if the records from `at` on are whole up to the next block; else they may be copies of others."""
     block = at // BLOCK * BLOCK + BLOCK
     for _ in range(_LOOKED):
         if at >= min(block, clues.size):
@@ -318,7 +325,7 @@ def _goes_on(clues: Clues, at: int) -> bool:
 
 
 def _length_lies(clues: Clues, data: bytes, missing: int) -> bool:
-    """Is the record whole if a number of its head, its length, is as much less?"""
+    """Return True if the record is whole when a number in its head, its length, is `missing` less."""
     size = len(data)
     for width, order in product((1, 2, 4), _ORDERS):
         for at in range(min(_HEAD, size) - width + 1):
@@ -332,9 +339,11 @@ def _length_lies(clues: Clues, data: bytes, missing: int) -> bool:
 
 
 def _place(clues: Clues, frame: bytes, head: int, differences: Iterator[int], spare: int) -> int | None:
-    """Where in a frame the gap really is, if it is not at `head`: the first place at which the checksum is right.
+    """Return where in a frame the gap is, if not at `head`: the first offset for which the checksum matches.
 
-    differences: of each byte behind `head`, if the gap stands behind it. spare: what one more unknown byte can explain.
+    Args:
+        differences: for each byte after `head`, the xor if the gap is after it.
+        spare: what one more unknown byte can explain.
     """
     known = clues.verified(frame) if clues.poly is not None else None
     if known is None or clues.poly is None:
@@ -351,7 +360,7 @@ def _place(clues: Clues, frame: bytes, head: int, differences: Iterator[int], sp
 
 
 def _moved(clues: Clues, region: Region, data: bytes) -> Cause | None:
-    """The records behind the damage stand at another distance from their own place than those before it."""
+    """Find records after the damage whose distance from their stored position differs from that of those before it."""
     if clues.claims is None or region.tail or region.before < 0:
         return None
     before, behind = (clues.claims(clues.read(at, _HEAD)) for at in (region.before, region.end))
@@ -359,16 +368,16 @@ def _moved(clues: Clues, region: Region, data: bytes) -> Cause | None:
         return None
     shift = (region.end - behind) - (region.before - before)
     if region.before != before and not clues.whole(clues.read(region.before, FLIPPED)):
-        return None  # nothing vouches for it
+        return None  # nothing proves it
     if not _stands(clues, region.end, region.end - behind):
         return None
-    if shift % SECTOR == 0:  # where sectors were mixed up, records stand whole sectors away, too
+    if shift % SECTOR == 0:  # mixed-up sectors also move records by whole sectors
         return None
     return _shift(region, shift) if abs(shift) <= _FARTHEST else None
 
 
 def _stands(clues: Clues, at: int, distance: int) -> bool:
-    """Is there a record beyond doubt: by its checksum, or since the next one is at the same distance from its place?"""
+    """Return True for a record with a matching checksum, or followed by one at the same distance from its position."""
     data = clues.read(at, FLIPPED)
     if clues.whole(data):
         return True
@@ -378,7 +387,7 @@ def _stands(clues: Clues, at: int, distance: int) -> bool:
 
 
 def _pages_moved(clues: Clues, region: Region, data: bytes) -> Cause | None:
-    """The next page is whole at another distance."""
+    """Find the next page, whole, at another distance."""
     page = clues.align
     if page == 1 or not region.tail or region.start + 2 * page > clues.size:
         return None

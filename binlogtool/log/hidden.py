@@ -1,4 +1,4 @@
-"""A frame that one flipped bit hides: the bit is in what says where the frame begins or ends."""
+"""Frames that one flipped bit hides, because it is in what says where the frame begins or ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STORED = 4
 
 
 class Hidden(NamedTuple):
-    """The frame with the bit put right; offset of its byte in the frame, and its number."""
+    """The frame with the bit corrected, the offset of its byte in the frame, and the bit number."""
 
     copy: bytes
     byte: int
@@ -30,13 +30,13 @@ class Hidden(NamedTuple):
 
 
 def hidden(level: FrameLevel, probe: Scanner, data: bytes) -> Hidden | None:
-    """The frame at the start of these bytes, which go up to where a good frame stands, or further ones are lost."""
+    """Find the frame at the start of these bytes, which end at a good frame or after further lost ones."""
     found = next((one for end in _borders(level, data) if (one := _by_checksum(level, probe, data[:end]))), None)
     return found or _by_head(level, probe, data)
 
 
 def _borders(level: FrameLevel, data: bytes) -> Iterator[int]:
-    """Where the frame may end: where the bytes do, and where others could begin."""
+    """Yield where the frame may end: at the end of the bytes, and where others could begin."""
     yield len(data)
     if level.sync is not None:
         matches = re.compile(level.sync, re.DOTALL).finditer(data, level.min_size)
@@ -44,8 +44,11 @@ def _borders(level: FrameLevel, data: bytes) -> Iterator[int]:
 
 
 def tried(level: FrameLevel) -> range:
-    """The bits of a head that `hidden` tries, each with a look at the frame: those of its length, where one field says
-    it (with the right length, the checksum tells of every other bit); else all."""
+    """Return the bits of a head that `find_hidden_frame` tries, each with a check of the frame.
+
+    Those of the length, where one field holds it (with the right length, the checksum locates every other bit); else
+    all.
+    """
     if level.declared is None:
         return range(8 * _HEAD)
     place = leading(level.schema, level.declared)
@@ -53,7 +56,7 @@ def tried(level: FrameLevel) -> range:
 
 
 def _by_checksum(level: FrameLevel, probe: Scanner, frame: bytes) -> Hidden | None:
-    """The checksum at the end of a frame says which bit it is, whatever it means."""
+    """Find the bit from the checksum at the end of a frame, whatever the bit means."""
     first, end = level.trailing, len(frame) - _STORED
     if first is None or end <= first:
         return None
@@ -68,7 +71,7 @@ def _by_checksum(level: FrameLevel, probe: Scanner, frame: bytes) -> Hidden | No
 
 
 def _by_head(level: FrameLevel, probe: Scanner, data: bytes) -> Hidden | None:
-    """Bits of the head are tried; another frame must be able to begin where this one then ends."""
+    """Try the bits of the head; another frame must be able to begin where the frame then ends."""
     mended = bytearray(data)
     for number in tried(level):
         if number >= 8 * len(data):
@@ -83,6 +86,6 @@ def _by_head(level: FrameLevel, probe: Scanner, data: bytes) -> Hidden | None:
 
 
 def _whole(probe: Scanner, data: bytes | bytearray) -> int:
-    """Where the frame at the start ends, if its checksum is right; else 0."""
+    """Return the size of the frame at the start, if its checksum matches; else 0."""
     table, _ = probe.scan(data, 0, len(data))
     return int(table["end"][0]) if table.count and int(table["checksum"][0]) == _RIGHT else 0

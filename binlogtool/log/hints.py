@@ -1,4 +1,4 @@
-"""The files that add what a log does not say; read once, with a ceiling."""
+"""Reading of the files that supply what a log does not contain; each is read once, up to a size limit."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ def read_hints(
     level: str | None = None,
     redo: Path | None = None,
 ) -> Hints:
-    """See `binlogtool.read_hints`.
+    """Read the files of `binlogtool.read_hints`.
 
     Raises:
-        InputOutputError: a file cannot be read. UsageError: it is larger than such a file can be.
+        InputOutputError: a file cannot be read.
+        UsageError: a file is larger than such a file can be.
     """
     statements = _content(schema, LARGEST_SCHEMA, "for CREATE TABLE statements (`mysqldump --no-data` writes them)")
     return Hints(

@@ -1,4 +1,4 @@
-"""How logs are read: what every call of the library that reads them has in common."""
+"""Read options: the arguments that every call that reads logs has in common."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from binlogtool.limits import Limits
 if TYPE_CHECKING:
 
     class Means(TypedDict, total=False):
-        """The arguments of a call that are the members of `How`."""
+        """Keyword arguments of a call that become the members of `ReadOptions`."""
 
         format: str
         limits: Limits
@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 
 
 class How(msgspec.Struct, frozen=True):
-    """How logs are read. format: a name, or auto. backend: auto, native or python. hints: what the logs do not say."""
+    """How logs are read.
+
+    Args:
+        format: a format name, or "auto".
+        backend: "auto", "native" or "python".
+        hints: what the logs do not contain themselves.
+    """
 
     format: str = "auto"
     limits: Limits = Limits()

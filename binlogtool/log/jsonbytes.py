@@ -1,6 +1,6 @@
-"""Values as JSON, written in C by msgspec: into memory that may be refused.
+"""JSON encoding in C by msgspec, into a bytearray.
 
-Its own buffer is not looked at where it cannot grow, and the process dies of it; a bytearray raises `MemoryError`.
+msgspec's own buffer is not checked when it cannot grow, and the process crashes; a bytearray raises `MemoryError`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ _into = msgspec.json.Encoder().encode_into
 
 
 def encoded(value: Any) -> bytes:
-    """The JSON of one value.
+    """Encode one value as JSON.
 
     Raises:
-        MemoryError: there is not enough of it.
-        UnicodeEncodeError, TypeError, OverflowError: msgspec has no JSON for it.
+        MemoryError: there is not enough memory.
+        UnicodeEncodeError, TypeError, OverflowError: msgspec has no JSON for the value.
     """
     out = bytearray()
     _into(value, out)
@@ -26,7 +26,7 @@ def encoded(value: Any) -> bytes:
 
 
 def encoded_lines(values: Iterable[Any]) -> bytes:
-    """The JSON of each value and a line feed behind it. Raises: as `encoded`."""
+    """Encode each value as JSON with a line feed after it. Raises as `encode_json`."""
     out = bytearray()
     for value in values:
         _into(value, out, -1)

@@ -1,4 +1,4 @@
-"""Files of a directory that take no part in its logs."""
+"""Files of a directory that belong to none of its logs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FILE, LINK, PACKED, UNREADABLE = "file", "symbolic link", "compressed file", "un
 
 
 class Left(NamedTuple):
-    """One of them, relative to the directory. kind: file, symbolic link, FIFO, compressed file, …"""
+    """One skipped file, relative to the directory. kind: file, symbolic link, FIFO, compressed file, …"""
 
     name: str
     kind: str
@@ -23,7 +23,7 @@ PACKED_ENDS = (*READ_PACKED, ".bz2", ".lz4", ".lzma", ".xz", ".Z", ".zip", ".7z"
 
 
 def is_packed_log(left: Left) -> bool:
-    """Whether it is a compressed file that is named like a file of a log, so that a part of the log is not read."""
+    """Return True for a compressed file that is named like a file of a log, so that a part of the log is not read."""
     end = next((one for one in PACKED_ENDS if left.name.endswith(one)), None)
     if left.kind != PACKED or end is None:
         return False

@@ -1,4 +1,7 @@
-"""Which files form one log, in which order. Links are not followed; depth and number of entries are bounded."""
+"""Discovery of log sets: the files that form one log, and their order.
+
+Symbolic links are not followed; depth and number of entries are bounded.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ _AT_ONCE = 16
 class Members(NamedTuple):
     """One log: its directory, and the names of its files relative to it, in the log's own order.
 
-    strays: files with names of this log in which nothing of it is proven; they take no part.
+    strays: files with names of this log whose content does not belong to it; they are skipped.
     """
 
     format: Format
@@ -36,35 +39,36 @@ class Members(NamedTuple):
 
 
 class Directory(NamedTuple):
-    """What is in a directory: its logs, and the files that are none."""
+    """The content of a directory: its logs, and the files that belong to none."""
 
     logs: list[Members]
     left: list[Left]
 
 
 def members(directory: str, wanted: Format | None) -> Directory:
-    """The logs in a directory and below it, those of one format together. wanted: only this format.
+    """Find the logs in a directory and below it, grouped by format. only_format: only this format.
 
     A file takes part if a head or a record in it is proven, or if it is named like a file of a log that is proven
     there, and is empty or torn as a server leaves it.
 
     Raises:
-        InputOutputError: the directory cannot be read. UnknownFormatError: there is no log in it.
+        InputOutputError: the directory cannot be read.
+        UnknownFormatError: there is no log in it.
     """
     candidates = _candidates((name for name, _ in _files(directory)), wanted)
-    entries = list(_files(directory))  # once more, when these are loaded: files come and go
+    entries = list(_files(directory))  # listed again, now that the formats are loaded: files appear and vanish
     left = [Left(name, kind) for name, kind in entries if kind != FILE]
     found = _among(directory, [name for name, kind in entries if kind == FILE], candidates)
     return Directory(found.logs, sorted([*found.left, *left]))
 
 
 def members_among(directory: str, names: list[str], wanted: Format | None) -> Directory:
-    """The same, of a directory (or its URL) where the files with these names are."""
+    """Find the logs among files with these names in a directory (or its URL)."""
     return _among(directory, names, _candidates(names, wanted))
 
 
 def _candidates(names: Iterable[str], wanted: Format | None) -> list[Format]:
-    """The formats that files with these names can be of."""
+    """Return the formats that files with these names can have."""
     if wanted is not None:
         return [wanted]
     fitting = {one for name in names for one in formats.named_like(os.path.basename(name))}
@@ -87,7 +91,7 @@ def _among(directory: str, names: list[str], formats_: list[Format]) -> Director
 
 
 def _nothing(directory: str, looks: dict[str, Look], all_names: list[str]) -> BinlogtoolError:
-    """Why there is no log in a directory."""
+    """Create the error that says why there is no log in a directory."""
     trouble = next((seen.trouble for seen in looks.values() if seen.trouble is not None), None)
     if trouble is not None:
         return InputOutputError(trouble)
@@ -119,7 +123,7 @@ def _looks(directory: str, fitting: dict[str, list[Format]]) -> dict[str, Look]:
 
 
 class _Sorting:
-    """Puts files to the logs that they belong to: first those that are proven, then those that go with them."""
+    """Assign files to logs: first those that are proven, then those that go with them."""
 
     def __init__(self) -> None:
         self.left: list[Left] = []
@@ -128,7 +132,7 @@ class _Sorting:
         self._stems: set[tuple[str, str, str]] = set()
 
     def first(self, name: str, seen: Look) -> None:
-        """A file that is proven."""
+        """Add a file that is proven."""
         if seen.proven is not None:
             self._names.setdefault(_key(name, seen.proven), []).append(name)
             stem = seen.proven.files.stem(os.path.basename(name))
@@ -136,7 +140,7 @@ class _Sorting:
                 self._stems.add((*_key(name, seen.proven), stem))
 
     def second(self, name: str, seen: Look, fitting: list[Format]) -> None:
-        """One that is not."""
+        """Add a file that is not proven."""
         if seen.proven is not None:
             return
         kin = next((one for one in fitting if self._is_kin(name, one)), None)
@@ -150,12 +154,12 @@ class _Sorting:
             self._strays.setdefault(_key(name, kin), []).append(name)
 
     def _is_kin(self, name: str, format_: Format) -> bool:
-        """Is it named like a file of a log that is proven there?"""
+        """Return True if the file is named like a file of a log that is proven there."""
         stem = format_.files.stem(os.path.basename(name))
         return stem is not None and (*_key(name, format_), stem) in self._stems
 
     def logs(self, directory: str, format_: Format) -> Iterator[Members]:
-        """The logs of one format, by the directory that each of their files says it belongs to."""
+        """Yield the logs of one format, by the directory that each of their files belongs to."""
         order = format_.files.order or sorted
         for kind, home in sorted(self._names):
             if kind == format_.name:
@@ -180,7 +184,7 @@ _KINDS = (
 
 
 def _kind(entry: os.DirEntry[str]) -> str | None:
-    """None: it is not there any more."""
+    """Return the kind of a directory entry; None: it no longer exists."""
     try:
         mode = entry.stat(follow_symlinks=False).st_mode
     except OSError:
@@ -189,7 +193,7 @@ def _kind(entry: os.DirEntry[str]) -> str | None:
 
 
 def _files(directory: str) -> Iterator[tuple[str, str]]:
-    """All that is no directory, with its kind."""
+    """Yield everything that is not a directory, with its kind."""
     seen = 0
     pending = [("", 0)]
     while pending:
@@ -197,7 +201,7 @@ def _files(directory: str) -> Iterator[tuple[str, str]]:
         try:
             entries = sorted(os.scandir(os.path.join(directory, below)), key=lambda entry: entry.name)
         except OSError as error:
-            if below and isinstance(error, FileNotFoundError):  # a directory of the log that is gone meanwhile
+            if below and isinstance(error, FileNotFoundError):  # a directory of the log that vanished meanwhile
                 continue
             raise InputOutputError(f"{os.path.join(directory, below)}: cannot be listed: {error.strerror}") from error
         for entry in entries:

@@ -1,7 +1,6 @@
-"""Long values on their way to an output of JSON: they are taken out of a body, and written in pieces in its text.
+"""Long values on their way to JSON output: replaced by placeholders in a body, and written in pieces in its text.
 
-A mark stands for a value in the body, so that whoever writes the body needs to know nothing. Marks are random: nothing
-in a log can be one.
+The writer of the body needs to know nothing of it. Placeholders are random: nothing in a log can be one.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _THREE = 3
 
 
 def taken_out(body: Any, most: int) -> tuple[Any, dict[str, LongValue]]:
-    """The body with marks in place of values of more than `most` bytes, and these by their marks."""
+    """Return the body with placeholders for values of more than `max_bytes` bytes, and these values by placeholder."""
     taken: dict[str, LongValue] = {}
     return _without(body, most, taken), taken
 
@@ -44,7 +43,7 @@ def _without(value: Any, most: int, taken: dict[str, LongValue]) -> Any:
 
 
 def _long(value: str | bytes) -> LongValue | str | bytes:
-    """The value, to be read in pieces; itself where it is a text that is none."""
+    """Return the value as one that is read in pieces; unchanged if it is a text that cannot be encoded."""
     if isinstance(value, bytes):
         return LongValue(cut(value), False)
 
@@ -60,7 +59,7 @@ def _long(value: str | bytes) -> LongValue | str | bytes:
 
 
 class Filler:
-    """Writes the values in place of their marks. doubled: quotation marks are doubled, as in a cell of CSV."""
+    """Write the values in place of their placeholders. doubled: double the quotation marks, as in a CSV cell."""
 
     def __init__(self, style: Style = DEFAULT, *, doubled: bool = False) -> None:
         self._style = style
@@ -68,8 +67,10 @@ class Filler:
         self._waiting: dict[bytes, LongValue] = {}
 
     def filled(self, data: bytes, taken: Mapping[str, LongValue]) -> Iterator[bytes]:
-        """What was written of some records, with the values that were taken out of them. The text of a record may also
-        come later, with that of others."""
+        """Yield the text of some records with the values extracted from them.
+
+        The text of a record may also come later, with that of others.
+        """
         self._waiting.update((mark.encode(), value) for mark, value in taken.items())
         at = 0
         if self._waiting:
@@ -85,19 +86,19 @@ class Filler:
         return text.replace(b'"', b'""') if self._doubled else text
 
     def _inside(self, value: LongValue) -> Iterator[bytes]:
-        """What stands between the quotation marks."""
+        """Yield the text between the quotation marks."""
         texts = _texts(value) if value.is_text else map(self._style.encoded, _in_threes(value))
         return (safe_json(encoded(text))[1:-1] for text in texts)
 
 
 def _texts(value: LongValue) -> Iterator[str]:
-    """The text in pieces of whole signs."""
+    """Yield the text in pieces of whole characters."""
     decode = codecs.getincrementaldecoder("utf-8")().decode
     return (decode(piece) for piece in value.pieces())
 
 
 def _in_threes(value: LongValue) -> Iterator[bytes]:
-    """The bytes in pieces that can be written one by one, whatever the form."""
+    """Yield the bytes in pieces that can be encoded one by one, in any form."""
     left = b""
     for piece in value.pieces():
         piece = left + piece if left else piece

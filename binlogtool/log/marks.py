@@ -1,4 +1,4 @@
-"""What tells one file from another one of the same name: its first bytes, and those before a place in it."""
+"""File identity by content: a hash of the first bytes of a file, and of those before an offset in it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TAIL = 64
 
 
 def mark_of(file: LogFile, offset: int) -> str:
-    """A hash of the head of a file and of the bytes before `offset`; "" of offset 0.
+    """Return a hash of the head of a file and of the bytes before `offset`; "" for offset 0.
 
     Both were durable when `offset` was reached, so a server never changes them.
     """

@@ -1,4 +1,4 @@
-"""What a PATH argument names: a file, or the logs of a directory."""
+"""Resolve a PATH argument to a file or to the logs in a directory."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from binlogtool.log.source import is_url, names_at
 
 
 class Group(msgspec.Struct, frozen=True):
-    """What one PATH argument means: a set (directory) or a single file. Paths are in the log's own order.
+    """One log that a PATH argument names: a set (directory) or a single file. Names are in the log's own order.
 
-    strays: files with names of this log in which nothing is proven; they take no part.
+    strays: files with names of this log whose content does not belong to it; they are skipped.
     """
 
     path: str
@@ -27,19 +27,19 @@ class Group(msgspec.Struct, frozen=True):
     strays: tuple[str, ...] = ()
 
     def member_path(self, name: str) -> str:
-        """The path of a member."""
+        """Return the path of a member."""
         return os.path.join(self.path, name) if self.is_set else self.path
 
 
 class Named(NamedTuple):
-    """The logs that a path names, and the files of a directory that take no part in them."""
+    """The logs that a path names, and the files of a directory that belong to none of them."""
 
     groups: list[Group]
     left: list[Left]
 
 
 def named(path: str, format_name: str) -> Named:
-    """What a path names.
+    """Return the logs that a path names.
 
     Raises:
         InputOutputError, UnknownFormatError, UsageError.
@@ -57,7 +57,7 @@ def named(path: str, format_name: str) -> Named:
 
 
 def groups(path: str, format_name: str) -> list[Group]:
-    """The logs that a path names; the watcher is told of the other files. Raises: see `named`."""
+    """Return the logs that a path names; report skipped files to the progress listener. Raises as `resolve_path`."""
     found = named(path, format_name)
     watch.left(path, found.left)
     return found.groups

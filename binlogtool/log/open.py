@@ -56,10 +56,14 @@ def _blocks(_file: LogFile) -> Splitter[Block]:
 
 
 class Making(msgspec.Struct, Generic[T], frozen=True):
-    """What is made of the records of a log: parts (splitter), and with what.
+    """What a pass over a log yields, and how its records are decoded.
 
-    decode, raw: see `Blocks`. script_of, choice: where the bodies are text of a script; reader_of: where they are rows.
-    reads_on: the script sees the records behind the selection, too, to the end of the last file.
+    Args:
+        splitter: file -> function that turns a batch into the yielded items.
+        decode, raw: see `BlockDecoder`.
+        script_of, row_condition: for passes whose bodies are text of a script.
+        reader_of: for passes whose bodies are table rows.
+        reads_on: the script also sees the records after the selection, to the end of the last file.
     """
 
     splitter: Callable[[LogFile], Splitter[T]]
@@ -71,7 +75,7 @@ class Making(msgspec.Struct, Generic[T], frozen=True):
     reads_on: bool = False
 
     def of(self, file: LogFile, limits: Limits) -> Blocks:
-        """What makes the blocks of one file."""
+        """Create the block decoder of one file."""
         script = None if self.script_of is None else self.script_of(file.format)
         reader = None if self.reader_of is None else self.reader_of(file.format)
         return Blocks(
@@ -92,14 +96,14 @@ class Log(Files):
     def blocks(
         self, selection: Selection = Selection(), *, decode: str = "full", raw: bool = False, part: Part = WHOLE
     ) -> Iterator[Block | Trouble]:
-        """Blocks of the selected records; damage between them comes as `Trouble`. part: of a log of one file."""
+        """Yield blocks of the selected records; damage between them is a `FileFinding`. part: of a log of one file."""
         made = self._made(selection, Making(_blocks, decode, raw), part)
         return made if selection.tail is None else _last(made, selection.tail)
 
     def stretches(
         self, selection: Selection = Selection(), *, decode: str = "full", part: Part = WHOLE
     ) -> Iterator[Stretch | Block | Trouble]:
-        """The same, with stretches in place of blocks in files that are worth compiled code (`log.compiled`)."""
+        """Yield record ranges in place of blocks, in files that are worth compiled code (`log.compiled`)."""
         if selection.tail is not None:
             return self.blocks(selection, decode=decode, part=part)
         return self._made(selection, Making(self._splitter, decode), part)
@@ -107,14 +111,15 @@ class Log(Files):
     def statements(
         self, selection: Selection = Selection(), wording: Wording = Wording()
     ) -> Iterator[Block | Passage | Text | Trouble]:
-        """The selected records as a script for a server: blocks whose bodies are text, and text between them.
+        """Yield the selected records as an SQL script: blocks whose bodies are text, and text between them.
 
-        All records are read of which the condition (`Selection.where`) chooses rows: the others are not written.
+        With a condition (`Selection.where`) all records are read that have rows it selects; the other rows are not
+        written.
 
         Raises:
-            UsageError: the records of this format are no statements, or the last ones are asked for; no table has a
-            column that the condition names.
-            RefusedError: `wording.undo`, and the last transaction is not whole.
+            UsageError: the records of this format are not statements, the last ones are requested, or no table has a
+                column that the condition names.
+            RefusedError: for a flashback, the last transaction is incomplete.
         """
         if selection.tail is not None:
             raise UsageError("the last records cannot be written as statements: name a position to start from")
@@ -141,11 +146,13 @@ class Log(Files):
             self.demand_columns(choice.text)
 
     def messages(self, selection: Selection, begin: Callable[[Changes], Script]) -> Iterator[Block | Text | Trouble]:
-        """The changes of rows as messages: blocks whose bodies are lines, and lines between them. begin: starts what
-        makes them.
+        """Yield row changes as messages: blocks whose bodies are lines, and lines between them.
+
+        Args:
+            begin: creates the writer of the messages.
 
         Raises:
-            UsageError: the format tells no such changes, or single records are asked for.
+            UsageError: the format has no row changes, or single records are requested.
         """
         proven_only(selection, "messages about changes")
         whole_only(selection, "messages about changes")
@@ -166,8 +173,12 @@ class Log(Files):
         *,
         reads_on: bool = False,
     ) -> Iterator[S | Block | Text | Trouble]:
-        """The selected records as one text. begun: starts what makes it; there is one for each format. reads_on: see
-        `Making`."""
+        """Yield the selected records as one text.
+
+        Args:
+            start_script: creates the writer; there is one for each format.
+            reads_on: see `PassOptions`.
+        """
         scripts: dict[str, Script] = {}
 
         def script_of(format_: Format) -> Script:
@@ -195,22 +206,26 @@ class Log(Files):
         cells: bool = False,
         wants: Callable[[Table], bool] | None = None,
     ) -> Iterator[Block | Trouble]:
-        """What the selected records tell of the tables of the log: blocks whose bodies are `formats.tables.Told`.
+        """Yield the table rows of the selected records: blocks whose bodies are `formats.tables.RecordTableRows`.
 
-        known: what other files say of tables. cells: rows may come as cells. wants: rows of other tables may be left
-        out; None = all are wanted.
+        Args:
+            known: table descriptions from other files.
+            cells: rows may be yielded as cells.
+            is_selected: rows of other tables may be left out; None = all are selected.
 
         Raises:
-            UsageError: the format has no tables, or records that are not proven are asked for.
+            UsageError: the format has no tables, or unproven records are requested.
         """
         return self._tables(selection, Blocks.of, known, wants, part, cells=cells)
 
     def demand_columns(self, where: str) -> None:
-        """Raises where no table of the log has a column that a condition names, for one that chose nothing. Reads the
-        log once more; a stream must have been read with this condition.
+        """Check that a table of the log has each column that a condition names; for a condition that selected
+        nothing.
+
+        Reads the log again; a stream must have been read with this condition.
 
         Raises:
-            UsageError: so it is.
+            UsageError: no table has the column.
         """
         from binlogtool.log.unknown_columns import Columns
 
@@ -226,15 +241,17 @@ class Log(Files):
             found.demand()
 
     def watch_names(self, selection: Selection) -> None:
-        """What is read once only is to be asked for `unmatched` of this selection after the next pass."""
+        """Prepare `find_unmatched` for this selection on a stream, before the next pass."""
         from binlogtool.log.unmatched import Census
 
         census = Census(selection, self._hints.schema)
         self._census = census if self.is_stream and census.is_needed else None
 
     def unmatched(self, selection: Selection, chosen: int) -> Unmatched:
-        """What the selection names and this log does not have, after a pass over it; reads it once more where this is
-        not known. chosen: how much the pass chose."""
+        """Return what the selection names and this log does not have, after a pass; reads the log again where needed.
+
+        selected_count: how many records the pass selected.
+        """
         from binlogtool.log.unmatched import Census, Unmatched
 
         census, wanted = Census(selection, self._hints.schema), self._wanted
@@ -250,7 +267,7 @@ class Log(Files):
     def crowds(
         self, selection: Selection, *, known: Sequence[Table] = (), wants: Callable[[Table], bool] | None = None
     ) -> Iterator[Crowd | Block | Trouble]:
-        """The same, with rows as cells, and what many records tell at once where compiled code knows it."""
+        """Yield table rows as `table_rows` does, with rows as cells, and many records at once in compiled code."""
         return self._tables(selection, Crowds().of, known, wants, WHOLE, cells=True)
 
     def _tables(
@@ -285,10 +302,10 @@ class Log(Files):
                     reader.lost()
 
     def bundles(self, selection: Selection) -> Iterator[Bundled | Trouble]:
-        """The transactions of a server's log, in order; damage between them comes as `Trouble`.
+        """Yield the event groups of a server's log, in order; damage between them is yielded as `FileFinding`.
 
         Raises:
-            UsageError: the records of a file are no events of such a log.
+            UsageError: the records of a file are not events of such a log.
         """
         whole_only(selection, "a log")
         wanted = Filter(selection)
@@ -304,7 +321,7 @@ class Log(Files):
                 return
 
     def _note(self, where: str | None) -> None:
-        """What is read once only learns on the way which columns there are."""
+        """Track the columns of a stream while it is read."""
         if where is not None and self.is_stream:
             from binlogtool.log.unknown_columns import Columns
 
@@ -384,7 +401,7 @@ class Log(Files):
         selection: Selection = Selection(),
         decode: str = "full",
     ) -> Iterator[Record]:
-        """The selected records one by one; damage between them is passed over (`verify` tells it)."""
+        """Yield the selected records one by one; damage between them is skipped (`verify` reports it)."""
         chosen = replace(selection, start=start or selection.start, on_damage=on_damage)
         for block in self.blocks(chosen, decode=decode):
             if isinstance(block, Block):
@@ -392,7 +409,7 @@ class Log(Files):
 
 
 def _trouble(path: str, found: Finding, is_behind: bool) -> Trouble:
-    """What is wrong. is_behind: nothing there is selected; it is read for what came later only."""
+    """Create a finding for a file. is_after_selection: nothing there is selected; it is read for later changes only."""
     return Trouble(path, _unread(found.message) if is_behind and found.severity is Severity.ERROR else found)
 
 
@@ -402,7 +419,7 @@ def _unread(why: str) -> Finding:
 
 
 def _found(part: Block | Passage | Text | Trouble) -> Iterator[Finding]:
-    """What is wrong, by this part."""
+    """Yield the findings of one item."""
     if isinstance(part, Trouble):
         yield part.finding
     elif isinstance(part, Block):
@@ -410,12 +427,12 @@ def _found(part: Block | Passage | Text | Trouble) -> Iterator[Finding]:
 
 
 def _range(found: Finding) -> str:
-    """The bytes that a finding is about, in words."""
+    """Return the byte range of a finding as text."""
     return "" if found.offset is None else f"bytes {found.offset:,} to {found.offset + found.length:,}: "
 
 
 def _last(blocks: Iterator[Block | Trouble], count: int) -> Iterator[Block | Trouble]:
-    """The last `count` records, as blocks of one; troubles are passed on at once."""
+    """Yield the last `count` records, as blocks of one; findings are passed on at once."""
     kept: deque[tuple[Block, int]] = deque(maxlen=count)
     for block in blocks:
         if isinstance(block, Block):
@@ -430,7 +447,7 @@ def open_log(
     how: How,
     kind: type[L],
 ) -> L:
-    """See `binlogtool.open`. kind: of log."""
+    """Open a log as `binlogtool.open` does. kind: the class to create."""
     paths = [path] if isinstance(path, str | os.PathLike) else list(path)
     files = [
         (group.member_path(name), name, group.format)

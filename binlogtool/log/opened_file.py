@@ -1,4 +1,4 @@
-"""One file opened for reading: its source, its format, and the layout that its head tells."""
+"""One file opened for reading: its source, its format, and its layout."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class LogFile(msgspec.Struct, frozen=True):
     """The first bytes of the file, up to those that its server changes later, as they were at opening."""
 
     def changed(self) -> Finding | None:
-        """Return a finding if the file changed since it was opened, other than by its server that closed it."""
+        """Return a finding if the file changed since it was opened, other than by its server closing it."""
         found = self.source.changed()
         if found is None or not self.head or found.facts.get("size_before") != found.facts.get("size_after"):
             return found
@@ -59,14 +59,17 @@ class LogFile(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int | None:
-        """Bytes, None for a stream."""
+        """Size in bytes; None for a stream."""
         return self.source.size
 
 
 class Around(msgspec.Struct, frozen=True):
-    """What is known of the other files of a log. shared: the same dictionary for all of them (see `Head`).
+    """What is known about the other files of a log.
 
-    beside: other files of the directory, where they are not those on the disk. earlier: see `Head`.
+    Args:
+        shared: the same dictionary for all of them (see `FileHead`).
+        read_sibling: reader of other files of the directory, where they are not those on the disk.
+        preceding: see `FileHead`.
     """
 
     shared: dict[str, Any] | None = None
@@ -86,7 +89,7 @@ def open_file(
     around: Around = _ALONE,
     hints: Hints = Hints(),
 ) -> LogFile:
-    """Opens one file and reads its head.
+    """Open one file and read its head.
 
     Raises:
         InputOutputError, UnknownFormatError.
@@ -122,7 +125,7 @@ def open_file(
 
 
 def _layout(format_: Format, head: Head, limits: Limits) -> Layout:
-    """The layout of the file, where one flipped bit explains a damaged head that of the head with it put right."""
+    """Return the layout of the file; for a damaged header that one flipped bit explains, that of the corrected one."""
     flips = () if format_.reading.heads is None or head.size is None else format_.reading.heads(head)
     for flip in flips:
         made = format_.reading.layout(corrected(head, flip), limits)
@@ -132,20 +135,20 @@ def _layout(format_: Format, head: Head, limits: Limits) -> Layout:
 
 
 def volume(paths: Iterable[str]) -> int:
-    """Bytes of these files together; those that are no local files count nothing."""
+    """Return the total size of these files in bytes; files that are not local count as 0."""
     return sum(map(_size_of, paths))
 
 
 def _size_of(path: str) -> int:
     try:
         status = os.stat(path)
-    except OSError:  # it may be gone meanwhile
+    except OSError:  # it may have vanished meanwhile
         return 0
     return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
 
 def read_beside(path: str, name: str) -> Read | None:
-    """The bytes of another file in the directory of `path`; it is opened for each read: a set may have thousands."""
+    """Return a reader of another file in the directory of `path`; it opens the file for each read."""
     if is_url(path):
         return _beside_url(path, os.path.basename(name))
     other = os.path.join(os.path.dirname(os.path.realpath(path)), os.path.basename(name))
@@ -163,7 +166,7 @@ def _beside_url(url: str, name: str) -> Read | None:
 
 
 def readable(path: str) -> Readable:
-    """A file that the user named, opened for each read.
+    """Return a file that the user named; it is opened for each read.
 
     Raises:
         InputOutputError: it cannot be opened.
@@ -184,7 +187,7 @@ def _check_level(format_: Format, hints: Hints) -> None:
 
 
 def _unveiled(source: Source, layout: Layout) -> Source:
-    """The plain bytes of an encrypted file."""
+    """Return the decrypted bytes of an encrypted file."""
     from binlogtool.log.veiled import VeiledSource
 
     if source.size is None:

@@ -1,7 +1,8 @@
-"""A big file in parts that can be read apart, and give the records, numbers and findings that one pass would give.
+"""Splits of a big file into parts that give the same records, numbers and findings as one pass over it.
 
-Planned by one exact pass over the frames: a part begins where the format says that nothing is open (`formats.cuts`),
-and takes with it what holds there. Behind the first damage nothing is cut.
+They are planned by one pass over the frames: a part begins at a split point (`formats.cuts`), with the state that
+holds
+there. After the first damage there are no splits.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ LEAST_PIECE = 16 * KIB
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where reading can begin: file offset, number of the next record and of the next frame, and what is carried."""
+    """Where reading can start: file offset, number of the next record and of the next frame, and the state there."""
 
     offset: int
     record: int
@@ -42,14 +43,16 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """The bytes `[start, end)` of a file. start: None = its beginning, with what is to be said of its header; end: None
-    = all that is there."""
+    """The bytes `[start, end)` of a file.
+
+    start: None = its beginning, with the findings about its header. end: None = all that is there.
+    """
 
     start: Place | None = None
     end: int | None = None
 
     def changed(self, file: LogFile) -> Finding | None:
-        """What became of these bytes while they were read. A local file that only grew has the same before `end`."""
+        """Return a finding if these bytes changed while they were read; growth of a local file is no change."""
         found = file.changed()
         if found is None or self.end is None or is_url(file.source.name):
             return found
@@ -57,12 +60,12 @@ class Part(msgspec.Struct, frozen=True):
         return None if after > before >= self.end else found
 
     def scan(self, whole: Scan, format_: Format, layout: Layout) -> Scan:
-        """The pass over this part. Puts what is carried into the layout's context."""
+        """Create the pass over this part; restores the state of its start into the layout's context."""
         source = whole.source if self.end is None else PartSource(whole.source, self.end)
         if self.start is None:
             return replace(whole, source=source)
         cutter = None if format_.reading.cutter is None else format_.reading.cutter(layout)
-        assert cutter is not None  # it made the place
+        assert cutter is not None  # it made the resume point
         level = cutter.resume(self.start.carried, self.start.record)
         return replace(
             whole, source=source, begin=self.start.offset, account=Account(), records=self.start.record,
@@ -74,7 +77,12 @@ WHOLE = Part()
 
 
 class Cuts(msgspec.Struct):
-    """The places of one file, found by one pass. piece: bytes that are read at a time. skip: go on behind damage."""
+    """Find the resume points of one file in one pass.
+
+    Args:
+        piece: bytes that are read at a time.
+        skip: continue after damage.
+    """
 
     whole: Scan
     piece: int = MIB
@@ -82,7 +90,7 @@ class Cuts(msgspec.Struct):
     skip: bool = False
 
     def places(self) -> Iterator[Place]:
-        """Every place that ends a batch of frames, in order; none where the format does not cut this file."""
+        """Yield every resume point at the end of a batch of frames; none where the format cannot split this file."""
         format_, layout, source = self.whole.format, self.whole.layout, self.whole.source
         cutter = None if format_.reading.cutter is None or source.size is None else format_.reading.cutter(layout)
         if cutter is None:
@@ -109,8 +117,10 @@ def _place(batch: Batch, border: Border, cutter: Cutter) -> Place:
 
 
 def carried_over(whole: Scan, part: Part = WHOLE) -> Any:
-    """What holds behind the last record of a file, and goes on in the next file of its log: one pass over the bytes of
-    a part, the last one of the file. None where its format cuts no such files."""
+    """Return the state after the last record of a file that continues in the next file; None if there is none.
+
+    Reads the bytes of `part`, the last one of the file.
+    """
     format_, layout = whole.format, whole.layout
     found = None if format_.reading.cutter is None or not format_.reading.carries else format_.reading.cutter(layout)
     if found is None:
@@ -129,12 +139,12 @@ def carried_over(whole: Scan, part: Part = WHOLE) -> Any:
 
 
 def parts(whole: Scan, size: int) -> list[Part]:
-    """Parts of at least `size` bytes each but the last; one for a file that is not cut."""
+    """Return parts of at least `size` bytes each except the last; one part for a file that cannot be split."""
     return parts_between(whole, size, None, None)
 
 
 def parts_between(whole: Scan, size: int, begin: Place | None, end: int | None) -> list[Part]:
-    """The same of `[begin, end)`. begin: None = the beginning of the file; end: None = all that is there."""
+    """Split `[begin, end)`. begin: None = the beginning of the file; end: None = all that is there."""
     stop = whole.source.size if end is None else end
     first = whole.layout.frames_at if begin is None else begin.offset
     if stop is None or stop - first <= size:

@@ -1,4 +1,4 @@
-"""Scripts of statements: records by compiled code where a format has some for them, by the general one where not."""
+"""SQL fragments: script text of many records by compiled code where a format has it, else record by record."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Passages:
         self._run = 1
 
     def of(self, maker: Blocks, batch: Batch, wanted: Filter) -> Iterator[Passage | Block]:
-        """The selected records of a batch."""
+        """Yield the selected records of a batch."""
         if batch.inner and wanted.takes_all:
             for run in unrolled(batch):
                 yield from self._unrolled(maker, run)
@@ -36,7 +36,7 @@ class Passages:
                 yield part
 
     def _unrolled(self, maker: Blocks, run: Unrolled) -> Iterator[Passage | Block]:
-        """A run of records with those inside of them; part by part from where it cannot be written as a whole."""
+        """Yield a run of records with those inside them; part by part where it cannot be written as a whole."""
         at, script = 0, maker.script
         assert script is not None
         while at < run.count:

@@ -1,4 +1,4 @@
-"""Inside good frames: unpack payloads, split them into rows, cut out those that are not what the format demands."""
+"""Payloads of good frames: unpack them, split them into rows, and separate the rows that do not follow the format."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ class Piece(NamedTuple):
 
 
 class BadPayload(NamedTuple):
-    """A frame `[start, end)` of the window whose content is wrong. stored: its stored checksum, 0 = none.
+    """A frame `[start, end)` of the window whose content is wrong.
 
-    framed: its checksum says that it ends there; else its length may be wrong, too.
+    stored: its stored checksum, 0 = none. framed: the checksum proves its end; otherwise its length may be wrong,
+      too.
     """
 
     start: int
@@ -49,10 +50,13 @@ class BadPayload(NamedTuple):
 
 
 class Holed(NamedTuple):
-    """A frame `[start, end)` of the window, whole by its checksum, some of whose rows are not what they should be.
+    """A frame `[start, end)` of the window, whole by its checksum, some of whose rows are invalid.
 
-    kept: the good rows. framed: of the others those whose beginning can be read. findings: about these, their record
-    counted from the first good row. lost: bytes of the payload that are no good rows.
+    Args:
+        kept: the good rows.
+        framed: those of the others whose beginning can be read.
+        findings: about these; their record numbers count from the first good row.
+        lost: bytes of the payload that are not good rows.
     """
 
     start: int
@@ -64,7 +68,7 @@ class Holed(NamedTuple):
 
 
 class Spans(NamedTuple):
-    """Payloads of consecutive frames in one arena. bad: the frame behind them cannot be unpacked."""
+    """Payloads of consecutive frames in one arena. bad: the frame after them cannot be unpacked."""
 
     frames: int
     arena: memoryview
@@ -75,12 +79,12 @@ class Spans(NamedTuple):
 
 
 def part(table: Table, start: int, stop: int) -> Table:
-    """The entries `[start, stop)` of a table."""
+    """Return the entries `[start, stop)` of a table."""
     return Table(stop - start, {name: column[start:stop] for name, column in table.columns.items()})
 
 
 def _copied(*tables: Table) -> Table:
-    """The entries of several tables in one that stays as it is when the scanner goes on."""
+    """Copy the entries of several tables into one that stays valid when the scanner continues."""
     if len(tables) == 1:
         table = tables[0]
         return Table(table.count, {name: kept(column[: table.count]) for name, column in table.columns.items()})
@@ -89,7 +93,7 @@ def _copied(*tables: Table) -> Table:
 
 
 def _rows_of_one(tables: Sequence[Table]) -> Table:
-    """Rows of one frame in one table."""
+    """Join the rows of one frame into one table."""
     some = [table for table in tables if table.count] or list(tables[:1])
     columns = {name: joined([table[name] for table in some]) for name in some[0].columns}
     count = sum(table.count for table in some)
@@ -98,7 +102,7 @@ def _rows_of_one(tables: Sequence[Table]) -> Table:
 
 
 class Payloads(msgspec.Struct):
-    """The second half of a scan. Only the scanners inside frames, with their column buffers, are kept between calls."""
+    """The second stage of a scan: the content of frames. Only its scanners and buffers are kept between calls."""
 
     layout: Layout
     backend: Backend
@@ -109,7 +113,7 @@ class Payloads(msgspec.Struct):
     _inner: Scanner | None = None
 
     def pieces(self, view: memoryview, base: int, table: Table) -> Iterator[Piece | BadPayload | Holed]:
-        """The frames of a table in order. view: the window; base: its file offset."""
+        """Yield the frames of a table in order. view: the window; base: its file offset."""
         for frames, bad in self._proven(view, base, table):
             if frames.count and self.layout.inner is not None:
                 yield from self._with_inner(view, base, frames, self.layout.inner)
@@ -121,7 +125,7 @@ class Payloads(msgspec.Struct):
                 yield bad
 
     def _proven(self, view: memoryview, base: int, table: Table) -> Iterator[tuple[Table, BadPayload | None]]:
-        """Runs of frames; one without a checksum must pass the format's own proof."""
+        """Yield runs of frames; one without a checksum must pass the format's own proof."""
         prove = self.layout.frame.prove
         if prove is None:
             yield table, None
@@ -144,7 +148,7 @@ class Payloads(msgspec.Struct):
     def _with_inner(
         self, view: memoryview, base: int, table: Table, level: InnerLevel
     ) -> Iterator[Piece | BadPayload | Holed]:
-        """The frames in order, each holder with the records inside it; few are unpacked at a time."""
+        """Yield the frames in order, each container with the records inside it; few are unpacked at a time."""
         first, held, inner = 0, 0, dict[int, Batch]()
         codes = table[level.selector]
         holders = range(table.count) if holds_any(codes, level.holders) else ()
@@ -167,7 +171,7 @@ class Payloads(msgspec.Struct):
             yield Piece(part(table, first, table.count), view, None, (), (), inner)
 
     def _inside(self, view: memoryview, base: int, table: Table, i: int, level: InnerLevel) -> Batch | BadPayload:
-        """The records inside frame `i`, or what is wrong with them."""
+        """Return the records inside frame `i`, or what is wrong with them."""
         low, high = int(table["offset"][i]), int(table["end"][i])
         try:
             data = level.unpack(view[int(table[level.start][i]) : int(table[level.end][i])], self.limits)
@@ -205,7 +209,7 @@ class Payloads(msgspec.Struct):
                 first += 1
 
     def _spans(self, view: memoryview, base: int, table: Table, level: RowLevel) -> Spans:
-        """Where the rows lie: in the window when nothing is packed, else unpacked and copied into an arena."""
+        """Return the ranges of the payloads: in the window when nothing is packed, else copied into an arena."""
         starts, ends = table[level.start], table[level.end]
         column = None if level.selector is None else table[level.selector]
         if column is None or not holds_any(column, level.codecs.keys()):
@@ -241,7 +245,7 @@ class Payloads(msgspec.Struct):
         borders: list[int],
         packed: list[bool],
     ) -> Spans:
-        """A payload that fills an arena alone is not copied; the frames before it are handed out first."""
+        """Return a payload that fills an arena alone, without copying it; the frames before it are returned first."""
         if index:
             return Spans(index, memoryview(arena), borders[:-1], borders[1:], packed)
         return Spans(1, memoryview(payload), [0], [len(payload)], [True])
@@ -249,7 +253,7 @@ class Payloads(msgspec.Struct):
     def _rows(
         self, view: memoryview, base: int, table: Table, spans: Spans, level: RowLevel
     ) -> Iterator[Piece | BadPayload | Holed]:
-        """Splits payloads into rows; a payload that rows do not tile exactly is bad."""
+        """Split payloads into rows; a payload that rows do not tile exactly is bad."""
         first = 0
         while first < table.count:
             self._scanner = scanner = self._scanner or self.backend.scanner(level.schema, level.columns)
@@ -266,7 +270,7 @@ class Payloads(msgspec.Struct):
     def _one_by_one(
         self, view: memoryview, base: int, table: Table, spans: Spans, index: int, level: RowLevel
     ) -> BadPayload | Holed:
-        """The rows of a frame that they do not tile: the good ones, and what is told of the others."""
+        """Return the good rows of a frame that rows do not tile, and the findings about the others."""
         walk = _Walk(self, level, spans.arena, int(spans.starts[index]), int(spans.ends[index]))
         low, high = int(table["offset"][0]), int(table["end"][0])
         walk.go(base + low, high - low)
@@ -281,7 +285,7 @@ class Payloads(msgspec.Struct):
         return Holed(low, high, pieces[0], pieces[1], tuple(walk.found), walk.lost)
 
     def row_scanners(self, level: RowLevel) -> tuple[Scanner, Scanner | None]:
-        """Those of rows, and of rows of which only the beginning is understood, one after the other."""
+        """Return the scanners of single rows, and of rows of which only the beginning is understood."""
         self._single = self._single or self.backend.scanner(level.schema, level.columns)
         if self._framed is None and level.framed is not None:
             self._framed = self.backend.scanner(level.framed, level.columns, 1)
@@ -293,9 +297,9 @@ class Payloads(msgspec.Struct):
 
 
 class _Walk:
-    """The rows of one frame, one after the other, also behind one that does not fit.
+    """The rows of one frame, one after the other, also after one that does not fit.
 
-    good, framed: tables of the rows; found: one finding for each bad row, the first of them in words.
+    good, framed: tables of the rows; findings: one for each bad row, the first ones explained by the schema.
     """
 
     def __init__(self, payloads: Payloads, level: RowLevel, arena: memoryview, start: int, end: int) -> None:
@@ -307,7 +311,7 @@ class _Walk:
         self._rows, self._frames = payloads.row_scanners(level)
 
     def go(self, offset: int, size: int) -> None:
-        """offset, size: of the frame in the file."""
+        """Walk all rows. offset, size: of the frame in the file."""
         at = self._start
         while at < self._end:
             table, stop = self._rows.scan(self._arena, at, self._end)
@@ -321,7 +325,7 @@ class _Walk:
                 at = behind
 
     def _behind(self, at: int) -> int:
-        """Where the bad row at `at` ends; the end of the payload where nobody can say."""
+        """Return where the bad row at `at` ends; the end of the payload where that is unknown."""
         if self._frames is None:
             return self._end
         table, _ = self._frames.scan(self._arena, at, self._end)

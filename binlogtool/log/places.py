@@ -1,4 +1,4 @@
-"""Positions: what a POS text says, and in which of a log's files it counts."""
+"""Positions: parsing of position texts, and the files of a log to which each applies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NOTHING = "0"
 
 
 class Position(msgspec.Struct, frozen=True):
-    """One POS text: kind offset, record or seq, and its number; file restricts it to a member of a set."""
+    """One parsed position: kind (offset, record or seq) and number; file restricts it to a member of a set."""
 
     kind: str
     value: int
@@ -27,12 +27,14 @@ class Position(msgspec.Struct, frozen=True):
 
 
 def parse_position(text: str, size: int | None, page: int | None = None) -> Position:
-    """`1272`, `0x4f8`, `end-4KiB`, `record:N`, `page:N`, `seq:N`, `FILE:POS`; `gtid:…` is no single place.
+    """Parse `1272`, `0x4f8`, `end-4KiB`, `record:N`, `page:N`, `seq:N` or `FILE:POS`; `gtid:…` is no single position.
 
-    size: bytes of the file, None for a stream. page: bytes of one of its pages; None = it has none.
+    Args:
+        size: bytes of the file, None for a stream.
+        page: bytes of one of its pages; None = it has none.
 
     Raises:
-        UsageError: the text is no position, or counts from an end that is not known.
+        UsageError: the text is not a position, or counts from an end that is not known.
     """
     if by_gtid(text):
         raise UsageError(f"position {text!r}: a GTID can only start or stop a selection")
@@ -48,7 +50,7 @@ def parse_position(text: str, size: int | None, page: int | None = None) -> Posi
 
 
 def named(text: str) -> tuple[str | None, str]:
-    """The file that a position names (None: it names none), and the place in it."""
+    """Split a position into the file that it names (None: it names none), and the position in it."""
     head, _, rest = text.rpartition(":")
     file, _, kind = head.rpartition(":")
     if kind in _COUNTED:
@@ -57,12 +59,12 @@ def named(text: str) -> tuple[str | None, str]:
 
 
 def by_gtid(position: str | None) -> bool:
-    """Is it a place among the transactions?"""
+    """Return True for a GTID position."""
     return position is not None and position.startswith(_GTID)
 
 
 def by_sequence(position: str | None) -> bool:
-    """Is it a sequence number?"""
+    """Return True for a sequence number position."""
     return position is not None and not by_gtid(position) and named(position)[1].startswith("seq:")
 
 
@@ -92,14 +94,16 @@ def _yes(_number: int) -> bool:
 
 
 def shares(selection: Selection, paths: Sequence[str], holds: Callable[[int], bool] = _yes) -> list[Selection]:
-    """What a selection means in each file of a log; its positions name no file any more.
+    """Return the part of a selection that applies to each file of a log; positions no longer name a file.
 
-    A place that names no file counts in the first file for `start` and in the last for `stop`, as the servers' own
-    tools have it; a sequence number or GTID counts in all. Behind the file where it stops there are no shares.
-    holds: can the file of this number hold records? The others are lists of files and the like.
+    A position without a file applies to the first file for `start` and to the last for `stop`, as in the servers' own
+    tools; a sequence number or GTID applies to all. There are no entries for files after the stop position.
+
+    Args:
+        holds: can the file of this number hold records? The others are lists of files and the like.
 
     Raises:
-        UsageError: a position names a file that is not there (with `live`: it may come yet), or could be several.
+        UsageError: a position names a file that does not exist (with `live`: it may appear), or could be several.
     """
     first = _file_of(selection.start, paths, holds, last=False)
     last = _file_of(selection.stop, paths, holds, last=True)
@@ -114,7 +118,7 @@ _ABSENT = -1
 
 
 def _file_of(text: str | None, paths: Sequence[str], holds: Callable[[int], bool], *, last: bool) -> int | None:
-    """The number of the one file in which a place counts; None = in all; `_ABSENT` = it is not there."""
+    """Return the number of the only file to which a position applies; None = all; `_NO_SUCH_FILE` = none."""
     if text is None or by_gtid(text):
         return None
     name, place = named(text)
@@ -128,7 +132,7 @@ def _file_of(text: str | None, paths: Sequence[str], holds: Callable[[int], bool
 
 
 def _matching(text: str, name: str, paths: Sequence[str]) -> list[int]:
-    """The files with this path, else with this name."""
+    """Return the files with this path, else those with this name."""
     for seen in (list(paths), [os.path.basename(path) for path in paths]):
         found = [number for number, one in enumerate(seen) if one == name]
         if len({paths[number] for number in found}) > 1:
@@ -154,7 +158,7 @@ def _share(selection: Selection, path: str, number: int, first: int | None, last
 
 
 def nothing_of(selection: Selection) -> Selection:
-    """The share of a file that lies behind the last one with selected records."""
+    """Return the selection for a file after the last one with selected records."""
     return replace(selection, start=None, stop=_NOTHING)
 
 

@@ -1,4 +1,4 @@
-"""Values as JSON: bytes become `{"$bytes": "…"}`, text that is no text becomes bytes, and nothing changes silently."""
+"""Values as JSON: bytes become `{"$bytes": "…"}`, invalid text becomes bytes, and nothing changes silently."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ BYTES_FORMS: Mapping[str, Callable[[bytes], str]] = {
 
 
 class Style(msgspec.Struct, frozen=True):
-    """How values are written. bytes_form: a key of `BYTES_FORMS`. bigint: number, or string beyond 2**53."""
+    """How values are written. bytes_form: a key of `BYTES_FORMS`. bigint: "number", or "string" beyond 2**53."""
 
     bytes_form: str = "hex"
     bigint: str = "number"
 
     def plain(self, value: Any) -> Any:
-        """The same value made of what JSON has; every other kind of value becomes its text."""
+        """Convert a value to what JSON has; any other kind of value becomes its text."""
         match value:
             case None | bool():
                 return value
@@ -57,11 +57,11 @@ class Style(msgspec.Struct, frozen=True):
                 return str(value)
 
     def text(self, value: str) -> Any:
-        """The text, or marked bytes when it is none (a file name that is not UTF-8)."""
+        """Return the text, or marked bytes if it is not valid text (a file name that is not UTF-8)."""
         return str(value) if is_text(value) else self.marked(text_bytes(value))
 
     def key(self, value: Any) -> str:
-        """A member name for any key."""
+        """Return a member name for any key."""
         if isinstance(value, bytes):
             return f"$bytes:{self.encoded(value)}"
         if isinstance(value, bool) or value is None:
@@ -69,11 +69,11 @@ class Style(msgspec.Struct, frozen=True):
         return value if isinstance(value, str) and is_text(value) else str(value).encode("ascii", "replace").decode()
 
     def marked(self, data: bytes) -> dict[str, str]:
-        """Bytes as JSON."""
+        """Return bytes as a JSON value."""
         return {"$bytes": self.encoded(data)}
 
     def encoded(self, data: bytes) -> str:
-        """Bytes as text, in the chosen form."""
+        """Return bytes as text, in the selected form."""
         return BYTES_FORMS[self.bytes_form](data)
 
 
@@ -81,7 +81,7 @@ DEFAULT = Style()
 
 
 def text_bytes(text: str) -> bytes:
-    """The bytes that a text stands for, whatever lone surrogates are in it."""
+    """Return the bytes that a text stands for, whatever lone surrogates are in it."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -89,14 +89,14 @@ def text_bytes(text: str) -> bytes:
 
 
 def is_text(value: str) -> bool:
-    """False for text with lone surrogates: bytes that were no text in the first place."""
+    """Return False for text with lone surrogates: bytes that were never text."""
     return value.isascii() or not any("\ud800" <= c <= "\udfff" for c in value)
 
 
 def safe_json(document: bytes) -> bytes:
-    r"""The same JSON with DEL, C1, bidi and invisible characters written as `\uXXXX`.
+    """Return the same JSON with DEL, C1, bidi and invisible characters as Unicode escapes.
 
-    JSON escapes the C0 controls by itself; the rest would reach a terminal as they are.
+    JSON itself escapes the C0 controls; the others would reach a terminal unchanged.
     """
     if document.isascii() and b"\x7f" not in document:
         return document
@@ -104,18 +104,18 @@ def safe_json(document: bytes) -> bytes:
 
 
 class TimeText:
-    """RFC 3339 with microseconds, UTC; the seconds part is kept from call to call."""
+    """Format times as RFC 3339 with microseconds, UTC; the text up to the second is cached between calls."""
 
     def __init__(self) -> None:
         self._second: int | None = None
         self._prefix: str | None = None
 
     def __call__(self, microseconds: int | None) -> str | None:
-        """The text of a time in microseconds since 1970-01-01 UTC; None if the calendar has no such time."""
+        """Format microseconds since 1970-01-01 UTC; return None if the calendar has no such time."""
         return self.column((microseconds,))[0]
 
     def column(self, times: Iterable[int | None]) -> list[str | None]:
-        """The texts of many times."""
+        """Format many times."""
         second, prefix = self._second, self._prefix
         out: list[str | None] = []
         for microseconds in times:

@@ -1,4 +1,4 @@
-"""Is a file a log: by its head, else by the first record in it that is proven. A name proves nothing."""
+"""Proof that a file is a log: by its head, else by the first provable record in it. A name proves nothing."""
 
 from __future__ import annotations
 
@@ -36,9 +36,14 @@ SEARCHED = 4 * MIB
 
 
 class Look(msgspec.Struct, frozen=True):
-    """What a file turned out to be. proven: as a log of this format. nascent: the formats whose server may leave it so.
+    """What a file turned out to be.
 
-    trouble: why it cannot be read. packed: it is compressed. gone: it was removed since it was listed.
+    Args:
+        proven: the format that is proven.
+        nascent: the formats whose server may leave a file like this (empty or torn).
+        trouble: why it cannot be read.
+        packed: it is compressed.
+        gone: it was removed since it was listed.
     """
 
     proven: Format | None = None
@@ -49,7 +54,7 @@ class Look(msgspec.Struct, frozen=True):
 
 
 def look(path: str, candidates: Sequence[Format]) -> Look:
-    """Looks into a file, once, for these formats."""
+    """Read the start of a file, once, and test it for these formats."""
     source: Source
     try:
         source = open_source(path) if is_url(path) else FileSource(path)
@@ -80,12 +85,12 @@ def _seen(source: Source, path: str, candidates: Sequence[Format]) -> Look:
 
 
 def _holds_record(source: Source, head: Head, format_: Format) -> bool:
-    """Is a record proven among the first bytes of a file whose head is no proof?"""
+    """Return True if a record is proven among the first bytes of a file whose head is no proof."""
     try:
         layout = format_.reading.layout(head, Limits())
     except BinlogtoolError:
         return False
-    if layout.frame.checksum is None and not layout.readable:  # its structure alone is no proof in just any file
+    if layout.frame.checksum is None and not layout.readable:  # structure alone is no proof in an arbitrary file
         return False
     layout = replace(layout, readable=layout.frame.sync is not None or layout.readable)
     part = PartSource(source, SEARCHED)
@@ -96,7 +101,7 @@ def _holds_record(source: Source, head: Head, format_: Format) -> bool:
 
 
 def _is_proof(batch: Batch, layout: Layout) -> bool:
-    """A right checksum is one; where the writer made none, the format's own proof."""
+    """Return True for a matching checksum, or, if the writer stored none, for the format's own proof."""
     count = batch.frames.count
     if any(batch.frames["checksum"][i] == CHECKSUM_RIGHT for i in range(count)):
         return True

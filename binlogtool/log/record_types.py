@@ -1,4 +1,4 @@
-"""Record types by the names that users write: case does not matter, and a name can stand for several types."""
+"""Record types by the names that users write: case is ignored, and a name can stand for several types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OF_FILES = frozenset({"ENCRYPTED"})
 
 
 def matching_types(names: Sequence[str], output: Output) -> frozenset[str]:
-    """The types of a format that these names mean.
+    """Return the types of a format that these names stand for.
 
     Raises:
         UsageError: no format has a type of this name.
@@ -42,7 +42,7 @@ def _demand_known(name: str, own: Iterable[str]) -> None:
 
 
 def near_names(name: str, known: Iterable[str], most: int = 3) -> str:
-    """Those of the known names that are like another one, as the end of a message; "" = there are none."""
+    """Return the known names most like `name` as the end of a message; "" = there are none."""
     spelled = {one.casefold(): one for one in sorted(known, reverse=True)}
     found = [spelled[one] for one in get_close_matches(name.casefold(), spelled, most)]
     return f": is it {' or '.join(found)}?" if found else ""

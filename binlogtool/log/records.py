@@ -28,21 +28,21 @@ class Checked(NamedTuple):
 
 
 class Inner(NamedTuple):
-    """Where a record lies in its own (unpacked) address space, in bytes."""
+    """Position of a record in its own (unpacked) address space, in bytes."""
 
     offset: int
     size: int
 
 
 class Trouble(NamedTuple):
-    """Damage between records, as it is met while reading."""
+    """A finding about a file, in order with its records: damage between them."""
 
     file: str
     finding: Finding
 
 
 class Lost(NamedTuple):
-    """What can no longer be read of a file that is followed. status: what a command ends with for it."""
+    """Part of a followed file that can no longer be read. status: exit status of a command for it."""
 
     file: str
     why: str
@@ -50,9 +50,9 @@ class Lost(NamedTuple):
 
 
 class Passage(NamedTuple):
-    """A part of a script that is made of these records of a file. offset: of the last one.
+    """Part of a script that is made of these records of a file. offset: of the last one.
 
-    data: valid until the next part is asked for.
+    data: valid until the next part is requested.
     """
 
     file: str
@@ -62,9 +62,12 @@ class Passage(NamedTuple):
 
 
 class Crowd(NamedTuple):
-    """What a run of records tells of tables, all at once. record: the number in the file of the batch's first one.
+    """Table rows of many consecutive records.
 
-    base: where the batch's window begins in the file. end: where the last record ends.
+    Args:
+        record: number in the file of the batch's first record.
+        base: file offset of the batch's window.
+        end: where the last record ends.
     """
 
     file: str
@@ -76,27 +79,29 @@ class Crowd(NamedTuple):
 
 
 class ScriptEnd(NamedTuple):
-    """What a finished script holds. row_changes: how many changes of rows; None = they are not counted. is_empty:
-    nothing of the log."""
+    """Content of a finished script. row_changes: None = they are not counted. is_empty: nothing of the log is in it."""
 
     row_changes: int | None
     is_empty: bool
 
 
 class Text(NamedTuple):
-    """A part of a script of statements that belongs to no record. end: where it is the last one."""
+    """Part of a script of statements that belongs to no record. end: set for the last one."""
 
     data: bytes
     end: ScriptEnd | None = None
 
 
 class Block(msgspec.Struct, frozen=True):
-    """A run of selected records of one file; all sequences have the same length.
+    """Consecutive selected records of one file; all sequences have the same length.
 
-    offset, size: bytes of the file (of the container, for records inside a packed frame: then `inner` says where).
-    record: index in the file, counting provable records from 0. bodies: JSON-able values with bytes left as bytes.
-    In a script of statements a body is the text for the record. findings: position in the block -> findings about that
-    record. raw: the record's bytes in its own address space.
+    Args:
+        offset, size: bytes of the file (of the container, for records inside a packed frame: then `inner` has the
+            position).
+        record: index in the file, counting provable records from 0.
+        bodies: JSON-able values with bytes left as bytes; in an SQL script, the text for the record.
+        findings: index in the block -> findings about that record.
+        raw: the record's bytes in its own address space.
     """
 
     file: str
@@ -121,7 +126,7 @@ class Block(msgspec.Struct, frozen=True):
         return (self.at(i) for i in range(len(self.record)))
 
     def part(self, start: int, stop: int) -> Block:
-        """The records `[start, stop)` of this block as a block of their own."""
+        """Return the records `[start, stop)` of this block as a block of their own."""
         cut = slice(start, stop)
         return replace(
             self,
@@ -138,7 +143,7 @@ class Block(msgspec.Struct, frozen=True):
         )
 
     def at(self, i: int) -> Record:
-        """Record number `i` of this block."""
+        """Return record number `i` of this block."""
         e = self.envelope
         return Record(
             self.file, self.format, self.record[i], self.offset[i], self.size[i], self.inner[i], e.type[i], e.seq[i],
@@ -148,7 +153,17 @@ class Block(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """One record. time: microseconds since 1970-01-01 UTC; the other fields as in cli.md 6.19."""
+    """One record.
+
+    Args:
+        record: index in the file, counting provable records from 0.
+        offset, size: bytes of the file (of the container, for records inside a packed frame: then `inner` has the
+            position).
+        time: microseconds since 1970-01-01 UTC.
+        seq, object, origin, txn: sequence number, affected object, server id and transaction, where the format has
+            them.
+        raw: the record's bytes in its own address space.
+    """
 
     file: str
     format: str
@@ -170,7 +185,7 @@ class Record(msgspec.Struct, frozen=True):
 
     @property
     def when(self) -> datetime | None:
-        """`time` with its zone, UTC; None also where it is beyond what a `datetime` can be."""
+        """`time` as a datetime in UTC; None also where it is out of range for a `datetime`."""
         from datetime import UTC, datetime, timedelta
 
         try:

@@ -1,4 +1,4 @@
-"""After damage: the next place where a frame is proven. Always moves forward; bounded work."""
+"""Resynchronization: find the next proven frame after damage. Always moves forward, with bounded work."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ CHECKSUM_RIGHT = 1
 
 
 class Landing(msgspec.Struct, frozen=True):
-    """Where the chain goes on: at a proven frame, or (`closing`) at the end mark that is the file's last bytes."""
+    """Where the chain continues: at a proven frame, or (`closing`) at the end mark that is the file's last bytes."""
 
     offset: int
     closing: bool = False
 
 
 class Resync:
-    """Finds the next provable frame of one file. `exhausted` says that the work bound was hit."""
+    """Find the next provable frame of one file. `exhausted`: the work bound was reached."""
 
     def __init__(self, layout: Layout, backend: Backend, window: Window, max_frame: int) -> None:
         self._frame = layout.frame
@@ -45,18 +45,18 @@ class Resync:
         """Behind the last byte that is not zero, among those that the last search saw."""
 
     def inside(self, start: int, end: int) -> int | None:
-        """Where the first frame in `[start, end)` is proven, among those that are in memory as a whole."""
+        """Return the first offset in `[start, end)` with a proven frame, among those completely in memory."""
         return next((offset for offset in self._candidates(start, end) if self._here(offset)), None)
 
     def _here(self, offset: int) -> bool:
-        """Like `proven`, without a look at bytes that are not in memory."""
+        """Return what `is_proven` does, without reading bytes that are not in memory."""
         start = offset - self._window.base
         self._spend(0)
         table, _ = self._probe.scan(self._window.buffer, start, self._window.length)
         return self._accepts(table, start)
 
     def proven(self, offset: int) -> bool:
-        """Do the bytes at `offset` form a frame beyond doubt (checksum, or the format's own proof)?"""
+        """Return True if the bytes at `offset` form a frame beyond doubt (checksum, or the format's own proof)."""
         window = self._window
         start = offset - window.base
         if start < 0 or start >= window.length:
@@ -70,7 +70,7 @@ class Resync:
         return self._accepts(table, start)
 
     def _grown(self, start: int, need: int) -> bool:
-        """Reads on for the frame at `buffer[start]`, if that is allowed. need: up to where; -1 = twice as much."""
+        """Read more for the frame at `buffer[start]`, if allowed. need: up to where; -1 = twice as much."""
         window = self._window
         has = window.length - start
         wanted = need - start if need >= 0 else min(2 * has, self._max_frame)
@@ -80,7 +80,7 @@ class Resync:
         return True
 
     def _accepts(self, table: Table, start: int) -> bool:
-        """Is the frame of the table, which begins at `buffer[start]`, one beyond doubt?"""
+        """Return True if the frame of the table, which begins at `buffer[start]`, is beyond doubt."""
         if table.count == 0:
             return False
         end = int(table["end"][0])
@@ -93,7 +93,7 @@ class Resync:
         return self._plausible_border(self._window.base + end)
 
     def _plausible_border(self, offset: int) -> bool:
-        """Without a checksum a frame must also end where the file ends, or where another frame can start."""
+        """Return True if the file ends here or another frame can start: required of a frame without a checksum."""
         window = self._window
         window.load(window.base, offset + _OVERLAP)
         rest = bytes(window.view(offset, offset + _OVERLAP))
@@ -118,10 +118,11 @@ class Resync:
         self.exhausted = self._work > bound
 
     def find(self, damage: int, declared_end: int = -1) -> Landing | None:
-        """The first landing behind the damage at `damage`.
+        """Return the first resync point after the damage at `damage`.
 
-        declared_end: where the damaged frame ends by its own length, all of it in memory (-1 = no idea). A good frame
-        there is no proof of the length: others may stand before it, and end there at the latest.
+        declared_end: where the damaged frame ends by its own length, all of it in memory (-1 = unknown). A good frame
+        there does
+        not prove the length: other frames may precede it, and end there at the latest.
         """
         if declared_end > damage and self._lands(declared_end):
             inside = self._within(damage + 1, declared_end)
@@ -129,14 +130,14 @@ class Resync:
         return self._search(damage)
 
     def _lands(self, offset: int) -> bool:
-        """Is there a proven frame, or the closing mark, at this offset?"""
+        """Return True if there is a proven frame, or the final end mark, at this offset."""
         if offset - self._window.base > self._max_frame:
             return False
         self._window.load(self._window.base, offset + self._frame.min_size)
         return self._is_closing_mark(offset) or self.proven(offset)
 
     def _within(self, start: int, end: int) -> int | None:
-        """The first proven frame among bytes that are in memory; it ends at `end` at the latest. Bounded work."""
+        """Return the first proven frame among bytes in memory that ends at `end` at the latest; with bounded work."""
         window, before = self._window, self._work
         bound = before + _WORK_FLOOR + _WORK_PER_BYTE * (end - start)
         found = None
@@ -153,13 +154,13 @@ class Resync:
         return found
 
     def _search(self, damage: int) -> Landing | None:
-        """Tries every place behind `damage` where the sync pattern matches; a closing mark is the last resort."""
+        """Try every offset after `damage` where the sync pattern matches; a final end mark is the last resort."""
         window = self._window
         position = damage + 1
         self.data_end = damage
         self._note_data(damage)
         while not self.exhausted:
-            window.load(position - 1, position + _PIECE)  # of a stream the damage stays in memory, if it is small
+            window.load(position - 1, position + _PIECE)  # of a stream, small damage stays in memory
             self._note_data(position)
             piece_end = window.end if window.ended else window.end - _OVERLAP
             for offset in self._candidates(position, piece_end):
@@ -175,13 +176,13 @@ class Resync:
         return None
 
     def _note_data(self, start: int) -> None:
-        """Looks for bytes that are not zero, from `start` to the end of what is in memory."""
+        """Update `data_end` from the non-zero bytes between `start` and the end of what is in memory."""
         data = bytes(self._window.view(start, self._window.end)).rstrip(b"\0")
         if data:
             self.data_end = max(start, self._window.base) + len(data)
 
     def _candidates(self, start: int, end: int, limit: int | None = None) -> Iterator[int]:
-        """Offsets in `[start, end)` where a frame may begin. limit: it ends there at the latest."""
+        """Yield offsets in `[start, end)` where a frame may begin. limit: the frame ends there at the latest."""
         if self._frame.align > 1:
             yield from range(start + (self._frames_at - start) % self._frame.align, end, self._frame.align)
         elif self._pattern is not None:
@@ -189,7 +190,7 @@ class Resync:
             yield from found if self._declared is None else self._fitting(self._declared, found, limit)
 
     def _fitting(self, declared: Leading, found: Iterator[int], limit: int | None) -> Iterator[int]:
-        """Those whose frame, as long as it says, has room: in memory, or in what may be read for it."""
+        """Yield the offsets whose frame, by its length field, fits: into memory, or into what may be read for it."""
         window = self._window
         for offset in found:
             bound = limit
@@ -200,7 +201,7 @@ class Resync:
                 yield offset
 
     def _matches(self, pattern: re.Pattern[bytes], start: int, end: int) -> Iterator[int]:
-        """Offsets in `[start, end)` where the pattern matches, also inside another match."""
+        """Yield offsets in `[start, end)` where the pattern matches, also inside another match."""
         window = self._window
         base = window.base
         low = start - base
@@ -209,7 +210,7 @@ class Resync:
             if found is None or found.start() >= end - base:
                 return
             low = found.start() + 1
-            del found  # lets go of the buffer
+            del found  # releases the buffer
             yield base + low - 1
 
     def _closing_mark(self, damage: int) -> Landing | None:

@@ -1,4 +1,4 @@
-"""Which file of a log its server appends to, by their names."""
+"""The newest file of a rotated log, by name: the one that its server appends to."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Newest = Mapping[str, tuple[tuple[int, ...], str]]
 
 
 def newest(names: Iterable[str]) -> Newest:
-    """The newest files of a log."""
+    """Return the newest files of a log."""
     found: dict[str, tuple[tuple[int, ...], str]] = {}
     for name in names:
         kind, numbers = _split(name)
@@ -21,7 +21,7 @@ def newest(names: Iterable[str]) -> Newest:
 
 
 def later(name: str, log: Newest) -> str | None:
-    """The newest file that has the same name but for higher numbers, if it is not this one."""
+    """Return the newest file with the same name except for higher numbers, if it is not this one."""
     kind, number = _split(name)
     numbers, other = log.get(kind, (number, name))
     return other if numbers > number else None

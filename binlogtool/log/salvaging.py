@@ -1,8 +1,8 @@
-"""What is well framed in a damaged range although nothing proves it: records for those who ask, each with why.
+"""Salvage: well-framed records in damaged ranges that nothing proves, each marked with the reason.
 
-A frame is well framed if all but its checksum is as it should be: its fields, its content, the format's own proof, and
-what stands behind it. Then its checksum is stale, or one flipped bit explains the difference: what is shown has this
-bit corrected, and it is told.
+A frame is well framed if everything but its checksum is right: its fields, its content, the format's own proof, and
+what follows it. Then its checksum is stale, or one flipped bit explains the difference: the record is shown with this
+bit corrected, and a finding says so.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ STALE, CORRECTED = "stale checksum", "one corrected bit"
 
 
 class Salvager:
-    """`scan.Beside`: finds them in the damaged ranges of one scan; records of several frames also where one of these is
-    unproven."""
+    """Find well-framed records in the damaged ranges of one scan (`segments.UnprovenReader`).
+
+    Records of several frames are found also where one of these is unproven.
+    """
 
     def __init__(self, scan: Scan) -> None:
         self.scan = scan
@@ -48,14 +50,14 @@ class Salvager:
             self._doubtful = layout.doubtful(context, scan.backend.compile, self._doubt)
 
     def _turn(self) -> None:
-        """Reads as the scan does by now: behind a FORMAT_DESCRIPTION inside a file events may end otherwise."""
+        """Adopt the current layout of the scan: after a FORMAT_DESCRIPTION inside a file events may end differently."""
         layout, scan = self.scan.layout, self.scan
         self._level = layout.frame
         self._probe: Scanner = scan.backend.scanner(layout.frame.schema, layout.frame.columns, 1)
         self._payloads = Payloads(layout, scan.backend, scan.limits)
 
     def damage(self, damage: Damage) -> Iterator[Unproven]:
-        """The frames of a damaged range, or the records that end in them; of a stream as far as it is in memory."""
+        """Yield the frames of a damaged range, or the records that end in them; of a stream only what is in memory."""
         if self._level is not self.scan.layout.frame:
             self._turn()
         source, doubtful = self._source(damage), self._doubtful
@@ -72,15 +74,15 @@ class Salvager:
             yield from self._made(doubtful.damage(damage.start, damage.end))
 
     def good(self, batch: Batch) -> Iterator[Unproven]:
-        """See `scan.Beside`."""
+        """Yield the records that end in these frames; see `UnprovenReader`."""
         return iter(()) if self._doubtful is None else self._made(self._doubtful.feed(batch))
 
     def finish(self) -> Iterator[Unproven]:
-        """See `scan.Beside`."""
+        """Yield what is left at the end of the file; see `UnprovenReader`."""
         return iter(()) if self._doubtful is None else self._made(self._doubtful.finish())
 
     def _records(self, damage: Damage, window: Window, doubtful: Doubtful) -> Iterator[Unproven]:
-        """Those that end in frames of a damaged range; the frames stand at fixed distances."""
+        """Yield the records that end in frames of a damaged range; the frames are at fixed distances."""
         step = self.scan.layout.frame.align
         for at in range(damage.start, damage.end, step):
             data = self._whole(window, at, damage.end)
@@ -96,7 +98,7 @@ class Salvager:
             yield Unproven(batch.numbered(self.scan.records), why, b"")
 
     def _doubt(self, data: bytes, at: int) -> tuple[bytes, Finding] | None:
-        """See `formats.layouts.Doubt`."""
+        """Correct a frame; see `formats.layouts.FrameCorrector`."""
         layout = self.scan.layout
         found = damages.checksum_mismatch(layout, data, at, self.scan.records)
         for why, copy in self._copies(data, at, found):
@@ -104,14 +106,14 @@ class Salvager:
         return None
 
     def _copies(self, data: bytes, at: int, found: Finding) -> Iterator[tuple[str, bytes]]:
-        """The frame with the bit put right, and with the checksum that it has."""
+        """Yield the frame with the flipped bit corrected, and with the checksum recomputed."""
         if (copy := damages.corrected(data, at, found)) is not None:
             yield CORRECTED, copy
         if (copy := damages.restamped(self.scan.layout, data, found)) is not None:
             yield STALE, copy
 
     def _source(self, damage: Damage) -> Source | None:
-        """Where the bytes of the range can be read again."""
+        """Return a source where the bytes of the range can be read again."""
         source, window = self.scan.source, self.scan.window
         if source.size is not None:
             return source
@@ -133,7 +135,7 @@ class Salvager:
                 at += len(one.data)
 
     def _next(self, window: Window, at: int, end: int) -> int | None:
-        """Where the next frame can begin."""
+        """Return where the next frame can begin."""
         sync, align = self.scan.layout.frame.sync, self.scan.layout.frame.align
         if align > 1:
             place = at + (self.scan.layout.frames_at - at) % align
@@ -145,7 +147,7 @@ class Salvager:
             found = re.compile(sync, re.DOTALL).search(window.buffer, at - window.base, window.length)
             if found is not None:
                 place = window.base + found.start()
-                del found  # lets go of the buffer
+                del found  # releases the buffer
                 return place if place < end else None
             at = max(at + 1, window.end - _BORDER)
             if window.ended:
@@ -153,7 +155,7 @@ class Salvager:
         return None
 
     def _frame(self, window: Window, at: int, end: int, number: int) -> Unproven | None:
-        """The frame at `at`, if it is well framed and ends where it must."""
+        """Return the frame at `at`, if it is well framed and ends where it must."""
         data = self._whole(window, at, end)
         if data is None:
             return None
@@ -166,7 +168,7 @@ class Salvager:
         return None
 
     def _hidden(self, window: Window, at: int, end: int, number: int) -> Unproven | None:
-        """The frame at `at`, if one bit of what says where it begins and ends is flipped."""
+        """Return the frame at `at`, if one flipped bit hides where it begins or ends."""
         layout = self.scan.layout
         if self._tries <= 0 or layout.frame.checksum is None or layout.frame.align > 1:
             return None
@@ -182,7 +184,7 @@ class Salvager:
         return Unproven(batch, (_told(why, CORRECTED),), here)
 
     def _whole(self, window: Window, at: int, end: int) -> bytes | None:
-        """The bytes of the frame at `at`, if its checksum is all that is wrong with it."""
+        """Return the bytes of the frame at `at`, if its checksum is the only thing wrong with it."""
         need = at + self.scan.layout.frame.min_size
         while True:
             window.load(at, min(need, end))
@@ -200,7 +202,7 @@ class Salvager:
             need = wanted
 
     def _batch(self, copy: bytes, at: int, number: int) -> Batch | None:
-        """The records of a frame with a right checksum; None if they are not what the format demands."""
+        """Return the records of a frame with a matching checksum; None if they do not follow the format."""
         table, _ = self._probe.scan(copy, 0, len(copy))
         if not table.count or int(table["end"][0]) != len(copy):
             return None
@@ -213,7 +215,7 @@ class Salvager:
         return replace(batch, inner={i: one.numbered(number + i) for i, one in p.inner.items()})
 
     def _believed(self, window: Window, copy: bytes, at: int, end: int) -> bool:
-        """The format's own proof, and a place behind it where another frame can begin (or good ones do)."""
+        """Return True if the frame passes the format's own proof, and another frame can begin after it."""
         level, border = self.scan.layout.frame, at + len(copy)
         if border == end and level.align == 1:
             return True
@@ -225,7 +227,7 @@ class Salvager:
 
 
 def all_rows(damage: Damage, maker: Blocks, wanted: Filter) -> Iterator[Block]:
-    """The good rows of a frame, and between them those that cannot be decoded, each of these with its finding."""
+    """Yield the good rows of a frame, and between them those that cannot be decoded, each of these with its finding."""
     kept, framed, reached = damage.kept, damage.framed, 0
     if kept is None or framed is None:
         return
@@ -240,15 +242,18 @@ def all_rows(damage: Damage, maker: Blocks, wanted: Filter) -> Iterator[Block]:
 
 
 class Marker:
-    """Makes marked records of what is unproven. What they teach holds for those behind them up to the next proven one,
-    which must not be decoded with its help."""
+    """Make marked records of salvaged ones.
+
+    What they teach the format applies to the records after them up to the next proven one, which must not depend on
+    it.
+    """
 
     def __init__(self, maker: Blocks, wanted: Filter) -> None:
         self._maker, self._wanted = maker, wanted
         self._own: Blocks | None = None
 
     def blocks(self, one: Unproven) -> Iterator[Block]:
-        """The marked records. Compiled code follows the proven ones only: it decides nothing of them."""
+        """Yield the marked records. Compiled conditions follow the proven records only, and are not used for these."""
         if self._own is None:
             apart, layout = self._maker.format.reading.apart, self._maker.layout
             context = layout.context if apart is None else apart(layout.context)
@@ -259,7 +264,7 @@ class Marker:
         self._wanted.lines = lines
 
     def proven(self) -> None:
-        """Proven records come next."""
+        """Forget what salvaged records taught: proven records come next."""
         self._own = None
 
 
@@ -271,7 +276,9 @@ def _told(found: Finding, why: str) -> Finding:
 def _marked(block: Block, one: Unproven) -> Block:
     facts = one.why[0].facts
     stored, computed = int(facts["stored"], 16), int(facts["computed"], 16)
-    checked = Checked(facts["algorithm"], stored, computed, stored == computed)  # not all of a frame is covered
+    checked = Checked(
+        facts["algorithm"], stored, computed, stored == computed
+    )  # the checksum does not cover all of a frame
     raw = [one.data] if one.data and one.batch.rows is None and block.raw is not None else block.raw
     found = {i: (*one.why, *block.findings.get(i, ())) for i in range(len(block))}
     return replace(block, checksum=[checked] * len(block), findings=found, raw=raw)

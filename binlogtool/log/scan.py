@@ -1,4 +1,4 @@
-"""One pass over one file: batches of good frames, damaged ranges, and the tail; every byte goes into one class.
+"""One pass over one file: batches of good frames, damaged ranges, and the tail; every byte is in one class.
 
 This is the only reader. `verify`, `dump`, `convert`, the annotated hexdump and the plans consume its segments.
 """
@@ -31,7 +31,7 @@ _HELD = 4
 
 
 class Scan(Booking):
-    """Walks one file once. After `segments()` is used up the attributes tell how it went."""
+    """Walk one file once. After `segments()` is consumed the attributes tell how it went."""
 
     _deadline: float | None = None
     _resync: Resync | None = None
@@ -41,11 +41,11 @@ class Scan(Booking):
     _payloads: Payloads | None = None
 
     def segments(self) -> Iterator[Batch | Damage]:
-        """Batches and damaged ranges in file order, without holes between them."""
+        """Yield batches and damaged ranges in file order, without gaps between them."""
         return (one for one in self.all_there() if not isinstance(one, Unproven))
 
     def all_there(self) -> Iterator[Batch | Damage | Unproven]:
-        """The same, and what `beside` finds, at its place."""
+        """Yield the segments, and what the salvage reader finds, in order."""
         layout = self.layout
         self.window = self.window or Window(self.source, self._chunk())
         self._deadline = None if self.limits.timeout is None else time.monotonic() + self.limits.timeout
@@ -76,7 +76,7 @@ class Scan(Booking):
                 yield from beside.damage(segment)
 
     def _assembled(self, chain: Iterator[Batch | Damage], assembler: Assembler) -> Iterator[Batch | Damage | Unproven]:
-        """Records in place of the frames that they lie in."""
+        """Yield records in place of the frames that hold them."""
         beside = self.beside
         for segment in chain:
             if isinstance(segment, Damage):
@@ -86,26 +86,25 @@ class Scan(Booking):
             else:
                 made = self._counted(assembler.feed(segment))
                 yield from made if beside is None else by_place(made, beside.good(segment))
-                self.records = assembler.count  # at level `event` what came are parts of some of them
+                self.records = assembler.count  # at level `event` the items are parts of some of them
         if self.incomplete is None:
             made = self._counted(assembler.finish())
             yield from made if beside is None else by_place(made, beside.finish())
 
     def _chunk(self) -> int:
-        """Bytes read at a time; no more than one record may have, so that a longer one is always noticed, and no more
-        than the file has."""
+        """Return the bytes read at a time: at most one record, so that longer ones are noticed, and at most a file."""
         chunk = _CHUNKS.get(self.backend.name, MIB) if self.rows else MIB
         if self.source.size is not None:
             chunk = min(chunk, max(self.source.size, HEAD_BYTES) + 1)
         return chunk if self.limits.max_record is None else max(min(chunk, self.limits.max_record), HEAD_BYTES)
 
     def _unreadable(self, start: int) -> Iterator[Batch | Damage]:
-        """Nothing can be walked: every byte is damaged."""
+        """Account for a file that cannot be walked: every byte is damaged."""
         window = self.window
         assert window is not None
         self._run_out(window, None)
         self.end = window.end
-        if self.layout.sealed:  # nobody knows what is in it
+        if self.layout.sealed:  # its content is not known
             self.account.header = self.good_end = min(self.layout.frames_at, self.end)
             self.account.unknown = self.end - self.account.header
             return
@@ -115,7 +114,7 @@ class Scan(Booking):
             yield Damage(0, self.end, (), landed=False)
 
     def _torn_joined(self, chain: Iterator[Batch | Damage]) -> Iterator[Batch | Damage]:
-        """Joins a hollow frame with the zeros up to the end of the file: together they are one torn tail."""
+        """Join a hollow frame with the zeros up to the end of the file: together they are one torn tail."""
         held: Damage | None = None
         for segment in chain:
             if held is not None and isinstance(segment, Damage) and segment.tail == "preallocated":
@@ -131,7 +130,7 @@ class Scan(Booking):
             yield self._torn_tail(held, held.end) if held.end == self.window.end else held
 
     def _run_out(self, window: Window, finder: Resync | None) -> None:
-        """Reads on to the end, for the byte account only."""
+        """Read to the end, for the byte account only."""
         if finder is not None and finder.exhausted:
             self.incomplete = "the limit of work for finding the next provable record was reached"
         while not window.ended:
@@ -161,7 +160,7 @@ class Scan(Booking):
                 if wanted - position <= self.max_frame and not self._beyond(wanted):
                     need = max(need, wanted)
                     continue
-                if not self._beyond(wanted):  # the file could hold it: the ceiling forbids it
+                if not self._beyond(wanted):  # it fits into the file, but exceeds the limit
                     stop = stop._replace(reason=StopReason.BOUNDS, need=wanted - window.base)
                     self.over_ceiling = f"a record of {wanted - position:,} bytes is over the ceiling (--max-record)"
             if self._turned(window, position):
@@ -173,7 +172,7 @@ class Scan(Booking):
             position, need = landed, landed + 1
 
     def _scanner(self) -> Scanner:
-        """Of the level that holds. Where nobody looks into the frames, their borders are all that is asked for."""
+        """Return the scanner of the current level; only frame boundaries are scanned where the content is not read."""
         frame = self.layout.frame
         known = self._scanners.get(id(frame.schema))
         if known is None:
@@ -182,7 +181,7 @@ class Scan(Booking):
         return known[1]
 
     def _turned(self, window: Window, position: int) -> bool:
-        """Does another level hold from the frame at `position` on? Never twice at the same place."""
+        """Return True if another level applies from the frame at `position` on; never twice at the same offset."""
         frame = self.layout.frame
         if frame.turn is None or position == self._turned_at:
             return False
@@ -191,7 +190,7 @@ class Scan(Booking):
         if other is None or other is frame:
             return False
         self.layout, self._turned_at = replace(self.layout, frame=other), position
-        self._resync = self._payloads = self._causes = None  # they read as before
+        self._resync = self._payloads = self._causes = None  # they use the old layout
         return True
 
     def _beyond(self, offset: int) -> bool:
@@ -203,9 +202,9 @@ class Scan(Booking):
         return self.incomplete is not None
 
     def _good(self, window: Window, table: Table) -> Generator[Batch | Damage, None, int | None]:
-        """Batches of proven frames; a frame whose content is wrong is cut out as damage.
+        """Yield batches of proven frames; a frame whose content is wrong is separated as damage.
 
-        Returns where the chain goes on instead: at a proven frame inside one that only claimed to be one.
+        Returns where the chain continues instead: at a proven frame inside one whose length was wrong.
         """
         view = memoryview(window.buffer)
         if not self.rows:
@@ -233,7 +232,7 @@ class Scan(Booking):
         return self._finder(window).inside(window.base + bad.start + 1, window.base + bad.end)
 
     def _damage(self, window: Window, position: int, stop: Stop) -> Generator[Damage, None, int | None]:
-        """No good frame at `position`: end mark, damage or tail. Returns where the chain goes on, or None."""
+        """Handle a position without a good frame: end mark, damage or tail; return where to continue, or None."""
         mark = self.layout.frame.end_mark
         if mark is not None and self._at_mark(window, position, mark):
             return (yield from self._marked(window, position, mark))
@@ -268,7 +267,7 @@ class Scan(Booking):
         return bytes(window.view(position, position + len(mark))) == mark
 
     def _marked(self, window: Window, position: int, mark: bytes) -> Generator[Damage, None, int | None]:
-        """The end mark stands here: the file is closed, and nothing may follow."""
+        """Handle the end mark: the file is closed, and nothing may follow."""
         self.closed = True
         behind = position + len(mark)
         if window.ended and window.end == behind:

@@ -1,7 +1,7 @@
-"""Where a log goes on that lacks thousands of records which the other one has, and no bytes of both are the same.
+"""Look-ahead of a comparison, for a log that lacks thousands of records and shares no bytes with the other one.
 
-Logs of two servers that ran the same statements: each record has another number and time. What they say is looked for
-far ahead, and only a run of records that is there once counts.
+Such are logs of two servers that ran the same statements: each record has another number and time. The content of
+records is searched for far ahead, and only a run of records that occurs once counts.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _MISSES = 2
 
 
 class Scout:
-    """Looks ahead in one log, from the beginning each time. begin: its units once more."""
+    """Look ahead in one log, from its beginning each time. begin: creates its units again."""
 
     def __init__(self, begin: Callable[[], Units]) -> None:
         self._begin = begin
         self._misses = 0
 
     def find(self, known: Sequence[Unit], behind: int) -> int:
-        """Where units that say what some of `known` do begin, at or after `behind`; 0 = nowhere that is looked at."""
+        """Return the offset, at or after `offset`, of units with the content of some of `reference`; 0 = not found."""
         wanted = _once([hash(unit.says) for unit in known])
         if not wanted or self._misses >= _MISSES:
             return 0
@@ -44,6 +44,6 @@ class Scout:
 
 
 def _once(said: Sequence[int]) -> set[tuple[int, ...]]:
-    """Runs that are there once: what begins and ends a transaction says the same each time."""
+    """Return the runs that occur once: the begin and end of transactions have the same content each time."""
     runs = Counter(tuple(said[i : i + _RUN]) for i in range(len(said) - _RUN + 1))
     return {run for run, times in runs.items() if times == 1}

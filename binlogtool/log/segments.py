@@ -1,4 +1,4 @@
-"""What one pass over a file gives, in order: batches of good frames, damaged ranges, and what nothing proves."""
+"""Segments of one pass over a file, in order: batches of good frames, damaged ranges, and unproven records."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ from binlogtool.formats.layouts import Batch
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """`[start, end)` of the file holds nothing provable. `payload`: the frame is whole, its content is not.
+    """The bytes `[start, end)` of the file, without a provable record.
 
-    landed: the chain goes on at `end` (False = this is how the file ends). tail: a class of the byte account. hollow:
-    the frame ends in zeros and its stored checksum is zero: if only zeros follow, it is a write that broke off.
-    kept: the good records of a frame that holds others, too. framed: of these others those that are well framed; the
-    last findings are about them, in order.
+    Args:
+        tail: a class of the byte account.
+        landed: the chain continues at `end`; False = this is how the file ends.
+        payload: the frame is whole, its content is not.
+        hollow: the frame ends in zeros and its stored checksum is zero: if only zeros follow, its write was
+            interrupted.
+        kept: the good records of a frame that also has others.
+        framed: those of the others that are well framed; the last findings are about them, in order.
     """
 
     start: int
@@ -32,7 +36,7 @@ class Damage(msgspec.Struct, frozen=True):
 
 
 class Unproven(NamedTuple):
-    """Records that are well framed, and why nothing proves them. data: the bytes of the frame, where it is one."""
+    """Records that are well framed, and why nothing proves them. data: bytes of the frame, if it is a single one."""
 
     batch: Batch
     why: tuple[Finding, ...]
@@ -40,20 +44,20 @@ class Unproven(NamedTuple):
 
 
 class Beside(Protocol):
-    """Looks, beside a scan, at what nothing proves."""
+    """Read unproven records beside a scan."""
 
     def damage(self, damage: Damage) -> Iterator[Unproven]:
-        """What is well framed in a damaged range."""
+        """Yield what is well framed in a damaged range."""
 
     def good(self, batch: Batch) -> Iterator[Unproven]:
-        """What lies partly in damaged ranges and ends in these frames."""
+        """Yield what is partly in damaged ranges and ends in these frames."""
 
     def finish(self) -> Iterator[Unproven]:
-        """The same, at the end of the file."""
+        """Yield what is left at the end of the file."""
 
 
 class Account(msgspec.Struct):
-    """Bytes per class; they sum to what was read."""
+    """Bytes per class; their sum is the number of bytes read."""
 
     header: int = 0
     record: int = 0
@@ -64,16 +68,16 @@ class Account(msgspec.Struct):
     unknown: int = 0
 
     def add(self, name: str, size: int) -> None:
-        """Books `size` bytes on one class."""
+        """Add `size` bytes to one class."""
         setattr(self, name, getattr(self, name) + size)
 
     def as_dict(self) -> dict[str, int]:
-        """In the order of the JSON contract."""
+        """Return the classes in the order of the JSON output."""
         return {name: getattr(self, name) for name in self.__struct_fields__}
 
 
 def by_place(proven: Iterator[Batch | Damage], unproven: Iterator[Unproven]) -> Iterator[Batch | Damage | Unproven]:
-    """Both, by the places of their first records; damage comes where it is met."""
+    """Merge both by the offsets of their first records; damage is yielded where it is met."""
     waiting = next(unproven, None)
     for one in proven:
         while waiting is not None and isinstance(one, Batch) and _start(waiting.batch) < _start(one):
@@ -86,5 +90,5 @@ def by_place(proven: Iterator[Batch | Damage], unproven: Iterator[Unproven]) -> 
 
 
 def _start(batch: Batch) -> int:
-    """File offset of the first record."""
+    """Return the file offset of the first record."""
     return batch.place_of(0).offset

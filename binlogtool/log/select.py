@@ -1,4 +1,4 @@
-"""Which records are wanted: positions, times, objects, types, origins, transactions."""
+"""Selection of records: positions, times, objects, types, origins, transactions."""
 
 from __future__ import annotations
 
@@ -10,12 +10,18 @@ from binlogtool.formats.detecting import Hints
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """The options of cli.md 6.2. Positions are the POS texts; times are microseconds since 1970-01-01 UTC.
+    """The records to read; all options must match.
 
-    start_time is inclusive, stop_time exclusive. tail keeps the last N of what the other options left. whole: paths of
-    files in which a `stop` that names no file means no place. once: times are passed once, as scripts need it: from the
-    first record at start_time on all are taken, whatever their times, up to the first one at stop_time.
-    where: a condition (`log.where`) on what the other options left; skip, limit and tail count what it leaves.
+    Args:
+        start, stop: positions as in `--start-position` and `--stop-position`.
+        start_time, stop_time: microseconds since 1970-01-01 UTC; start is inclusive, stop exclusive.
+        skip, limit, tail: leave out the first records, end after so many, keep the last ones, of what the others
+        leave.
+        whole: paths of files in which a `stop` that names no file is ignored.
+        once: apply times once, as scripts need it: take all records from the first one at start_time on, whatever
+            their
+            times, up to the first one at stop_time.
+        where: a condition (`log.where`) on what the other options leave; skip, limit and tail count what it leaves.
     """
 
     start: str | None = None
@@ -41,20 +47,20 @@ class Selection(msgspec.Struct, frozen=True):
 
 
 def proven_only(selection: Selection, what: str) -> None:
-    """For outputs that have no place for a mark.
+    """Check that no unproven records are requested, for outputs that cannot mark them.
 
     Raises:
-        UsageError: records that are not proven are asked for.
+        UsageError: they are.
     """
     if selection.on_damage == "salvage":
         raise UsageError(f"--on-damage salvage: {what} cannot mark what is not proven; use skip")
 
 
 def check_where(text: str) -> None:
-    """Is it a condition (`Selection.where`)?
+    """Check a condition (`Selection.where`).
 
     Raises:
-        UsageError: it is none; the column says where.
+        UsageError: it is invalid; the message names the column.
     """
     from binlogtool.log.where import where
 
@@ -62,34 +68,37 @@ def check_where(text: str) -> None:
 
 
 def whole_only(selection: Selection, what: str) -> None:
-    """For outputs that are made of whole transactions.
+    """Check that no condition is given, for outputs that consist of whole transactions.
 
     Raises:
-        UsageError: single records are asked for.
+        UsageError: single records are requested.
     """
     if selection.where is not None:
         raise UsageError(f"--where: {what} is made of whole transactions, and a condition chooses single records")
 
 
 def is_partial(selection: Selection) -> bool:
-    """Does it choose anything less than a whole log?"""
+    """Return True if the selection leaves out anything of a log."""
     return replace(selection, on_damage="", live=False, whole=frozenset(), once=False) != Selection(on_damage="")
 
 
 def ends_early(selection: Selection) -> bool:
-    """Can records come later than chosen ones, of the same objects, that are not chosen?"""
+    """Return True if later records of the same objects may be left out."""
     s = selection
     by_name = (s.include_gtids, s.exclude_gtids, s.xid, s.stop, s.stop_time, s.where)
     return bool(s.origins or s.exclude_origins) or any(one is not None for one in by_name)
 
 
 def whole_of(selection: Selection) -> Selection:
-    """The selection without what lets a reader leave out parts of a file."""
+    """Return the selection without the options that let a reader skip parts of a file."""
     return replace(selection, start=None, stop=None, include_gtids=None)
 
 
 def hints_for(selection: Selection, hints: Hints | None, *, script: bool = False) -> Hints | None:
-    """The hints for what is selected: objects are looked for where records have one. script: statements are wanted."""
+    """Return the hints for a selection: objects are matched at the level where records have one.
+
+    script: statements are requested.
+    """
     if not (selection.objects or selection.exclude_objects or selection.where or script):
         return hints
     return replace(hints or Hints(), objects=True)

@@ -1,6 +1,6 @@
-"""Bounded, read-only access to bytes: files, standard input, compressed files, bytes in memory.
+"""Bounded, read-only access to bytes: files, standard input, compressed files, remote files, bytes in memory.
 
-Nothing is ever mapped: a file that another process shortens while it is read gives a finding, not a SIGBUS.
+Nothing is mapped: a file that another process truncates while it is read gives a finding, not a SIGBUS.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ class Source(Protocol):
     size: int | None
 
     def read_at(self, offset: int, view: memoryview) -> int:
-        """Fills `view` from `offset`, as far as there are bytes; returns how many."""
+        """Fill `view` from `offset`, as far as there are bytes; return how many."""
 
     def skip_hole(self, offset: int) -> int:
-        """The first offset >= `offset` that may hold anything but zeros (sparse files), else `offset`."""
+        """Return the first offset >= `offset` that may hold anything but zeros (sparse files), else `offset`."""
 
     def changed(self) -> Finding | None:
-        """Did the file move under us since it was opened?"""
+        """Return a finding if the file changed since it was opened."""
 
     def close(self) -> None:
-        """Gives the handle back."""
+        """Release the descriptor."""
 
 
 class FileSource:
     """A regular file, opened read-only; its size is the one at opening.
 
-    handle: a descriptor of the file that somebody else holds, where it is open already.
+    handle: a descriptor of the file that is already open elsewhere.
     """
 
     def __init__(self, path: str, handle: int | None = None) -> None:
@@ -57,7 +57,7 @@ class FileSource:
         self.size: int | None = self._stat.st_size
 
     def read_at(self, offset: int, view: memoryview) -> int:
-        """Fills `view` from `offset`; short only at the end of the file."""
+        """Fill `view` from `offset`; short only at the end of the file."""
         assert self.size is not None
         view = view[: max(0, self.size - offset)]
         done = 0
@@ -74,15 +74,15 @@ class FileSource:
         return done
 
     def skip_hole(self, offset: int) -> int:
-        """Asks the file system where data goes on behind a hole."""
+        """Return the end of a hole at `offset`, according to the file system."""
         assert self.size is not None
         try:
             return min(self.size, os.lseek(self._fd, offset, os.SEEK_DATA))
-        except OSError as error:  # ENXIO: nothing but a hole up to the end; EINVAL: not known here
+        except OSError as error:  # ENXIO: only a hole up to the end; EINVAL: not supported here
             return self.size if error.errno == 6 else offset
 
     def changed(self) -> Finding | None:
-        """Compares size, modification time and the name's inode with those at opening."""
+        """Compare size, modification time and the name's inode with those at opening."""
         now = os.fstat(self._fd)
         try:
             named = os.stat(self.name)
@@ -98,25 +98,27 @@ class FileSource:
         )  # fmt: skip
 
     def close(self) -> None:
-        """Closes the descriptor."""
+        """Close the descriptor."""
         os.close(self._fd)
 
 
 class StreamSource:
-    """Standard input, a pipe, or an unpacking reader: forward only, size unknown."""
+    """Standard input, a pipe, or a decompressing reader: forward only, size unknown."""
 
     def __init__(self, name: str, stream: IO[bytes], head: bytes = b"", below: IO[bytes] | None = None) -> None:
         self.name = name
         self.size: int | None = None
         self._stream = stream
         self._below = below
-        self._read: Callable[[int], bytes | None] = getattr(stream, "read1", stream.read)  # what is there, then errors
+        self._read: Callable[[int], bytes | None] = getattr(
+            stream, "read1", stream.read
+        )  # returns what is available, errors afterwards
         self._head = head
         self._position = 0
         self._trouble: str | None = None
 
     def read_at(self, offset: int, view: memoryview) -> int:
-        """Fills `view`; `offset` must be where the last read ended."""
+        """Fill `view`; `offset` must be where the last read ended."""
         if offset != self._position:
             raise InputOutputError(f"{self.name}: a stream cannot be read at {offset:#x}, only in order")
         done = 0
@@ -135,7 +137,7 @@ class StreamSource:
             return got
         try:
             return self._read(min(wanted, 1 << 20)) or b""
-        except (InputOutputError, MemoryError):  # of the source below; of this machine
+        except (InputOutputError, MemoryError):  # of the underlying source; of this process
             raise
         except Exception as error:  # zlib.error, EOFError, zstandard.ZstdError, OSError: the stream ends here
             if isinstance(error, OSError) and not _is_bad_gzip(error):
@@ -144,17 +146,17 @@ class StreamSource:
             return b""
 
     def skip_hole(self, offset: int) -> int:
-        """Streams have no holes."""
+        """Return `offset`: streams have no holes."""
         return offset
 
     def changed(self) -> Finding | None:
-        """The trouble of the unpacking, if any: it ends the input here."""
+        """Return a finding if decompression failed, which ends the input."""
         if self._trouble is None:
             return None
         return finding("compression-error", self._position, 0, self._trouble)
 
     def close(self) -> None:
-        """Closes the stream unless it is standard input."""
+        """Close the stream unless it is standard input."""
         for stream in (self._stream, self._below):
             if stream is not None and stream is not sys.stdin.buffer:
                 stream.close()
@@ -169,21 +171,21 @@ class PartSource:
         self._source = source
 
     def read_at(self, offset: int, view: memoryview) -> int:
-        """Fills `view` from `offset`, no further than the end."""
+        """Fill `view` from `offset`, no further than the end."""
         assert self.size is not None
         return self._source.read_at(offset, view[: max(0, self.size - offset)])
 
     def skip_hole(self, offset: int) -> int:
-        """See `Source`."""
+        """Skip a hole, no further than the end."""
         assert self.size is not None
         return min(self.size, self._source.skip_hole(offset))
 
     def changed(self) -> Finding | None:
-        """See `Source`."""
+        """Return a finding if the underlying file changed."""
         return self._source.changed()
 
     def close(self) -> None:
-        """The source stays open."""
+        """Do nothing: the source stays open."""
 
 
 class BytesSource:
@@ -195,21 +197,21 @@ class BytesSource:
         self._data = memoryview(data)
 
     def read_at(self, offset: int, view: memoryview) -> int:
-        """Copies out of the bytes."""
+        """Copy from the bytes."""
         piece = self._data[offset : offset + len(view)]
         view[: len(piece)] = piece
         return len(piece)
 
     def skip_hole(self, offset: int) -> int:
-        """Bytes in memory have no holes."""
+        """Return `offset`: bytes in memory have no holes."""
         return offset
 
     def changed(self) -> Finding | None:
-        """Never."""
+        """Return None: bytes in memory do not change."""
         return None
 
     def close(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
 def _is_bad_gzip(error: OSError) -> bool:
@@ -231,18 +233,18 @@ def _open_read_only(path: str) -> int:
 
 
 def not_opened(path: str, error: OSError) -> InputOutputError:
-    """The error that says why a file cannot be opened."""
+    """Create the error that says why a file cannot be opened."""
     kind = VanishedError if isinstance(error, FileNotFoundError) else InputOutputError
     return kind(f"{path}: cannot be opened: {error.strerror}")
 
 
 def is_url(path: str) -> bool:
-    """Does a path name a file of another system (`s3://bucket/key`)?"""
+    """Return True if a path is the URL of a remote file (`s3://bucket/key`)."""
     return _URL.match(path) is not None
 
 
 def base_name(path: str) -> str:
-    """The last part of a path or URL, without what a URL asks for (`?region=…`)."""
+    """Return the last part of a path or URL, without the query of a URL (`?region=…`)."""
     return os.path.basename(path.partition("?")[0] if is_url(path) else path)
 
 
@@ -262,19 +264,20 @@ def _open_url(url: str) -> Source:
 
 
 def names_at(url: str) -> list[str] | None:
-    """The files below a directory of another system, relative to it; None = the URL names no directory.
+    """Return the files below a remote directory, relative to it; None = the URL is not a directory.
 
     Raises:
-        InputOutputError: that cannot be told. UsageError: there is no such kind of URL.
+        InputOutputError: it cannot be listed.
+        UsageError: the kind of URL is not supported.
     """
     found: list[str] | None = importlib.import_module(_REMOTE).remote_names(url)
     return found
 
 
 def open_source(path: str) -> Source:
-    """A source for a path that the user named; `-` is standard input; .gz and .zst content is unpacked on the fly.
+    """Open a path that the user named; `-` is standard input; .gz and .zst content is decompressed on the fly.
 
-    A link that the user names is followed once, here; the file it leads to is then opened without following links.
+    A symbolic link that the user names is followed once, here; its target is then opened without following links.
 
     Raises:
         InputOutputError: it cannot be opened or read.
@@ -301,7 +304,7 @@ def open_source(path: str) -> Source:
 
 
 def _has_content(path: str) -> bool:
-    """Of a file that has no size: can something be read, as from those of /proc?"""
+    """Return True if a file of size 0 can be read, as those of /proc."""
     with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
         return bool(file.read(1))
     return False
@@ -325,7 +328,7 @@ def _unpacked(name: str, stream: StreamSource) -> Source:
 
 
 class _Forward(io.RawIOBase):
-    """A source that is read from its beginning to its end."""
+    """Read a source from its beginning to its end."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -346,7 +349,7 @@ class _Forward(io.RawIOBase):
 
 
 class _Joined(io.RawIOBase):
-    """Bytes already taken from a stream, then the stream."""
+    """Bytes already read from a stream, then the rest of the stream."""
 
     def __init__(self, start: bytes, rest: IO[bytes]) -> None:
         self._start = start
@@ -366,19 +369,19 @@ class _Joined(io.RawIOBase):
 
 
 def read_head(source: Source, size: int = HEAD_BYTES) -> bytes:
-    """The first bytes of a source that can be read at any place."""
+    """Return the first bytes of a source that can be read at any offset."""
     view = memoryview(bytearray(size))
     return bytes(view[: source.read_at(0, view)])
 
 
 def read_range(source: Source, offset: int, size: int) -> bytes:
-    """The bytes `[offset, offset + size)` of a source that can be read at any place, shorter at its end."""
+    """Return the bytes `[offset, offset + size)` of a source that can be read at any offset, fewer at its end."""
     view = memoryview(bytearray(size))
     return bytes(view[: source.read_at(offset, view)])
 
 
 def reopened(path: str) -> Callable[[int, int], bytes]:
-    """Reads of a file that is opened for each of them: a log may have thousands of files."""
+    """Return a reader that opens the file for each read: a log may have thousands of files."""
 
     def read(offset: int, size: int) -> bytes:
         source = FileSource(path)

@@ -1,4 +1,4 @@
-"""What comes before a block: selected records that need not have been described yet."""
+"""Record ranges: selected records whose envelopes need not have been decoded yet."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ BLOCK = 2048
 
 
 class Stretch(msgspec.Struct, frozen=True):
-    """The records `[start, stop)` of a batch before anybody has looked at them; valid as long as the batch.
+    """The records `[start, stop)` of a batch before they are decoded; valid as long as the batch.
 
-    marks: a byte for each, 1 for those that are meant; the others teach their format nothing. None = all are meant.
-
-    It must be used up in order: by `blocks`, or by code that knows which records teach their format nothing
+    It must be consumed in order: by `blocks`, or by code that knows which records teach their format nothing
     (`formats.jsonline.JsonLine`).
+
+    Args:
+        marks: a byte for each record, 1 for the selected ones; the others teach their format nothing. None = all are
+            selected.
     """
 
     maker: Blocks
@@ -35,7 +37,7 @@ class Stretch(msgspec.Struct, frozen=True):
     marks: bytes | None = None
 
     def blocks(self, start: int, stop: int) -> Iterator[Block]:
-        """The records `[start, stop)` of the batch, which must be records of the stretch."""
+        """Yield the records `[start, stop)` of the batch, which must be in this range."""
         marks = self.marks_from(start)
         for low, high in ((start, stop),) if marks is None else runs_of(map(bool, marks[: stop - start]), start):
             for first in range(low, high, BLOCK):
@@ -43,27 +45,27 @@ class Stretch(msgspec.Struct, frozen=True):
                 yield from self.maker.blocks(self.batch, first, last, self.maker.describe(self.batch, first, last))
 
     def marks_from(self, at: int) -> bytes | None:
-        """Those of the records from `at` on."""
+        """Return the marks of the records from `at` on."""
         return None if self.marks is None else self.marks[at - self.start :]
 
     def means_any(self, start: int, stop: int) -> bool:
-        """Is one of the records `[start, stop)` meant?"""
+        """Return True if one of the records `[start, stop)` is selected."""
         marks = self.marks_from(start)
         return stop > start and (marks is None or 1 in marks[: stop - start])
 
     def last(self, start: int, stop: int) -> int:
-        """The last of the records `[start, stop)` that is meant, by its place in the batch; one is."""
+        """Return the index in the batch of the last selected record in `[start, stop)`; there must be one."""
         marks = self.marks_from(start)
         return stop - 1 if marks is None else start + marks.rindex(1, 0, stop - start)
 
     def records(self, start: int, stop: int) -> Sequence[int]:
-        """The numbers in the file of those of `[start, stop)` that are meant."""
+        """Return the numbers in the file of the selected records in `[start, stop)`."""
         numbers, marks = self.batch.numbers(start, stop), self.marks_from(start)
         return numbers if marks is None else list(compress(numbers, marks))
 
 
 def marks_of(runs: Sequence[tuple[int, int]]) -> bytes | None:
-    """The marks of a stretch over these runs."""
+    """Return the marks of a range over these runs; None = the runs cover all of it."""
     first, stop = runs[0][0], runs[-1][1]
     if sum(last - start for start, last in runs) == stop - first:
         return None
@@ -74,15 +76,18 @@ def marks_of(runs: Sequence[tuple[int, int]]) -> bytes | None:
 
 
 def short(runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """The same runs in pieces of at most a block."""
+    """Split runs into pieces of at most one block."""
     for first, last in runs:
         yield from ((start, min(start + BLOCK, last)) for start in range(first, last, BLOCK))
 
 
 def widened(before: int, done: int, few: int) -> int:
-    """How many records go the general way where compiled code stopped.
+    """Return how many records to decode in Python where compiled code stopped.
 
-    before: how many did the last time. done: so many went by compiled code since; if that is `few` or more, one record
-    is enough, else it doubles: the change of the hand does not pay there.
+    Args:
+        before: the number of the last time.
+        done: records that compiled code has done since; if that is `few` or more, one record is enough, else the
+            number
+            doubles, as switching costs too much.
     """
     return min(2 * before, BLOCK) if done < few else 1

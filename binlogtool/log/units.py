@@ -1,6 +1,6 @@
-"""What a log file is made of, one after the other, for comparing it: header, frames, damaged ranges, gaps.
+"""Units of a log file for comparison, in order: header, frames, damaged ranges, gaps.
 
-Stretches that are known already are passed over without a look at their frames.
+Ranges that are known already are skipped without decoding their frames.
 """
 
 from __future__ import annotations
@@ -25,10 +25,14 @@ _MOST_RECORDS = 256
 
 
 class Unit(msgspec.Struct, frozen=True):
-    """One of them, `[start, end)` of the file. kind: header, frame, damage or gap. number: of the frame.
+    """One unit, `[start, end)` of the file.
 
-    mark: its bytes; None where they are too many. record, records: number of the first record in it, and how many.
-    says: (type, object, content) of the records, without what tells when and where they were written.
+    Args:
+        kind: header, frame, damage or gap.
+        number: of the frame.
+        mark: its bytes; None if they are too many.
+        record, records: number of the first record in it, and how many it has.
+        says: (type, object, content) of the records, without when and where they were written.
     """
 
     kind: str
@@ -48,7 +52,7 @@ class Unit(msgspec.Struct, frozen=True):
 
 
 class Units:
-    """The units of one file in order; those that end at or before `known` are only counted, in `passed`."""
+    """The units of one file in order; those that end at or before `known` are only counted, in `skipped_records`."""
 
     def __init__(self, walk: Walk) -> None:
         self._walk = walk
@@ -61,7 +65,7 @@ class Units:
         return self._units
 
     def piece(self, unit: Unit) -> Piece:
-        """The same with its fields."""
+        """Return a unit with its fields."""
         match unit.kind:
             case "header":
                 return self._walk.header(unit.end)
@@ -125,12 +129,12 @@ class Units:
 
     @staticmethod
     def _first(batch: Batch, frame: int) -> int:
-        """The first record of a frame, as an index in the batch."""
+        """Return the first record of a frame, as an index in the batch."""
         return frame if batch.rows is None else bisect_left(batch.rows["span"], frame, 0, batch.rows.count)
 
 
 def _lasting(value: Any, own: tuple[Any, ...]) -> Any:
-    """A body without the numbers and times that another server would have given the same record."""
+    """Return a body without the numbers and times that another server would have given the same record."""
     if isinstance(value, dict):
         return {
             name: _lasting(inner, own)

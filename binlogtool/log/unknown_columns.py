@@ -1,4 +1,4 @@
-"""What is said of a condition on a column that no table of a log has: it chooses no row, since it is misspelt."""
+"""Columns in a condition that no table of a log has: most likely misspelt, as they select no row."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _NAMELESS = "@1"
 
 
 class Columns:
-    """The columns that a condition names, beside those that the tables of a log are known to have.
+    """Compare the columns that a condition names with those that the tables of a log have.
 
-    Only formats whose records show images of rows tell of any: else nothing is known.
+    Only formats whose records have row images describe columns; for others nothing is known.
     """
 
     def __init__(self, condition: str) -> None:
@@ -31,15 +31,15 @@ class Columns:
 
     @property
     def missing(self) -> frozenset[str]:
-        """Those that no table is known to have."""
+        """Columns that no table is known to have."""
         return self._asked - self._known
 
     def take(self, names: Iterable[str]) -> None:
-        """A table has these."""
+        """Add the columns of a table."""
         self._known.update(names)
 
     def of(self, maker: Blocks, batch: Batch, _wanted: Filter | None = None) -> Iterator[Block]:
-        """The records of a batch that describe tables (a splitter of `log.open`), as `dump` shows them."""
+        """Yield the records of a batch that describe tables, fully decoded (a splitter of `log.open`)."""
         rules = maker.format.tables
         if rules is None or maker.format.output.changes is None or not self.missing:
             return
@@ -50,20 +50,20 @@ class Columns:
             yield block
 
     def look(self, maker: Blocks, batch: Batch) -> None:
-        """The same, for what is read once only."""
+        """Track the columns of a batch while a stream is read."""
         for _ in self.of(maker, batch):
             pass
 
     @property
     def unknown(self) -> str | None:
-        """What is to be said of a column that no table has; None = there is none, or no table is known."""
+        """The message about a column that no table has; None = there is none, or no table is known."""
         return _said(min(self.missing), self._known) if self.missing and self._known else None
 
     def demand(self) -> None:
-        """Raises where no table has a column that the condition names.
+        """Check that some table has each column that the condition names.
 
         Raises:
-            UsageError: so it is.
+            UsageError: no table has one.
         """
         if self.unknown is not None:
             raise UsageError(self.unknown)

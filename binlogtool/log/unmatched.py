@@ -1,4 +1,4 @@
-"""What a selection names and a log does not have, misspelt most likely: objects, types, origins, transactions."""
+"""Names in a selection that a log does not have, most likely misspelt: objects, types, origins, transactions."""
 
 from __future__ import annotations
 
@@ -24,27 +24,30 @@ _SHOWN = 8
 
 
 class Unmatched(msgspec.Struct, frozen=True):
-    """missing: what the log does not have, one message each. absent: what it could have, and the selection chose none
-    of."""
+    """Names of a selection without a match.
+
+    missing: names that the log does not have, one message each. absent: names that it could have, but nothing was
+    selected.
+    """
 
     missing: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
 
     def demand_none(self) -> None:
-        """Raises where anything is missing, for a selection that chose nothing.
+        """Check that nothing is missing, for a selection that selected nothing.
 
         Raises:
-            UsageError: so it is.
+            UsageError: something is.
         """
         if self.missing:
             raise UsageError("; ".join(self.missing))
 
 
 class Census:
-    """The names in a log that a selection could mean."""
+    """Collect the names in a log that a selection could refer to."""
 
     def __init__(self, selection: Selection, schema: str | None = None) -> None:
-        """schema: statements of the user; what they define is not misspelt."""
+        """Create an empty census. schema: the user's CREATE TABLE statements; names defined there are not misspelt."""
         self._selection = selection
         self._schema = schema or ""
         self._count = 0
@@ -54,12 +57,12 @@ class Census:
 
     @property
     def is_needed(self) -> bool:
-        """Does the selection name anything?"""
+        """True if the selection names anything."""
         s = self._selection
         return bool(s.objects or s.exclude_objects or s.types or s.origins or s.include_gtids or s.xid is not None)
 
     def of(self, maker: Blocks, batch: Batch, _wanted: Filter | None = None) -> Iterator[Block]:
-        """Nothing, but looks at the records of a batch (a splitter of `log.open`)."""
+        """Collect the names of the records of a batch; yields nothing (a splitter of `log.open`)."""
         output = maker.format.output
         if maker.format.name not in self._formats:
             self._formats.add(maker.format.name)
@@ -94,12 +97,12 @@ class Census:
         return self._selection.include_gtids is not None or self._selection.xid is not None
 
     def look(self, maker: Blocks, batch: Batch) -> None:
-        """The same, for what is read once only."""
+        """Collect the names of a batch while a stream is read."""
         for _ in self.of(maker, batch):
             pass
 
     def found(self) -> Unmatched:
-        """What the log does not have."""
+        """Return the names that the log does not have."""
         if not self._count:
             return Unmatched()
         s = self._selection

@@ -1,4 +1,4 @@
-"""An encrypted log as plain bytes at the same offsets."""
+"""Source of decrypted bytes at the same offsets as in the encrypted file."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from binlogtool.log.source import Source, read_range
 
 
 class VeiledSource:
-    """The source below, unveiled (`Layout.unveil`) as it is read.
+    """The underlying source, decrypted (`LogFileLayout.decrypt`) as it is read.
 
-    A stream serves as long as the unveiler asks for no bytes beside those that are read.
+    A stream works as long as the decryptor needs no bytes other than those that are read.
     """
 
     def __init__(self, source: Source, unveil: Callable[[Read], Unveil]) -> None:
@@ -23,7 +23,7 @@ class VeiledSource:
         self._unveil = unveil(self._read)
 
     def read_at(self, offset: int, view: memoryview) -> int:
-        """Fills `view` from `offset` with plain bytes, as far as there are bytes; returns how many."""
+        """Fill `view` from `offset` with decrypted bytes, as far as there are bytes; return how many."""
         done = self._source.read_at(offset, view)
         self._unveil(offset, view[:done])
         return done
@@ -34,13 +34,13 @@ class VeiledSource:
         return read_range(self._source, offset, size)
 
     def skip_hole(self, offset: int) -> int:
-        """Never skips: where the encrypted bytes are zeros, the plain ones are not."""
+        """Return `offset`: encrypted zeros are not zeros when decrypted."""
         return offset
 
     def changed(self) -> Finding | None:
-        """Did the file move under us since it was opened?"""
+        """Return a finding if the file changed since it was opened."""
         return self._source.changed()
 
     def close(self) -> None:
-        """Gives the handle back."""
+        """Close the underlying source."""
         self._source.close()

@@ -1,4 +1,4 @@
-"""How far reading is, and what it leaves aside, for whoever shows it: told in one place, for all commands."""
+"""Progress listener: how far reading is and which files are skipped, reported to one listener for all commands."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from binlogtool.log.left import Left
 
 
 class Watcher(Protocol):
-    """Who is told; calls come from the work and must be short."""
+    """Receives progress. The calls are made during the work and must return quickly."""
 
     def begins(self, total: int) -> None:
-        """A pass over the files of a log begins; total: their bytes, 0 = not known."""
+        """Start a pass over the files of a log; total: their bytes, 0 = unknown."""
 
     def moved(self, file: str, end: int, read: int) -> None:
-        """`read` more bytes of a file, up to the offset `end`, were read."""
+        """Advance by `read` bytes of a file, up to the offset `end`."""
 
     def left(self, path: str, files: Sequence[Left]) -> None:
-        """These files of a directory take no part in its logs."""
+        """Take note of the files of a directory that belong to none of its logs."""
 
     def noted(self, text: str) -> None:
-        """Something that befell the work, and changes nothing of its result."""
+        """Take note of an event that does not change the result."""
 
 
 _watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
@@ -31,7 +31,7 @@ _watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 
 @contextmanager
 def watched(watcher: Watcher) -> Iterator[None]:
-    """What is read inside of this (in this thread) is told to the watcher."""
+    """Return a context manager; what is read inside it (in this thread) is reported to the listener."""
     token = _watcher.set(watcher)
     try:
         yield
@@ -40,24 +40,24 @@ def watched(watcher: Watcher) -> Iterator[None]:
 
 
 def begins(total: int) -> None:
-    """See `Watcher`."""
+    """Report the start of a pass to the listener."""
     if (watcher := _watcher.get()) is not None:
         watcher.begins(total)
 
 
 def moved(file: str, end: int, read: int) -> None:
-    """See `Watcher`."""
+    """Report bytes read to the listener."""
     if (watcher := _watcher.get()) is not None:
         watcher.moved(file, end, read)
 
 
 def left(path: str, files: Sequence[Left]) -> None:
-    """See `Watcher`."""
+    """Report skipped files to the listener."""
     if (watcher := _watcher.get()) is not None:
         watcher.left(path, files)
 
 
 def noted(text: str) -> None:
-    """See `Watcher`; one that knows nothing of it is not told."""
+    """Report a note to the listener, if it accepts notes."""
     if (tell := getattr(_watcher.get(), "noted", None)) is not None:
         tell(text)

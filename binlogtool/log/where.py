@@ -1,8 +1,8 @@
-"""Which records a condition is true for: first by what is known without their bodies, then by these.
+"""Evaluation of `--where`: first by what is known without bodies, then by these.
 
-A record of changes of rows is chosen when there is a row for which the whole condition is true: `before` and `after`
-are the images of that one row. What a record or row does not have is NULL. A body that cannot be read could be
-anything: the record is chosen, with its finding, unless the rest of the condition rules it out.
+A record with row changes is selected when there is a row for which the whole condition is true: `before` and `after`
+are the images of that one row. What a record or row does not have is NULL. A body that cannot be decoded could be
+anything: the record is selected, with its finding, unless the rest of the condition rules it out.
 """
 
 from __future__ import annotations
@@ -31,8 +31,14 @@ _Row = Callable[[Mapping[str, Any]], int]
 
 
 class Where(msgspec.Struct, frozen=True):
-    """A condition. members: names in it. columns: those of rows in it. needs_body: does it say something about what is
-    in a body? paths: what that is."""
+    """A compiled condition.
+
+    Args:
+        members: envelope members in it.
+        columns: columns of rows in it.
+        needs_body: it refers to the content of bodies.
+        paths: the paths that it refers to there.
+    """
 
     members: frozenset[str]
     columns: frozenset[str]
@@ -44,36 +50,36 @@ class Where(msgspec.Struct, frozen=True):
     paths: frozenset[tuple[str | int, ...]]
 
     def candidates(self, columns: Columns, count: int) -> list[bool]:
-        """Could the condition be true, as far as it is known without bodies? columns: those of `members`."""
+        """Return for each record whether the condition could be true, without bodies. columns: those of `members`."""
         return [truth == TRUE for truth in self._before(columns, count)]
 
     def concerns(self, name: str) -> bool:
-        """Could it be true of a record with this object?"""
+        """Return True if the condition could be true of a record with this object."""
         return self._of_object({"object": [name]}, 1)[0] == TRUE
 
     @property
     def is_simple(self) -> bool:
-        """Does it speak of members, columns of rows and members of bodies only, not of what is inside of these?"""
+        """True if it refers only to members, columns of rows and members of bodies, not to what is inside these."""
         return all(len(path) == 2 and (path[0] != "body" or path[1] not in _ROWS) for path in self.paths)
 
     def of_columns(self, columns: Columns, count: int) -> list[bool]:
-        """Of which rows is it true? columns: members and `paths`, single values, for each row."""
+        """Return for each row whether the condition is true. columns: members and `paths`, single values."""
         return [truth == TRUE for truth in self._at_once(columns, count)]
 
     def holds(self, members: Mapping[str, Any], body: Any) -> bool:
-        """Is it true of this record?"""
+        """Return True if the condition is true of this record."""
         return any(self._wholly({**members, **row}) == TRUE for row in _rows(body))
 
     def of_rows(self, members: Mapping[str, Any], body: Any) -> list[bool]:
-        """Of which rows of this record is it true?"""
+        """Return for each row of this record whether the condition is true."""
         return [self._wholly({**members, **row}) == TRUE for row in _rows(body)]
 
 
 def where(text: str) -> Where:
-    """The condition of an expression.
+    """Compile the condition of an expression.
 
     Raises:
-        UsageError: it is none; the column says where.
+        UsageError: it is invalid; the message names the column.
     """
     term = parsed(text)
     names = frozenset(str(field.path[0]) for field in _fields(term))
@@ -91,12 +97,12 @@ def where(text: str) -> Where:
 
 
 def timed(times: Sequence[int | None]) -> list[Moment | None]:
-    """The member `time` as times."""
+    """Convert the member `time` to timestamps."""
     return [None if time is None else Moment(time) for time in times]
 
 
 def _rows(body: Any) -> Iterator[dict[str, Any]]:
-    """What `body`, `before` and `after` are, for each row."""
+    """Yield the values of `body`, `before` and `after` for each row."""
     rows = body.get("rows") if isinstance(body, Mapping) else None
     images = [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
     for row in images or [body if isinstance(body, Mapping) else {}]:
@@ -117,7 +123,7 @@ def _fields(term: Term) -> Iterator[Field]:
 
 
 def _column(term: Term, negated: bool, given: Sequence[str]) -> _Column:
-    """The greatest truth that the term can have, whatever is not given. `not` is moved down to the tests."""
+    """Compile the greatest truth that a term can have with these members; `not` is moved down to the tests."""
     if isinstance(term, Not):
         return _column(term.term, not negated, given)
     if isinstance(term, Test):
@@ -137,7 +143,7 @@ def _anything(_columns: Columns, count: int) -> Sequence[int]:
 
 
 def _tested(test: Test, negated: bool) -> _Column:
-    """Whole columns where that is known, else each combination of values once: objects and types have few."""
+    """Compile a test for columns: as a whole where possible, else each distinct combination of values once."""
     judge, rest = test.judge, [one.value for one in test.operands[1:] if isinstance(one, Literal)]
     alone = isinstance(test.operands[0], Field) and len(rest) == len(test.operands) - 1
 
@@ -197,7 +203,7 @@ def _row(term: Term) -> _Row:
 
 
 def _judged(test: Test) -> _Row:
-    """Of several values (names below lists) one is enough."""
+    """Compile a test for rows; of several values (names below lists) one is enough."""
     judge = test.judge
     readers = [_reader(one) for one in test.operands]
 
@@ -211,7 +217,7 @@ def _judged(test: Test) -> _Row:
 
 
 def _reader(operand: Operand) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
-    """All values of an operand; one NULL where there is none."""
+    """Return a function that reads all values of an operand; one NULL where there is none."""
     if isinstance(operand, Literal):
         constant = (operand.value,)
         return lambda _members: constant

@@ -1,6 +1,6 @@
-"""Comparisons of whole columns whose values are of the frequent kinds: what `where_terms.compared` says of each.
+"""Comparisons of whole columns whose values are of the common types; same results as `where_terms.make_comparison`.
 
-Numbers are looked at as doubles first: rounding keeps their order, so that only what has become equal is compared anew.
+Numbers are compared as doubles first: rounding keeps their order, so that only equal ones are compared again exactly.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NOTHING = type(None)
 
 
 def beside_number(holds: Callable[[Any, Any], bool], values: Sequence[Any], number: int | Decimal) -> list[int] | None:
-    """The truth of `value holds number` for each value; None = the values are of other kinds."""
+    """Return the truth of `value holds number` for each value; None = the values are of other types."""
     kinds = set(map(type, values))
     if kinds == {int}:
         return [_TRUTHS[holds(value, number)] for value in values]
@@ -31,7 +31,7 @@ def beside_number(holds: Callable[[Any, Any], bool], values: Sequence[Any], numb
 
 
 def beside_text(holds: Callable[[Any, Any], bool], values: Sequence[Any], text: str) -> list[int] | None:
-    """The truth of `value holds text` for each value; None = the values are of other kinds."""
+    """Return the truth of `value holds text` for each value; None = the values are of other types."""
     kinds = set(map(type, values))
     if kinds == {str}:
         return [_TRUTHS[holds(value, text)] for value in values]
@@ -41,7 +41,7 @@ def beside_text(holds: Callable[[Any, Any], bool], values: Sequence[Any], text: 
 
 
 def beside_each_other(holds: Callable[[Any, Any], bool], left: Sequence[Any], right: Sequence[Any]) -> list[int] | None:
-    """The truth of `left holds right` for each pair; None = the values are of other kinds."""
+    """Return the truth of `left holds right` for each pair; None = the values are of other types."""
     kinds = set(map(type, left)) | set(map(type, right))
     if kinds == {int}:
         return [_TRUTHS[holds(a, b)] for a, b in zip(left, right, strict=True)]

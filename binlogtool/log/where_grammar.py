@@ -1,4 +1,4 @@
-"""The language of `--where`, read by pyparsing; loaded only when there is an expression."""
+"""Grammar of `--where`, parsed by pyparsing; imported only when there is an expression."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ _SIGNS = sorted(OPERATORS, key=len, reverse=True)
 
 @functools.lru_cache(16)
 def parsed(text: str) -> Term:
-    """The condition that a text means.
+    """Parse an expression.
 
     Raises:
-        UsageError: it means none; the column says where.
+        UsageError: it is invalid; the message names the column.
     """
     if len(text) > MOST_CHARACTERS:
         raise UsageError(
@@ -79,7 +79,7 @@ def _check_depth(text: str) -> None:
 
 @functools.cache
 def _grammar() -> pp.ParserElement:
-    """or < and < not < condition | ( expression )."""
+    """Return the grammar: or < and < not < condition | ( expression )."""
     term = pp.Forward()
     nested = pp.Suppress("(") + term - pp.Suppress(pp.Literal(")").set_name("')'"))
     negated: pp.ParserElement = (_word("not")[...] + (nested | _condition()).set_name("a condition")).set_parse_action(
@@ -136,7 +136,7 @@ def _text() -> pp.ParserElement:
 
 
 def _literal() -> pp.ParserElement:
-    """Numbers, texts, x'bytes', times, true, false, null."""
+    """Return the grammar of numbers, texts, x'bytes', times, true, false, null."""
     number = pp.Regex(r"[+-]?[0-9]+(?:\.[0-9]+)?(?![\w.])").set_name("a value").set_parse_action(_number)
     octets = pp.Regex(r"[xX]'(?:[0-9a-fA-F]{2})*'").set_parse_action(lambda t: Literal(bytes.fromhex(t[0][2:-1])))
     times = pp.Regex(r"(?i:time)\s*'([^']*)'").set_parse_action(_time)

@@ -1,7 +1,7 @@
 """A condition on members, columns of rows and plain members of bodies, by compiled code.
 
-It writes what the condition names of each record as a line of JSON, and lines that are alike are looked at once. What
-it does not write goes the general way, and so do values that are no single ones or have no exact form in JSON.
+It writes what the condition names of each record as a JSON line, and equal lines are evaluated once. What it does not
+write is evaluated by Python, as are values that are not single ones or have no exact form in JSON.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SINGLE = frozenset({str, int, float, bool, type(None)})
 
 
 class RowLines:
-    """A condition on the records of one file; to be made by `row_lines`."""
+    """A condition on the records of one file; created by `compile_row_condition`."""
 
     def __init__(self, condition: Where, maker: Blocks) -> None:
         self._condition = condition
@@ -39,7 +39,7 @@ class RowLines:
 
     @cached_property
     def _questions(self) -> tuple[_Question | None, _Question] | None:
-        """What members alone can tell, and the whole of it; None = the file is none for compiled code."""
+        """Queries on members alone, and on the whole condition; None = compiled code does not support the file."""
         declared, maker, condition = self._maker.format.output.json, self._maker, self._condition
         line = None if declared is None else declared(maker.layout.context)
         if line is None or line.depth > maker.limits.max_depth:
@@ -48,7 +48,7 @@ class RowLines:
         return _Question(condition, maker, line, early=True) if early else None, _Question(condition, maker, line)
 
     def takes(self, batch: Batch) -> bool:
-        """Is the batch one for compiled code? It is the one that `true` speaks of. To be asked in file order."""
+        """Return True if compiled code supports the batch; `evaluate` then refers to it. Ask in file order."""
         if batch is not self._batch:
             ours = self._questions is not None and not batch.inner and batch.holder is None
             self._batch, self._could = batch, (0, [], False)
@@ -56,7 +56,7 @@ class RowLines:
         return self._is_ours
 
     def true(self, start: int, stop: int) -> tuple[list[bool], bool]:
-        """Is it true of the records from `start` on? And: is the record behind these none for compiled code?
+        """Return truths of the records from `start` on, and whether compiled code refuses the record after them.
 
         There may be fewer answers than records before that one; at least one, where there is no such record.
         """
@@ -70,7 +70,7 @@ class RowLines:
         return marks, refused
 
     def _candidates(self, early: _Question, start: int, stop: int) -> tuple[list[bool], bool]:
-        """What members say of the records from `start` on; asked once."""
+        """Return what members say of the records from `start` on; evaluated once."""
         first, marks, refused = self._could
         if not first <= start < first + len(marks):
             first, (marks, refused) = start, early.answers(start, stop)
@@ -79,7 +79,7 @@ class RowLines:
 
 
 class _Question:
-    """A condition, or what members say of it: early."""
+    """A condition, or (early) what members say of it."""
 
     def __init__(self, condition: Where, maker: Blocks, line: JsonLine, *, early: bool = False) -> None:
         paths = () if early else condition.paths
@@ -94,19 +94,19 @@ class _Question:
         self._places: Places | None = None
 
     def takes(self, batch: Batch) -> bool:
-        """See `RowLines.takes`."""
+        """Prepare a batch; see `CompiledCondition.supports_batch`."""
         self._places = self._picker.places(batch)
         return self._places is not None
 
     def answers(self, start: int, stop: int) -> tuple[list[bool], bool]:
-        """See `RowLines.true`."""
+        """Return truths; see `CompiledCondition.evaluate`."""
         assert self._places is not None
         data, reached, refused = self._picker.write(self._places, start, stop)
         truths = self._truths(bytes(data).split(b"\n")[:-1]) if reached > start else []
         return ([], True) if truths is None else (truths, refused)
 
     def _truths(self, lines: list[bytes]) -> list[bool] | None:
-        """One for each line; None = the general way knows."""
+        """Return one truth for each line; None = Python must evaluate them."""
         distinct = dict.fromkeys(lines)
         truths = self._judged(b"\n".join(distinct))
         if truths is None or len(distinct) == len(lines):
@@ -138,7 +138,7 @@ class _Question:
         return [True in list(islice(left, count)) for count in counts]
 
     def _values(self, rows: list[Any], bodies: list[Any]) -> dict[Any, Sequence[Any]] | None:
-        """Each column of the rows, and of their bodies; None = some values are not what they are in the log."""
+        """Return each column of the rows, and of their bodies; None = some values are not exactly those of the log."""
         given: dict[Any, Sequence[Any]] = {}
         for path, name in self._names.items():
             own = path[0] == "body"
@@ -150,14 +150,14 @@ class _Question:
 
 
 def row_lines(maker: Blocks, condition: Where | None) -> RowLines | None:
-    """The condition by compiled code; None = it names nothing, or more of bodies than columns and plain members."""
+    """Compile a condition; None = it names nothing, or more of bodies than columns and plain members."""
     if condition is None or not condition.is_simple or not (condition.members or condition.paths):
         return None
     return RowLines(condition, maker)
 
 
 def _line(order: Sequence[str], names: Mapping[Any, str]) -> type[msgspec.Struct]:
-    """The type of a line with these members and columns. An image that is not there has NULL in all of them."""
+    """Return the type of a line with these members and columns; a missing image has NULL in all of them."""
     members: list[Any] = [(name, Any) if name != "body" else (name, _body(names)) for name in order]
     return _made("line", members, array_like=True)
 
@@ -174,7 +174,7 @@ def _body(names: Mapping[Any, str]) -> type[msgspec.Struct]:
 
 
 def _made(name: str, fields: list[Any], *, array_like: bool = False) -> type[msgspec.Struct]:
-    """There are many of each, and none holds itself."""
+    """Create a struct type without garbage collection: there are many instances, and none refers to itself."""
     return msgspec.defstruct(name, fields, frozen=True, gc=False, array_like=array_like)
 
 

@@ -1,4 +1,4 @@
-"""Which rows of a script's records a condition is true for (`formats.scripting.RowChoice`)."""
+"""Selection of rows of a script's records by a condition (`formats.scripting.RowFilter`)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from binlogtool.log.where import Columns, Where, timed, where
 
 
 class RowWhere(msgspec.Struct):
-    """The choice of one script. It is told of the records before their statements are asked for.
+    """The row condition of one script; it gets the members of records before their statements are requested.
 
-    text: its expression. found: was it true of any row?
+    text: its expression. found: it was true of some row.
     """
 
     text: str
@@ -28,27 +28,27 @@ class RowWhere(msgspec.Struct):
 
     @property
     def columns(self) -> frozenset[str]:
-        """See `formats.scripting.RowChoice`."""
+        """The columns that the condition refers to."""
         return self.condition.columns
 
     def worded(self, wording: Wording) -> Wording:
-        """The script with this choice: of tables that the condition rules out no row is written."""
+        """Return the script options with this condition: no row is written of tables that it rules out."""
         tables, concerns = wording.tables, self.condition.concerns
         return replace(wording, where=self, tables=lambda name: (tables is None or tables(name)) and concerns(name))
 
     def look(self, start: int, stop: int, members: Columns) -> None:
-        """The records `[start, stop)` of a batch are next, with these members."""
+        """Set the members of the next records, `[start, stop)` of a batch."""
         self._start, self._members = start, members
         self._marks = self.condition.candidates(members, stop - start)
 
     def look_at(self, block: Block) -> None:
-        """The same of a block whose records are next, counted from 0."""
+        """Set the members of the next records, those of a block, counted from 0."""
         e, names = block.envelope, self.condition.members
         own = {"offset": block.offset, "size": block.size, "record": block.record, "time": timed(e.time)}
         self.look(0, len(block), {name: own[name] if name in own else getattr(e, name) for name in names})
 
     def rows(self, index: int, body: Callable[[], Any]) -> bool | Sequence[bool]:
-        """See `formats.scripting.RowChoice`."""
+        """Return for each row of a record whether it is selected; see `RowFilter.select_rows`."""
         at = index - self._start
         if not self._marks[at] or not self.condition.needs_body:
             self.found = self.found or self._marks[at]
@@ -60,9 +60,9 @@ class RowWhere(msgspec.Struct):
 
 
 def row_choice(text: str) -> RowWhere:
-    """The choice that an expression means.
+    """Create the row condition of an expression.
 
     Raises:
-        UsageError: it means none; the column says where.
+        UsageError: it is invalid; the message names the column.
     """
     return RowWhere(text, where(text))

@@ -1,6 +1,6 @@
-"""What a condition is made of, and how two values compare: three-valued, typed, exact.
+"""Terms of a condition, and the comparison of two values: three-valued, typed, exact.
 
-Truth is a number, so that `and` is the least, `or` the greatest, and `not` the mirror of it.
+Truth is a number, so that `and` is the minimum, `or` the maximum, and `not` the mirror image.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ _NUMBERS = (int, float, Decimal)
 
 
 class Moment(int):
-    """A time in microseconds since 1970-01-01 UTC; no number of anything else compares with it."""
+    """A time in microseconds since 1970-01-01 UTC; other numbers do not compare with it."""
 
 
 class Literal(msgspec.Struct, frozen=True):
-    """A value in the expression."""
+    """A constant in the expression."""
 
     value: Any
 
 
 class Field(msgspec.Struct, frozen=True):
-    """A member of a record, or what is below it. A list, or a name below one, means each of its elements."""
+    """A member of a record, or a path below it. A list, or a name below one, means each of its elements."""
 
     path: tuple[str | int, ...]
 
@@ -57,7 +57,7 @@ Operand = Literal | Field
 
 
 class Test(msgspec.Struct, frozen=True):
-    """A condition on operands. judge: their values -> truth. holds: the sign, where it is a comparison of two."""
+    """A condition on operands. evaluate: their values -> truth. holds: the operator, if it compares two values."""
 
     operands: tuple[Operand, ...]
     judge: Callable[..., int]
@@ -65,19 +65,19 @@ class Test(msgspec.Struct, frozen=True):
 
 
 class Not(msgspec.Struct, frozen=True):
-    """The mirror of a term."""
+    """`not`: the mirror image of a term."""
 
     term: Term
 
 
 class Every(msgspec.Struct, frozen=True):
-    """`and`."""
+    """`and` of terms."""
 
     terms: tuple[Term, ...]
 
 
 class Some(msgspec.Struct, frozen=True):
-    """`or`."""
+    """`or` of terms."""
 
     terms: tuple[Term, ...]
 
@@ -86,7 +86,7 @@ Term = Test | Not | Every | Some
 
 
 def moment(text: str) -> Moment | None:
-    """The time that an ISO 8601 text means, UTC unless it has a zone; None if it means none."""
+    """Parse an ISO 8601 time, UTC unless it has a zone; return None if it is invalid."""
     try:
         found = datetime.fromisoformat(text)
         found = found.replace(tzinfo=UTC) if found.tzinfo is None else found
@@ -96,7 +96,7 @@ def moment(text: str) -> Moment | None:
 
 
 def compared(sign: str, left: Operand, right: Operand) -> Test:
-    """`left sign right`. A text beside the member `time` is a time."""
+    """Create `left sign right`. A text compared with the member `time` is a time."""
     left, right = _timely(left, right), _timely(right, left)
     alike = _akin if isinstance(left, Field) and isinstance(right, Field) else _alike
     holds = OPERATORS[sign]
@@ -111,7 +111,7 @@ def compared(sign: str, left: Operand, right: Operand) -> Test:
 
 
 def _beside_number(holds: Callable[[Any, Any], bool], number: int | Decimal) -> Callable[[Any, Any], int]:
-    """The judge of values beside a number; the same as of all others, in fewer steps for what is frequent."""
+    """Return the evaluation of values compared with a number: as any other, with fewer steps for common types."""
     is_number = _NUMBER.fullmatch
 
     def judge(value: Any, _number: Any) -> int:
@@ -127,24 +127,24 @@ def _beside_number(holds: Callable[[Any, Any], bool], number: int | Decimal) -> 
 
 
 def is_null(operand: Operand) -> Test:
-    """`operand is null`: never unknown."""
+    """Create `operand is null`, which is never unknown."""
     return Test((operand,), lambda value: TRUE if value is None else FALSE)
 
 
 def within(operand: Operand, values: tuple[Literal, ...]) -> Some:
-    """`operand in (values)`."""
+    """Create `operand in (values)`."""
     return Some(tuple(compared("=", operand, value) for value in values))
 
 
 def like(operand: Operand, pattern: str) -> Test:
-    r"""`operand like 'pattern'`: `%` is any text, `_` one character, `\` takes the next one as it is."""
+    """Create `operand like 'pattern'`: `%` is any text, `_` one character, a backslash quotes the next one."""
     return globbed(operand, _LIKE.sub(_as_glob, pattern))
 
 
 def globbed(operand: Operand, pattern: str) -> Test:
-    """`operand ~ 'pattern'`: `*`, `?` and `[…]` as in `--object`; of bytes `?` is one byte.
+    """Create `operand ~ 'pattern'`: `*`, `?` and `[…]` as in `--object`; of bytes `?` is one byte.
 
-    The patterns that `fnmatch` makes never go back behind a `*`: their time is bounded by length of text x pattern.
+    The patterns that `fnmatch` makes never backtrack past a `*`: their time is bounded by length of text x pattern.
     """
     texts = re.compile(fnmatch.translate(pattern)).match
     octets = re.compile(fnmatch.translate(text_bytes(pattern).decode("latin-1"))).match
@@ -176,7 +176,7 @@ def _timely(one: Operand, other: Operand) -> Operand:
 
 
 def _akin(a: Any, b: Any) -> tuple[Any, Any] | None:
-    """Two fields: texts that are both decimal numbers are compared as such."""
+    """Convert two field values for comparison: texts that are both decimal numbers are compared as such."""
     if isinstance(a, str) and isinstance(b, str):
         numbers = _decimal(a), _decimal(b)
         return (a, b) if None in numbers else numbers
@@ -184,7 +184,7 @@ def _akin(a: Any, b: Any) -> tuple[Any, Any] | None:
 
 
 def _alike(a: Any, b: Any) -> tuple[Any, Any] | None:
-    """Two values that are not NULL, as values that compare; None if nothing is known of them."""
+    """Convert two values that are not NULL to comparable ones; None if they cannot be compared."""
     if isinstance(a, Moment) or isinstance(b, Moment):
         return _both(a, b, _as_moment)
     if isinstance(a, str) and isinstance(b, str):
@@ -214,7 +214,7 @@ def _as_number(value: Any) -> Any:
 
 
 def _as_double(value: Any) -> Any:
-    """Beside a double a decimal is the double nearest to it; integers stay exact."""
+    """Return a decimal as the nearest double, for comparison with a double; integers stay exact."""
     number = _as_number(value)
     if number != number:  # not a number
         return None

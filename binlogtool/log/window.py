@@ -14,7 +14,7 @@ _BEHIND = 4096
 class Window:
     """`buffer[0:length]` holds the source's bytes `[base, base + length)`. `ended`: the source has no more bytes.
 
-    held: the file offset from which on bytes are not forgotten, while they are no more than `room`; None = nowhere.
+    held: file offset from which on bytes are kept, while they are no more than `room`; None = none are.
     """
 
     def __init__(self, source: Source, chunk: int) -> None:
@@ -29,16 +29,16 @@ class Window:
 
     @property
     def end(self) -> int:
-        """The file offset behind the last byte in memory."""
+        """The file offset after the last byte in memory."""
         return self.base + self.length
 
     @property
     def size(self) -> int | None:
-        """The size of the source, if it is known before the end is seen."""
+        """The size of the source, if it is known before the end is reached."""
         return self._source.size
 
     def load(self, start: int, upto: int) -> None:
-        """Forgets the bytes before `start` and reads at least up to the file offset `upto`, if there are so many."""
+        """Drop the bytes before `start` and read at least up to the file offset `upto`, if there are so many."""
         if upto <= self.end or self.ended:
             return
         if self.held is not None and self.base <= self.held < start and upto - self.held <= self.room:
@@ -59,17 +59,17 @@ class Window:
         self.ended = self.length < room
 
     def skip_hole(self, offset: int) -> int:
-        """The first file offset >= `offset` that may hold anything but zeros (sparse files)."""
+        """Return the first file offset >= `offset` that may hold anything but zeros (sparse files)."""
         return self._source.skip_hole(offset)
 
     def view(self, start: int, end: int) -> memoryview:
-        """The bytes between two file offsets that are in memory (cut at what is there)."""
+        """Return the bytes between two file offsets, as far as they are in memory."""
         low = max(start - self.base, 0)
         return memoryview(self.buffer)[low : max(low, min(end - self.base, self.length))]
 
 
 class HeldSource:
-    """What a window has in memory of a stream, as a source: for a second look, before the window moves on."""
+    """The part of a stream that a window has in memory, as a source: to read it again before the window moves."""
 
     def __init__(self, name: str, window: Window) -> None:
         self.name = name
@@ -77,18 +77,18 @@ class HeldSource:
         self._window = window
 
     def read_at(self, offset: int, view: memoryview) -> int:
-        """Fills `view` from `offset`, as far as the bytes are in memory; returns how many."""
+        """Fill `view` from `offset`, as far as the bytes are in memory; return how many."""
         piece = self._window.view(offset, offset + len(view)) if offset >= self._window.base else memoryview(b"")
         view[: len(piece)] = piece
         return len(piece)
 
     def skip_hole(self, offset: int) -> int:
-        """Nothing is skipped."""
+        """Return `offset`: nothing is skipped."""
         return offset
 
     def changed(self) -> Finding | None:
-        """What was read of a stream does not change."""
+        """Return None: bytes in memory do not change."""
         return None
 
     def close(self) -> None:
-        """The stream stays open."""
+        """Do nothing: the stream stays open."""

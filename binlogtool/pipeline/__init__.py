@@ -1,1 +1,1 @@
-"""Data out: rows and JSON lines with a manifest, on Spark or in the process."""
+"""Export: logs in; rows, JSON lines, scripts or logs out, with a manifest; in this process or on Spark."""

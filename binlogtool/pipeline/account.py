@@ -1,4 +1,4 @@
-"""What a conversion counts while it runs: rows, findings, how far it is, and whether damage stops it."""
+"""Progress steps of a conversion, and the tally of its findings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ MAX_LISTED = 1000
 
 
 class Step(NamedTuple):
-    """How far a conversion is: the stage in words, its bytes that are done and all of them, records (0 = not known)."""
+    """One progress report of a conversion.
+
+    stage: what is being done, as text. done, total: bytes. records: records so far (0 = unknown).
+    """
 
     stage: str
     done: int
@@ -26,9 +29,12 @@ OnStep = Callable[[Step], None]
 
 
 class Phases:
-    """Tells the steps of stages that follow each other as parts of one whole: what is done never gets less.
+    """Report the progress of consecutive stages as parts of one whole; the reported amount never decreases.
 
-    weights: of each stage, what part of the work it is. total: bytes of the whole.
+    Args:
+        tell: receives the combined steps.
+        weights: share of the whole work of each stage, in order.
+        total: bytes of the whole.
     """
 
     def __init__(self, tell: OnStep, weights: Mapping[str, float], total: int) -> None:
@@ -42,7 +48,7 @@ class Phases:
         self._done = 0
 
     def __call__(self, step: Step) -> None:
-        """A step of a stage; of one without a weight only the name is told."""
+        """Report a step of one stage; a stage without a weight only changes the stage name."""
         begin, weight = self._parts.get(step.stage, (0.0, 0.0))
         done = begin + weight * (min(1.0, step.done / step.total) if step.total else 0.0)
         self._done = max(self._done, int(done * self._total))
@@ -50,7 +56,10 @@ class Phases:
 
 
 class Account(msgspec.Struct):
-    """Findings as JSON objects with their file; all are counted, the first MAX_LISTED are kept."""
+    """Findings as JSON objects with their file: all are counted, the first MAX_LISTED_FINDINGS are kept.
+
+    damage_rows: findings about bytes that could not be read. errors: those of them that stop a conversion.
+    """
 
     listed: list[Mapping[str, Any]] = msgspec.field(default_factory=list)
     counts: Counter[str] = msgspec.field(default_factory=Counter)
@@ -58,7 +67,7 @@ class Account(msgspec.Struct):
     errors: int = 0
 
     def add(self, file: str, finding: Mapping[str, Any], *, damage: bool) -> None:
-        """Books one finding. damage: it stands for bytes that could not be read, not for a record."""
+        """Count one finding. damage: it is about bytes that could not be read, not about a record."""
         self.counts[finding["id"]] += 1
         self.damage_rows += damage
         self.errors += damage and (finding["severity"] == Severity.ERROR.label or finding["id"] == ENCRYPTED)
@@ -66,7 +75,7 @@ class Account(msgspec.Struct):
             self.listed.append({"file": file, **finding})
 
     def join(self, other: Account) -> None:
-        """Takes what another account has."""
+        """Add the counts and findings of another tally."""
         self.counts += other.counts
         self.damage_rows += other.damage_rows
         self.errors += other.errors

@@ -1,7 +1,8 @@
-"""What Java knew at the end of a job on this machine, kept for the next ones, in a folder that the user names.
+"""Cache of loaded Java classes between jobs on this machine, in a directory that the user names.
 
-Java's own ahead-of-time cache (JEP 483 and 514; Java 25 or newer): classes of Spark that need not be read, checked and
-linked again. Java itself refuses one that does not fit, and goes on without.
+It is Java's own ahead-of-time cache (JEP 483 and 514; Java 25 or newer): Spark's classes need not be read, verified
+and
+linked again. Java ignores a cache file that does not match and starts without it.
 """
 
 from __future__ import annotations
@@ -19,22 +20,22 @@ import msgspec
 from binlogtool.errors import UsageError
 
 ENVIRONMENT = "BINLOGTOOL_JAVA_CACHE"
-"""Names the folder; without it nothing is kept."""
+"""Environment variable that names the cache directory; without it nothing is cached."""
 FIRST = 25
-"""The first Java that makes such a cache in one run."""
+"""The first Java version that writes such a cache in a single run."""
 PATIENCE_S = 300.0
-"""Seconds that Java gets to write it, at the end of the job that makes it."""
+"""How long to wait for Java to write the cache at the end of the job that creates it."""
 
 
 class Cache(msgspec.Struct, frozen=True):
-    """path: of the file; there is one for each Java and each Spark. made: it is there."""
+    """Class cache file of one Java and one Spark version. made: the file exists already."""
 
     path: Path
     made: bool
 
     @property
     def options(self) -> tuple[str, ...]:
-        """What Java is told."""
+        """Java command line options that read or create the cache."""
         return (f"-XX:AOTCache={self.path}",) if self.made else (f"-XX:AOTCacheOutput={self._new}",)
 
     @property
@@ -42,7 +43,9 @@ class Cache(msgspec.Struct, frozen=True):
         return self.path.with_name(f"{self.path.name}.{os.getpid()}")
 
     def finish(self, process: subprocess.Popen[bytes]) -> None:
-        """Waits until Java, which is ending, has written it. Where it cannot, there is none."""
+        """Wait for the ending Java process to write the cache, then move it into place; no cache remains if that
+        fails.
+        """
         with contextlib.suppress(subprocess.TimeoutExpired, OSError):
             if process.wait(PATIENCE_S) == 0:
                 os.replace(self._new, self.path)
@@ -53,11 +56,18 @@ class Cache(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def kept(java: Path, version: int, way: Sequence[str]) -> Iterator[Cache | None]:
-    """The cache for this Java and the Spark of this installation; None = none is asked for, this Java has no such
-    thing, or another job is making it at this moment. way: words that tell one way of starting it from another.
+    """Provide the class cache for this Java and the installed Spark.
+
+    Args:
+        java: the Java program.
+        version: its major version.
+        way: texts that distinguish one way of starting Java from another; part of the file name's hash.
+
+    Yields:
+        The cache; None if none is configured, this Java is too old, or another job is creating it right now.
 
     Raises:
-        UsageError: the folder cannot be used, or others may write to it.
+        UsageError: the directory cannot be used, or other users may write to it.
     """
     named = os.environ.get(ENVIRONMENT)
     if not named or version < FIRST:

@@ -1,8 +1,8 @@
-"""`convert --append`: what came since the last run, added to an output that grows, each record exactly once.
+"""`convert --append`: add what is new since the last run to an existing output, each record exactly once.
 
-A run goes on where the commit before it ends (`commits`), as a streaming query does (`growing`): whole transactions of
-files that grow, rotate and are purged. It writes one file, proves it by reading it again, moves it into its place, and
-then its commit; a run that is killed before has done nothing.
+A run continues where the last commit ends (`commits`), as a streaming query does (`growing`): whole transactions of
+files that grow, rotate and are purged. It writes one file, proves it by reading it back, moves it into place and then
+writes its commit; a run that is killed earlier has no effect.
 """
 
 from __future__ import annotations
@@ -43,14 +43,17 @@ from binlogtool.pipeline.writers.table_form import COMPRESSIONS, Shape
 TARGETS = ("jsonl", *COMPRESSIONS)
 _NEVER_SPLIT = 1 << 62
 _NO_OPTION = ("on_damage", "live", "whole", "once")
-"""Of a selection: what changes no row that is read."""
+"""Fields of a selection that do not change which rows are read."""
 
 Last = dict[str, tuple[int, int, int]]
-"""Of each file: generation, record and place within the record of its last row."""
+"""Per file: generation, record and index within the record of its last row."""
 
 
 class AppendJob(msgspec.Struct, frozen=True):
-    """One run. final: nothing will come any more; what stands behind the last whole transaction is taken, too."""
+    """One run of `--append`.
+
+    final: the log is complete; also take what comes after the last whole transaction.
+    """
 
     shape: Shape
     limits: Limits
@@ -62,11 +65,13 @@ class AppendJob(msgspec.Struct, frozen=True):
     final: bool = False
 
     def run(self, paths: list[str], format: str, output: str | os.PathLike[str]) -> Manifest:
-        """Adds what is new to `output`.
+        """Append what is new in the log to `output`.
 
         Raises:
-            UsageError: an option is none of --append, or no file can have records. RefusedError: another process
-            writes, the output is none of --append, has other options, or a file was replaced meanwhile.
+            UsageError: an option cannot be used with --append, or no file can have records.
+            RefusedError: another process is writing, the output was not made by --append, was made with other
+                options,
+                or an input was replaced meanwhile.
             UnknownFormatError, InputOutputError, LimitError.
         """
         self._demand_sense(paths, output := Path(output))
@@ -99,7 +104,7 @@ class AppendJob(msgspec.Struct, frozen=True):
         return Request((), 1, self.backend, self.limits, self.selection, _NEVER_SPLIT)
 
     def _options(self, format: str) -> dict[str, Any]:
-        """What makes the rows; all runs of an output have the same."""
+        """Return the options that determine the rows; all runs of an output must have the same."""
         hints, known = self.hints or Hints(), asdict(Selection())
         chosen = {n: v for n, v in asdict(self.selection).items() if v != known[n] and n not in _NO_OPTION}
         schema = None if hints.schema is None else hashlib.sha256(hints.schema.encode()).hexdigest()
@@ -161,7 +166,9 @@ class AppendJob(msgspec.Struct, frozen=True):
         return self._manifest(new, tuple(read), added, checks, adding.account, unread, len(lost))
 
     def _unreadable(self, growing: Growing, after: Files) -> Iterator[Told]:
-        """Files of which nothing can be read, and why; those that were only begun may be anything."""
+        """Yield a finding for each file of which nothing can be read; files that have only just been started are
+        skipped.
+        """
         for name, format_ in growing.names():
             if name in after and after[name].place.offset:
                 continue
@@ -178,10 +185,10 @@ class AppendJob(msgspec.Struct, frozen=True):
     def _read(
         self, growing: Growing, pieces: list[Planned | Told], adding: Adding, known: Mapping[str, Taken]
     ) -> dict[str, Hashes]:
-        """Writes the rows; of each file that was read the hashes of its bytes up to there.
+        """Write the new rows, and return the hashes of each file's bytes up to the position reached.
 
         Raises:
-            RefusedError: what was read of a file before is not there any more.
+            RefusedError: what was read of a file before is no longer there.
         """
         hashes, done = dict[str, Hashes](), 0
         total = sum(one.member.size for one in pieces if isinstance(one, Planned))
@@ -202,7 +209,7 @@ class AppendJob(msgspec.Struct, frozen=True):
             done += one.member.size
         return hashes
 
-    # -- what is told --------------------------------------------------------------------------------------------------
+    # -- results --------------------------------------------------------------------------------------------------
 
     def _stopped(self, adding: Adding) -> Manifest:
         return Manifest(
@@ -214,7 +221,12 @@ class AppendJob(msgspec.Struct, frozen=True):
         self, now: Commit, inputs: tuple[Input, ...], added: tuple[Added, ...], checks: tuple[Check, ...],
         account: Account, unread: list[dict[str, Any]], lost: int = 0,
     ) -> Manifest:  # fmt: skip
-        """unread: findings about files of which nothing can be read. lost: how many files lost something."""
+        """Build the manifest of a run.
+
+        Args:
+            unread: findings about files of which nothing can be read.
+            lost: number of files that lost records.
+        """
         return Manifest(
             to="",
             output="",
@@ -232,7 +244,9 @@ class AppendJob(msgspec.Struct, frozen=True):
 
 
 def _demand_records(paths: list[str], growing: Growing) -> None:
-    """Raises where all files that are named are lists and states beside a log: nothing would ever be new."""
+    """Raise UsageError if every named file is an index or state file beside a log, so that nothing would ever be
+    new.
+    """
     if any(map(os.path.isdir, paths)):
         return
     name = kind = ""
@@ -250,7 +264,7 @@ def _demand_records(paths: list[str], growing: Growing) -> None:
 
 
 def _ending(shape: Shape) -> str:
-    """Of the names of files."""
+    """Return the suffix of the output's files, with the dot."""
     if shape.to not in COMPRESSIONS:
         return f".{shape.to}"
     from binlogtool.pipeline.typed.table_files import suffix
@@ -259,7 +273,7 @@ def _ending(shape: Shape) -> str:
 
 
 def _refuse_other(before: Mapping[str, Any], now: Mapping[str, Any], output: Path) -> None:
-    """Raises where the options are not those of the runs before."""
+    """Raise RefusedError if the options differ from those of earlier runs."""
     if not before:
         return
     for name in sorted({*before, *now}):
@@ -269,13 +283,13 @@ def _refuse_other(before: Mapping[str, Any], now: Mapping[str, Any], output: Pat
 
 
 def _is_known(piece: Planned | Told, known: Mapping[str, Taken]) -> bool:
-    """Was it told already that this file is gone?"""
+    """Return True if an earlier run already reported that this file was removed."""
     return isinstance(piece, Told) and piece.file in known and known[piece.file].gone
 
 
 @contextlib.contextmanager
 def _still_there(growing: Growing, name: str, format: str) -> Iterator[Log | None]:
-    """A file that was listed; None = its server removed it, or gave it another name, since."""
+    """Open a listed file; yield None if the server has removed or renamed it since."""
     try:
         log = growing.open(name, format)
     except VanishedError:
@@ -286,9 +300,11 @@ def _still_there(growing: Growing, name: str, format: str) -> Iterator[Log | Non
 
 
 def _forget_removed(before: Files, after: Files, there: set[str]) -> None:
-    """A file is gone if it is not on the disk, and its directory has others: one without any may only be away.
+    """Remove purged files from `after`: not on disk, while their directory still has other files.
 
-    So are the last files of a log that was begun anew. A file that nobody named this time stays as it is.
+    A directory without any files may only be unavailable. The last files of a log that was reset count as removed,
+    too.
+    Files that were not named in this run are left unchanged.
     """
     folders = set(map(os.path.dirname, there))
     for name, reached in before.items():
@@ -299,7 +315,7 @@ def _forget_removed(before: Files, after: Files, there: set[str]) -> None:
 
 
 def _refuse_moved(growing: Growing, known: Mapping[str, Taken], after: Files) -> None:
-    """Raises where a file is one that was read under another path: all its records would be there twice."""
+    """Raise RefusedError if a new file was read before under another path: its records would be appended twice."""
     same = dict[str, list[Taken]]()
     for one in known.values():
         if one.last is not None:
@@ -318,7 +334,7 @@ def _refuse_moved(growing: Growing, known: Mapping[str, Taken], after: Files) ->
 
 
 def _demand_same(log: Log, piece: Planned) -> None:
-    """Raises where the file is not the one that was looked at, or was cut."""
+    """Raise RefusedError if the file was replaced or truncated since it was planned."""
     reached = piece.reached
     if reached.mark and mark_of(log, reached.place.offset) != reached.mark:
         raise RefusedError(f"{piece.member.path} was replaced while it was read: run it again")
@@ -329,10 +345,12 @@ def _ends(last: Commit) -> Last:
 
 
 def _unique(keys: Iterator[Key], ends: Last) -> tuple[Last, Counter[str]]:
-    """The last key of each file, and how many are new: each is behind all before it, so none is there twice.
+    """Return the last row key of each file and the number of new rows per file.
+
+    Keys must increase within each file, so no row is there twice.
 
     Raises:
-        InputOutputError: one is not.
+        InputOutputError: a key is not greater than the one before.
     """
     counts = Counter[str]()
     for generation, file, record, row in keys:
@@ -345,7 +363,7 @@ def _unique(keys: Iterator[Key], ends: Last) -> tuple[Last, Counter[str]]:
 
 
 def _moved(store: Store, pending: Path, place: Path, rows: int, number: int) -> tuple[Added, ...]:
-    """A file with rows is moved in; one without is none."""
+    """Move the finished file into place; delete it if it has no rows."""
     from binlogtool.pipeline.inputs import sha256
 
     if not rows:
@@ -359,7 +377,7 @@ def _moved(store: Store, pending: Path, place: Path, rows: int, number: int) -> 
 def _inputs(
     known: Mapping[str, Taken], before: Files, after: Files, gone: set[str], hashes: Mapping[str, Hashes], ends: Last
 ) -> Iterator[Taken]:
-    """The files as they are known now; those that are gone stay known: one of their name may come again."""
+    """Yield the state of each input after this run; removed files stay listed, as the name may be used again."""
     for name in {**before, **after}:
         old = known.get(name)
         if name in gone and old is not None:

@@ -1,4 +1,4 @@
-"""Output that appears whole or not at all: written beside its place under a temporary name, synced, renamed."""
+"""Output that appears whole or not at all: written beside its target under a temporary name, synced, renamed."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from binlogtool.publish import rename_new
 
 _OWN_NAMES = ("part-", "_SUCCESS", "_metadata", "_common_metadata", ".part-", "._SUCCESS.crc")
 TABLES = "_tables.json"
-"""Says what the directories of an output are."""
+"""File that lists the table directories of an output."""
 _OWN_FOLDERS = tuple(f"{column}=" for column in PARTITIONS)
 
 
 @contextlib.contextmanager
 def staged(output: Path, *, overwrite: bool, inputs: list[Path]) -> Iterator[Path]:
-    """A temporary path beside `output`; what is there at the end of the block becomes `output`.
+    """Provide a temporary path beside `output`; what exists there at the end of the block becomes `output`.
 
-    When the block raises, or leaves nothing there, `output` stays as it was.
+    If the block raises, or leaves nothing there, `output` stays unchanged.
 
     Raises:
-        RefusedError: `output` exists and `overwrite` is not given, or replacing it would lose something else.
+        RefusedError: `output` exists and `overwrite` is False, or replacing it would delete other files.
         InputOutputError: it cannot be put into place.
     """
     _allowed(output, overwrite=overwrite, inputs=inputs)
@@ -41,7 +41,7 @@ def staged(output: Path, *, overwrite: bool, inputs: list[Path]) -> Iterator[Pat
                 yield stage
                 if stage.exists():
                     _sync(stage)
-                    _allowed(output, overwrite=overwrite, inputs=inputs)  # it may have appeared meanwhile
+                    _allowed(output, overwrite=overwrite, inputs=inputs)  # it may have been created meanwhile
                     _publish(stage, output)
             finally:
                 discard(stage)
@@ -53,15 +53,20 @@ def staged(output: Path, *, overwrite: bool, inputs: list[Path]) -> Iterator[Pat
 
 @contextlib.contextmanager
 def staged_set(output: str | PathLike[str], suffixes: re.Pattern[str]) -> Iterator[tuple[Path, str]]:
-    """A directory yet to be made, and the base name of the files to write there; together they become `output`.
+    """Provide a directory to be created, and the base name of the files to write there; together they become
+    `output`.
 
-    output: a directory (it ends with a slash, or exists), where the files get the base name `binlog`; else directory
-    and base name. A new directory appears in one step. In one that exists the files appear one after the other, the
-    last one by name (the index) at the end; if that fails, they are removed again. Nothing is ever replaced.
-    suffixes: what follows the base name in names of files of such a set.
+    A new directory appears in one step. In an existing directory the files appear one by one, the index last; if that
+    fails, they are removed again. Nothing is ever replaced.
+
+    Args:
+        output: a directory (it ends with a slash, or exists), where the files get the base name `binlog`; otherwise
+            directory and base name.
+        suffixes: matches what follows the base name in file names of such a set.
 
     Raises:
-        RefusedError: there are files of this base name. InputOutputError: the files cannot be put into place.
+        RefusedError: files with this base name exist.
+        InputOutputError: the files cannot be put into place.
     """
     folder, base = _place(output)
     existing = folder.is_dir()
@@ -86,7 +91,10 @@ def staged_set(output: str | PathLike[str], suffixes: re.Pattern[str]) -> Iterat
 
 
 def clear(output: str | PathLike[str], *, is_set: bool) -> list[str]:
-    """Removes what killed runs left of this output, in words. is_set: as for `staged_set`."""
+    """Remove what killed runs left of this output, and return what was done as messages.
+
+    is_set: `output` is a log set, as for `stage_log_set`.
+    """
     path = Path(output)
     if not is_set:
         return cleared(path)
@@ -95,6 +103,7 @@ def clear(output: str | PathLike[str], *, is_set: bool) -> list[str]:
 
 
 def _place(output: str | PathLike[str]) -> tuple[Path, str]:
+    """Return the directory and the base name that an output path of a log set means."""
     text = fspath(output)
     path = Path(text)
     is_folder = text.endswith("/") or path.is_dir()
@@ -115,7 +124,7 @@ def _refuse_members(folder: Path, base: str, suffixes: re.Pattern[str]) -> None:
 
 
 def _move_in(stage: Path, folder: Path) -> None:
-    """Every file of `stage`, or none."""
+    """Move every file of `stage` into `folder`, or none."""
     moved: list[Path] = []
     try:
         for path in sorted(stage.iterdir()):
@@ -133,6 +142,7 @@ def _random() -> str:
 
 
 def _allowed(output: Path, *, overwrite: bool, inputs: list[Path]) -> None:
+    """Raise unless `output` can be created, or replaced without deleting anything but an earlier output."""
     if not output.parent.is_dir():
         raise InputOutputError(f"{output.parent}: no such directory")
     if not os.path.lexists(output):
@@ -155,7 +165,7 @@ def _allowed(output: Path, *, overwrite: bool, inputs: list[Path]) -> None:
 
 
 def _tables_of(output: Path) -> set[str]:
-    """The directories of tables that an output has by its own account, and that account."""
+    """Return the table directories that the output's own list names, and the name of that list."""
     try:
         told = json.loads((output / TABLES).read_text())
         return {TABLES, *(str(one["directory"]) for one in told["tables"])}
@@ -164,10 +174,11 @@ def _tables_of(output: Path) -> set[str]:
 
 
 def _publish(stage: Path, output: Path) -> None:
-    """Rename; a directory in the way is first moved aside, and comes back if the second rename fails.
+    """Rename `stage` to `output`; an existing directory is first renamed aside and restored if the second rename
+    fails.
 
     Raises:
-        OSError: FileExistsError, if another one has the name by now.
+        OSError: FileExistsError if another process created `output` meanwhile.
     """
     if output.is_dir():
         aside = stage.with_name(stage.name.replace(".tmp-", ".old-"))
@@ -199,7 +210,7 @@ def _sync_one(path: Path) -> None:
 
 
 def discard(stage: Path) -> None:
-    """Removes what was written so far: nothing will be published."""
+    """Delete what was written so far, so that nothing is published."""
     if stage.is_dir():
         shutil.rmtree(stage, ignore_errors=True)
     else:

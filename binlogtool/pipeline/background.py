@@ -1,4 +1,4 @@
-"""Work in a thread, while this one waits, polls, and lets Ctrl-C in: a signal never breaks into a call to Java."""
+"""Run work in a thread while the main thread waits, polls and handles Ctrl-C: a signal never interrupts a Java call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 _POLL_S = 0.2
 STOP_LIMIT_S = 2.0
-"""Seconds that Spark gets to end in order."""
+"""How long Spark may take to stop cleanly."""
 
 
 def _nothing() -> None:
@@ -25,10 +25,14 @@ def _nothing() -> None:
 def in_background(
     action: Callable[[], T], poll: Callable[[], None] = _nothing, on_interrupt: Callable[[], None] = _nothing
 ) -> T:
-    """The result of `action`, done in a thread, while this one waits, polls, and turns SIGINT into an exception.
+    """Run `action` in a thread and return its result; poll meanwhile, and turn SIGINT into KeyboardInterrupt.
 
-    A signal never breaks into a call to the Java side: it only sets a flag here. `on_interrupt` (called until the
-    action ends, but not for long) must make the action fail.
+    A signal only sets a flag here, so that it never interrupts a call to the Java side.
+
+    Args:
+        action: the work.
+        poll: called regularly while waiting; may raise.
+        on_interrupt: must make `action` fail; called repeatedly until it ends, for at most STOP_TIMEOUT_S.
     """
     outcome: list[T] = []
     trouble: list[BaseException] = []
@@ -66,7 +70,7 @@ def _insist(act: Callable[[], None], finished: threading.Event) -> None:
 
 @contextlib.contextmanager
 def silence() -> Iterator[None]:
-    """No logging and no warnings while connections to the Java side break on purpose: py4j writes long traces."""
+    """Suppress logging and warnings while connections to Java are closed on purpose, which py4j reports at length."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

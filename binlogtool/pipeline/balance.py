@@ -1,4 +1,4 @@
-"""How work is shared out among tasks."""
+"""Distribution of files among tasks by size."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import TypeVar
 T = TypeVar("T")
 
 GROUPS_PER_CORE = 4
-"""So many tasks keep a core busy to the end, although some take longer than others."""
+"""Tasks per core: keeps all cores busy although some tasks take longer than others."""
 
 
 def balanced(sizes: Sequence[int], groups: int) -> list[list[int]]:
-    """Shares positions among at most `groups` groups, the biggest first, each to the group with the fewest bytes."""
+    """Distribute indexes of `sizes` over at most `groups` groups: largest first, each to the group with the fewest
+    bytes.
+    """
     count = min(groups, len(sizes))
     shares: list[list[int]] = [[] for _ in range(count)]
     loads = [(0, number) for number in range(count)]
@@ -25,5 +27,7 @@ def balanced(sizes: Sequence[int], groups: int) -> list[list[int]]:
 
 
 def in_groups(items: Sequence[T], sizes: Sequence[int], groups: int) -> list[list[T]]:
-    """The items of each of at most `groups` groups, in their order, and so the groups by their first items."""
+    """Distribute items over at most `groups` groups of similar size; items keep their order, groups that of their
+    first item.
+    """
     return [[items[i] for i in share] for share in sorted(balanced(sizes, groups), key=min)]

@@ -1,4 +1,4 @@
-"""Transactions out of one container into another: files of a MariaDB binary log, proven by reading them again."""
+"""Copy transactions from one binary log container into new MariaDB binary log files, proven by reading them back."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ _LISTED = 1000
 
 
 class BinlogJob(msgspec.Struct):
-    """One conversion. limit: bytes of a file (see `BinlogWriter`), None = the servers' usual one.
+    """One conversion to a binary log.
 
-    allow_rule_breaks: what breaks the rules of such a log, but is no damage of the input, is written as it is.
+    limit: bytes of a file (see `BinlogWriter`); None = the servers' default.
+    allow_rule_breaks: also write transactions that break the log's rules, if the input itself is not damaged.
     """
 
     limits: Limits
@@ -55,10 +56,11 @@ class BinlogJob(msgspec.Struct):
         self.hints = None if self.hints is None else replace(self.hints, level=None, redo=None, objects=False)
 
     def write(self, inputs: list[Input], paths: list[str], format: str, folder: Path, base: str) -> Manifest:
-        """Writes the files into `folder`, reads them again, and compares.
+        """Write the files into `folder`, read them back and compare.
 
         Raises:
-            UsageError: the inputs are no such log. InputOutputError: what was read back differs.
+            UsageError: the inputs are not such a log.
+            InputOutputError: what was read back differs.
         """
         stop = self.selection.on_damage == "stop"
         if stop:
@@ -81,12 +83,12 @@ class BinlogJob(msgspec.Struct):
     # -- in and out ----------------------------------------------------------------------------------------------------
 
     def _verify_inputs(self, paths: list[str], format: str) -> None:
-        """What is wrong with the log: after that, damage that is met while copying has been judged."""
+        """Verify the input log, and record its findings, before anything is copied."""
         for path, found in self._judged(paths, format, self.hints):
             self._tell(path, found)
 
     def _judged(self, paths: Sequence[str | Path], format: str, hints: Hints | None) -> Iterator[tuple[str, Finding]]:
-        """What `verify` says, with the file or the directory that it is about."""
+        """Run `verify`, and yield each finding with the file or directory that it is about."""
         report = binlogtool.verify(
             paths, format=format, limits=self.limits, backend=self.backend, hints=hints, live=self.selection.live
         )
@@ -135,7 +137,7 @@ class BinlogJob(msgspec.Struct):
                 self._pass(part, writer)
 
     def _unread(self, file: str, found: Finding) -> None:
-        """A transaction that is not whole."""
+        """Record a transaction that is not complete, and its GTID if it is known."""
         self._tell(file, found)
         gtid = found.facts.get("gtid")
         if isinstance(gtid, str):
@@ -155,7 +157,9 @@ class BinlogJob(msgspec.Struct):
         self.taken[file] += self.tally.bundles - before
 
     def _pass(self, bundle: Bundle, writer: BinlogWriter) -> None:
-        """What comes before the first transaction that is wanted counts as done before."""
+        """Count a transaction that is not selected; those before the first selected one enter the writer's GTID
+        state.
+        """
         self.passed += 1
         if bundle.txn is not None and not self.tally.bundles:
             book(writer.state, *gtid_numbers(bundle.txn))
@@ -163,7 +167,7 @@ class BinlogJob(msgspec.Struct):
     # -- the proof -----------------------------------------------------------------------------------------------------
 
     def _proven(self, writer: BinlogWriter) -> Iterator[Check]:
-        """Reads the files again.
+        """Read the new files back, and yield the checks that they passed.
 
         Raises:
             InputOutputError: they do not hold what was read.
@@ -186,7 +190,7 @@ class BinlogJob(msgspec.Struct):
         yield self._verified(writer)
 
     def _verified(self, writer: BinlogWriter) -> Check:
-        """The new log, judged like any other: what the old one had wrong it still has."""
+        """Verify the new log like any other; faults of the old log that were copied are reported again."""
         counts = Counter[Severity]()
         for path, found in self._judged([writer.folder], "mysql-binlog", None):
             counts[found.severity] += 1
@@ -224,7 +228,7 @@ class BinlogJob(msgspec.Struct):
 
 
 def refuse_selection(selection: Selection) -> None:
-    """A log is made of whole transactions.
+    """Check that a selection leaves whole transactions, as a log needs.
 
     Raises:
         UsageError: the selection chooses single events, or the last ones.
@@ -239,10 +243,10 @@ def refuse_selection(selection: Selection) -> None:
 
 
 def in_order(inputs: list[Input]) -> list[Input]:
-    """The files of one log as the log orders them.
+    """Return the files of one log in the log's order.
 
     Raises:
-        UsageError: they are of different formats or directories, or no such logs.
+        UsageError: they have different formats or directories, or the format has no transactions to copy.
     """
     if len({i.format for i in inputs}) > 1:
         raise UsageError("the inputs are of different formats; name the files of one log")

@@ -1,4 +1,4 @@
-"""Types of columns of a table, as Spark writes them, and values for them: exact, or none at all."""
+"""Column types of a table as Spark names them, and exact conversion of values to them."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
 def sql_type(kind: str) -> str:
-    """The type of a column in Spark SQL, with a comment where that alone does not say what its texts are."""
+    """Return the Spark SQL type of a column; JSON columns become strings with a comment."""
     return f"string COMMENT '{JSON}'" if kind == JSON else kind
 
 
 def kind_of(column: Any) -> str:
-    """The type of a column in a schema that Spark gives back."""
+    """Return the column type of a field in a schema that Spark passes back."""
     plain: str = column.dataType.simpleString()
     return JSON if plain == "string" and column.metadata.get("comment") == JSON else plain
 
 
 def arrow_type(kind: str) -> pa.DataType:
-    """The Arrow type of a column.
+    """Return the Arrow type of a column type.
 
     Raises:
-        UsageError: no column of an object has such a type.
+        UsageError: the type is not supported.
     """
     digits = _DECIMAL.fullmatch(kind)
     if digits:
@@ -62,14 +62,14 @@ def arrow_type(kind: str) -> pa.DataType:
 # -- wider types -------------------------------------------------------------------------------------------------------
 
 _INTEGERS = {"int": 10, "bigint": 19}
-"""The most digits of each."""
+"""Maximum number of decimal digits of each type."""
 _AS_TEXT = frozenset(
     ("boolean", "int", "bigint", "float", "double", "date", "timestamp", "timestamp_ntz", "string", JSON)
 )
 
 
 def widened(one: str, other: str) -> str | None:
-    """The type that holds the values of both; None = there is none."""
+    """Return the type that holds the values of both types; None if there is none."""
     if one == other:
         return one
     if {one, other} <= {"float", "double"}:
@@ -85,7 +85,7 @@ def widened(one: str, other: str) -> str | None:
 
 
 def _digits(kind: str) -> tuple[int, int] | None:
-    """Of a number: digits before and behind the point, at most."""
+    """Return the maximum number of digits before and after the decimal point; None if the type is not a number."""
     if kind in _INTEGERS:
         return _INTEGERS[kind], 0
     digits = _DECIMAL.fullmatch(kind)
@@ -96,7 +96,10 @@ def _digits(kind: str) -> tuple[int, int] | None:
 
 
 def cell_maker(kind: str) -> Callable[[Any], Any]:
-    """What makes a value for a column of this type; it raises ValueError, TypeError or ArithmeticError for others."""
+    """Return the function that converts a value for a column of this type.
+
+    It raises ValueError, TypeError or ArithmeticError for values that the column cannot hold exactly.
+    """
     digits = _DECIMAL.fullmatch(kind)
     return partial(_decimal, int(digits[1]), int(digits[2])) if digits else _MAKERS[kind]
 
@@ -128,7 +131,7 @@ _PLAIN = frozenset({"$decimal", "$uuid"})
 
 
 def _text(value: Any) -> str:
-    """Text as it is, decimals and UUIDs as text, anything else as JSON; bytes are none."""
+    """Return text unchanged, decimals and UUIDs as text, anything else as JSON; raise TypeError for bytes."""
     if isinstance(value, bytes):
         raise TypeError
     if isinstance(value, Mapping) and len(value) == 1 and not _PLAIN.isdisjoint(value):

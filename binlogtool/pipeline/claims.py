@@ -1,7 +1,9 @@
-"""Who writes a temporary output: a mark beside it that its maker keeps locked, so that a later run knows a dead one's.
+"""Lock files for temporary outputs: a later run recognises and removes what a killed run left.
 
-What a killed run left is removed only with such a mark: of this user and machine, and with no process that holds its
-lock. Everything else of such a name is told, and left alone.
+Each temporary output has a lock file beside it that its writer keeps locked. Only an output whose lock file names
+this
+program, machine and user, and which no process holds locked, is removed. Other files with such names are reported and
+kept.
 """
 
 from __future__ import annotations
@@ -30,10 +32,10 @@ def _mark(stage: Path) -> Path:
 
 @contextlib.contextmanager
 def claimed(stage: Path) -> Iterator[None]:
-    """Keeps the mark of `stage` for the length of a block.
+    """Keep the lock file of `stage` for the duration of a block.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     path = _mark(stage)
     handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -48,7 +50,7 @@ def claimed(stage: Path) -> Iterator[None]:
 
 
 def cleared(output: Path) -> list[str]:
-    """Removes what killed runs left of this output; says what was removed, and what was found and is kept."""
+    """Remove what killed runs left of this output; return messages about what was removed and what was kept."""
     told = []
     names = re.compile(rf"{re.escape(output.name)}\.(tmp|old)-[0-9a-f]{{8}}")
     try:
@@ -67,7 +69,7 @@ def cleared(output: Path) -> list[str]:
 
 
 def _begun_only(output: Path, names: re.Pattern[str], there: set[str]) -> Iterator[str]:
-    """Removes marks of dead runs that did not come to make what they mark."""
+    """Remove lock files of dead runs that ended before they created their output."""
     for mark in sorted(there):
         name = mark[1:].removesuffix(".binlogtool")
         if not names.fullmatch(name) or name in there or mark != _mark(stage := output.with_name(name)).name:
@@ -80,7 +82,7 @@ def _begun_only(output: Path, names: re.Pattern[str], there: set[str]) -> Iterat
 
 @contextlib.contextmanager
 def work_folder() -> Iterator[Path]:
-    """A temporary folder for the length of a block; those of killed runs are removed before."""
+    """Create a temporary directory for the duration of a block; first remove those of killed runs."""
     home = Path(tempfile.gettempdir())
     with contextlib.suppress(OSError):
         for name in os.listdir(home):
@@ -95,7 +97,7 @@ def work_folder() -> Iterator[Path]:
 
 
 def _is_dead(stage: Path) -> bool:
-    """Was it made by this program, for this user, on this machine, and is its maker gone?"""
+    """Return True if this program made it, for this user, on this machine, and its writer is gone."""
     try:
         return _is_own(os.lstat(stage)) and _is_free(stage)
     except OSError:
@@ -103,7 +105,7 @@ def _is_dead(stage: Path) -> bool:
 
 
 def _is_free(stage: Path) -> bool:
-    """Is there a mark of it by this program, this user and machine, whose maker is gone?"""
+    """Return True if its lock file is from this program, user and machine, and no process holds it locked."""
     try:
         handle = os.open(_mark(stage), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

@@ -1,6 +1,8 @@
-"""Which files of a log are closed: all before the last one that something was written to. A server never goes on there.
+"""Closed files of a log: all before the last one that was written to. A server never continues such a file.
 
-What a crash left unfinished at the end of such a file is lost: no note any more, but damage, in tables and in streams.
+A record that a crash left unfinished at the end of a closed file is lost: it counts as damage, not as a note, in
+tables
+and in streams.
 """
 
 from __future__ import annotations
@@ -24,17 +26,17 @@ _BROKEN_OFF = "torn-tail"
 
 
 def log_of(name: str) -> str:
-    """What the names of the files of one log have in common."""
+    """Return the path with its file numbers replaced by '#', which is the same for all files of one log."""
     return os.path.join(dirname(name), _NUMBER.sub("#", basename(name)))
 
 
 def numbers(name: str) -> list[int]:
-    """By what the files of one log are in order."""
+    """Return the numbers in a file's name, by which the files of one log are ordered."""
     return [int(text) for text in _NUMBER.findall(basename(name))]
 
 
 def is_written(log: Log, end: int) -> bool:
-    """Is there a record in the file of a log before `end`, and behind it a place where no transaction is open?"""
+    """Return True if the file has a record before offset `end`, followed by a point where no transaction is open."""
     if is_cut(log):
         return has_place(log, end)
     found = log.blocks(Selection(limit=1), decode="frame", part=Part(None, end))
@@ -42,7 +44,12 @@ def is_written(log: Log, end: int) -> bool:
 
 
 def is_closed(member: Member, known: Iterable[Member], opened: Callable[[Member], Log]) -> bool:
-    """Was something written to a later file of its log? known: all files that there are. opened: opens one of them."""
+    """Return True if a later file of the same log was written to.
+
+    Args:
+        known: all files that exist.
+        opened: opens one of them.
+    """
     log, number = log_of(member.path), numbers(member.path)
     later = [one for one in known if log_of(one.path) == log and numbers(one.path) > number]
     return any(_holds(one, opened) for one in sorted(later, key=lambda one: numbers(one.path), reverse=True))
@@ -57,9 +64,9 @@ def _holds(member: Member, opened: Callable[[Member], Log]) -> bool:
 
 
 def is_damage(found: Finding, closed: Callable[[], bool]) -> bool:
-    """Does a finding about bytes of a file mean that they could not be read as they should be?
+    """Return True if a finding about bytes of a file means that they could not be read as they should be.
 
-    closed: is the file? Only asked where that makes the difference.
+    closed: returns True if the file is closed; only called if the answer depends on it.
     """
     if found.severity is not Severity.NOTE or found.id == ENCRYPTED:
         return True

@@ -1,7 +1,9 @@
-"""An output that grows: what each run added, as numbered commits. OUT/_binlogtool/N.json is the commit of run N.
+"""Numbered commits of an output that grows by `--append`: OUT/_binlogtool/N.json is the commit of run N.
 
-The output is what the highest N lists, nothing else that lies there. A part is moved in before its commit appears: what
-a killed run left is no part of the output, and the next run removes it. A lock keeps a second writer out.
+The output consists of the files that the highest commit lists, and no others. A part file is moved into place before
+its commit appears; what a killed run left is not part of the output, and the next run removes it. A lock keeps a
+second
+writer out.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from binlogtool.pipeline.stream_offset import Reached
 SCHEMA = "binlogtool/append/1"
 FOLDER = "_binlogtool"
 KEPT = 8
-"""So many commits stay; each lists the whole output, the older ones are for people."""
+"""Number of commits that are kept; each lists the whole output, older ones are for reference only."""
 
 _COMMIT = re.compile(r"([1-9]\d*)\.json")
 _PART = re.compile(r"part-(\d{8,})\.(?:jsonl|parquet|orc|avro|(?:csv|json)(?:\.gz|\.bz2)?)")
@@ -35,12 +37,18 @@ _NO_CHECK = b'"check": ""'
 
 
 class Taken(msgspec.Struct, frozen=True, rename={"begin": "from", "end": "to"}):
-    """A file as far as it was taken. begin, end: bytes that the last run with news of it read; sha256: of [0, end).
+    """How far one input file was converted.
 
-    generation: how often there was another file of this name before. mark: tells it from such a one. place: where to go
-    on. last: record number and place within the record (-1 = it is the record) of its last row. done: nothing will come
-    any more. gone: its server removed it, and that was told where something was lost. steady: as sha256, without
-    the bytes that a server changes later; "" = not known.
+    Args:
+        generation: number of earlier files that had this name.
+        mark: identifies the file among those of the same name.
+        begin, end: byte range that the last run with new records read.
+        sha256: hash of the bytes [0, end).
+        done: nothing more will be read from it.
+        gone: the server removed it, which was reported if records were lost.
+        place: where to continue.
+        last: record number and index within the record (-1 = the record itself) of its last row.
+        steady: as sha256, without bytes that a server rewrites later; "" = unknown.
     """
 
     name: str
@@ -58,13 +66,13 @@ class Taken(msgspec.Struct, frozen=True, rename={"begin": "from", "end": "to"}):
 
     @property
     def reached(self) -> Reached:
-        """As the reader needs it."""
+        """The position reached, in the form that the reader needs."""
         return Reached.from_dict({**self.place, "format": self.format, "done": self.done, "mark": self.mark,
                                   "born": self.generation})  # fmt: skip
 
 
 class Added(msgspec.Struct, frozen=True):
-    """One file of the output. commit: which one brought it."""
+    """One file of the output. commit: number of the commit that added it."""
 
     path: str
     rows: int
@@ -74,15 +82,18 @@ class Added(msgspec.Struct, frozen=True):
 
 
 class Parent(msgspec.Struct, frozen=True):
-    """The commit before. sha256: of its file."""
+    """Reference to the previous commit. sha256: hash of its file."""
 
     number: int
     sha256: str
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """What the output is after one run. rows: all of them; new: those of this run. check: SHA-256 of the file without
-    these digits; "" = not known."""
+    """State of the output after one run.
+
+    rows: rows of the whole output; new: rows of this run. check: SHA-256 of the commit file without these digits;
+    "" = unknown.
+    """
 
     number: int = 0
     parent: Parent | None = None
@@ -97,38 +108,38 @@ class Commit(msgspec.Struct, frozen=True):
     check: str = ""
 
     def written(self) -> bytes:
-        """The file."""
+        """Return the content of the commit file."""
         plain = msgspec.json.format(msgspec.json.encode(replace(self, check="")), indent=1) + b"\n"
         return plain.replace(_NO_CHECK, b'"check": "%b"' % hashlib.sha256(plain).hexdigest().encode())
 
     def is_whole(self, data: bytes) -> bool:
-        """Are the bytes of its file those that were written?"""
+        """Return True if the bytes of the commit file match its checksum."""
         return not self.check or hashlib.sha256(data.replace(self.check.encode(), b"")).hexdigest() == self.check
 
 
 class Store(msgspec.Struct, frozen=True):
-    """The folder of an output that this process alone writes."""
+    """The commit directory of an output, locked for this process."""
 
     output: Path
 
     @property
     def folder(self) -> Path:
-        """Of the commits."""
+        """Directory of the commits."""
         return self.output / FOLDER
 
     def part(self, number: int, ending: str) -> Path:
-        """The place of the file that a commit adds. ending: of its name, with the point."""
+        """Return the path of the file that a commit adds. ending: suffix of its name, with the dot."""
         return self.output / f"part-{number:08d}{ending}"
 
     def pending(self, path: Path) -> Path:
-        """Where a file is written before it is moved to its place; readers that look for *.json do not find it."""
+        """Return where a file is written before it is moved into place; readers that look for *.json do not see it."""
         return self.folder / f"{_PENDING}{path.name.removesuffix('.json')}"
 
     def last(self) -> Commit:
-        """The highest commit; number 0 if there is none yet.
+        """Read the highest commit; return an empty commit with number 0 if there is none yet.
 
         Raises:
-            InputOutputError: it is broken, or does not fit the files that it lists.
+            InputOutputError: it is damaged, or does not match the files that it lists.
         """
         numbers = self._numbers()
         return self._checked(max(numbers)) if numbers else Commit()
@@ -160,11 +171,12 @@ class Store(msgspec.Struct, frozen=True):
         return found
 
     def clear(self, last: Commit) -> list[str]:
-        """Removes what the run after the last commit left, in words.
+        """Remove what the run after the last commit left, and return what was removed as messages.
 
         Raises:
-            RefusedError: there are files of later runs, so commits are missing: those files may be all that is left of
-            their logs.
+            RefusedError: there are files of later runs, so commits are missing; those files may be the only copy of
+                their
+                logs.
         """
         pending = [path for path in self.folder.iterdir() if _is_pending(path.name)]
         numbers = {path: int(found[1]) for path in self.output.iterdir() if (found := _PART.fullmatch(path.name))}
@@ -178,7 +190,7 @@ class Store(msgspec.Struct, frozen=True):
         return [f"{path}: removed: left by a run that broke off" for path in sorted((*pending, *parts))]
 
     def commit(self, last: Commit, new: Commit) -> None:
-        """Makes `new` the state of the output, and removes commits that are old."""
+        """Make `new` the state of the output, and delete old commits."""
         path = self._path(new.number)
         if last.number:
             before = hashlib.sha256(self._path(last.number).read_bytes()).hexdigest()
@@ -191,19 +203,20 @@ class Store(msgspec.Struct, frozen=True):
                 self._path(number).unlink(missing_ok=True)
 
     def move(self, pending: Path, place: Path) -> None:
-        """Puts a finished file into its place, for good."""
+        """Sync a finished file, and move it into place."""
         _sync(pending)
         pending.rename(place)
         _sync(place.parent)
 
 
 def _is_pending(name: str) -> bool:
+    """Return True for names of unfinished files."""
     return name.startswith(_PENDING)
 
 
 @contextlib.contextmanager
 def opened(output: Path) -> Iterator[Store]:
-    """The store of an output, made if it is not there, for this process alone.
+    """Open the commit directory of an output, creating it if necessary, and lock it for this process.
 
     Raises:
         RefusedError: the output is something else, or another process writes it.
@@ -259,7 +272,7 @@ def _sync(path: Path) -> None:
 
 
 def checks_of(proof: str, last: Commit, new: Commit, keys: int) -> tuple[Check, ...]:
-    """What was proven of a run. keys: rows by which none stands twice."""
+    """Return the checks that a run passed. keys: number of row keys that were checked to be unique."""
     return (
         Check("rows-in-equal-rows-out", proof),
         Check("rows-before-and-new", f"{last.rows:,} + {new.new:,} = {new.rows:,}"),

@@ -1,7 +1,8 @@
-"""The jobs: logs in, files out, with a manifest that accounts for every row.
+"""The `convert` calls: logs in, files out, with a manifest that accounts for every row.
 
-A table format runs on Spark; a log-shaped one is an ordered stream in this process. Either way the output appears whole
-or not at all, and damage stops the work unless the selection says otherwise.
+Tables are written on Spark or, if typed, in this process; log-shaped outputs are an ordered stream in this process.
+The
+output appears whole or not at all, and damage stops the work unless the selection says otherwise.
 """
 
 from __future__ import annotations
@@ -46,17 +47,24 @@ _MEMBERS = re.compile(r"\.(?:\d{6,}|index)")
 
 
 def convert(paths: Iterable[str | PathLike[str]], to: str, output: str | PathLike[str], **options: Any) -> Manifest:
-    """Writes the selected records of files and directories to `output`.
+    """Write the selected records of files and directories to `output`.
 
-    to: parquet, orc, csv, json or avro (a directory of part files, rows as in `binlogtool.pipeline.rows`), jsonl (one
-    file), raw (the bytes of the records), sql or sql-undo (a script), or mysql-binlog (a log of whole transactions;
-    `output`: `output.staged_set`). options: members of `Wanted`; those of `scripts.Request`, or per_table and image
-    (`typed.wishes`): typed rows, as where objects are selected for a table. `on_damage` "stop": damage of severity
-    error, and what a script cannot say: nothing is published.
+    Args:
+        to: parquet, orc, csv, json or avro (a directory of part files, rows as in `binlogtool.pipeline.rows`), jsonl
+            (one
+            file), raw (the bytes of the records), sql or sql-undo (a script), or mysql-binlog (a log of whole
+            transactions; `output` as in `atomic_output.stage_log_set`).
+        options: fields of `ConvertOptions`; for scripts those of `scripts.ScriptOptions`; for typed rows per_table
+            and
+            image. Selecting objects for a table format also gives typed rows.
+
+    With `on_damage` "stop", nothing is published if there is damage of severity error, or a change that a script
+    cannot
+    express.
 
     Raises:
         UsageError, UnknownFormatError, InputOutputError, MissingExtraError, LimitError, KeyboardInterrupt.
-        RefusedError: the output exists, an input changed meanwhile, or a transaction to be undone is not whole.
+        RefusedError: the output exists, an input changed meanwhile, or a transaction to be reversed is incomplete.
     """
     wanted, script = asked(options)
     limits, backend, selection, master = wanted.limits, wanted.backend, wanted.selection, wanted.master
@@ -96,9 +104,11 @@ def append(
     final: bool = False,
     **options: Any,
 ) -> Manifest:
-    """Adds what is new since the last run to `output`, a directory of files (`AppendJob`), of jsonl or tables.
+    """Append what is new since the last run to `output`, a directory of jsonl or table files (see `AppendJob`).
 
-    final: see there. The rest is as for `convert`; options that are not for one file each run are refused.
+    final: the log is complete (see `AppendJob`). The rest is as for `convert`; options that do not fit one file per
+      run are
+    refused.
 
     Raises:
         UsageError, UnknownFormatError, InputOutputError, RefusedError, MissingExtraError, LimitError.
@@ -125,11 +135,7 @@ def append(
 
 
 def _refuse_typed_rows(to: str, selection: Selection, hints: Hints | None) -> None:
-    """Refuse to add records where the same options without --append give typed rows of tables.
-
-    Raises:
-        UsageError: they do.
-    """
+    """Raise UsageError if the same options without --append would give typed rows of tables."""
     if to in TABLES and selection.objects and (hints is None or hints.level is None):
         text = "--append adds records, and --object (--database, --table) with a table asks for its typed rows"
         raise UsageError(f"{text}: choose records with --where \"object = 'NAME'\", or convert without --append")
@@ -144,7 +150,7 @@ _NOT_APPENDED = (
 def _as_log(
     own: tuple[Any, ...], paths: list[str], format: str, output: str | PathLike[str], inputs: list[Input], *, live: bool
 ) -> Manifest:
-    """Files of one base name. own: what `BinlogJob` is made of."""
+    """Write binary log files with one base name. own: arguments of `BinlogJob`."""
     from binlogtool.pipeline.binlog import BinlogJob
 
     job = BinlogJob(*own)
@@ -156,7 +162,7 @@ _Work = Callable[[list[Input], Path], Manifest]
 
 
 def _as_table(typed: Wishes | None, *own: Any) -> _Work:
-    """A directory of part files, or of tables. own: what `TableJob` is made of."""
+    """Return the job that writes a directory of part files or of tables. own: arguments of `TableJob`."""
     if typed is not None:
         from binlogtool.pipeline.typed.job import TypedJob
 
@@ -168,8 +174,11 @@ def _as_table(typed: Wishes | None, *own: Any) -> _Work:
 
 
 def _demanding(work: _Work, to: str, wanted: Wanted, typed: Wishes | None) -> _Work:
-    """The same; where a condition chose nothing, and all could be read, some table must have the columns that it
-    names. Rows of tables ask that themselves: those may have columns that their records do not name."""
+    """Wrap a job: if it selected nothing and read everything, raise UsageError for columns or names that do not
+    exist.
+
+    Typed rows are excepted, as their tables may have columns that no record names.
+    """
 
     def demanded(inputs: list[Input], stage: Path) -> Manifest:
         done = work(inputs, stage)
@@ -184,12 +193,12 @@ def _demanding(work: _Work, to: str, wanted: Wanted, typed: Wishes | None) -> _W
 
 
 def _own(to: str, wanted: Wishes | Options | None) -> bool:
-    """Are the rows of a table made in this process, for they are no records?"""
+    """Return True if table rows are built in this process, because they are not records."""
     return to in TABLES and wanted is not None
 
 
 def _as_messages(messages: Options, format: str, typed: Wishes | None, *own: Any) -> _Work:
-    """A directory of messages, or of tables with those of each. own: as of `_as_table`."""
+    """Return the job that writes messages as one table or as one table each. own: as for `_make_table_job`."""
     from binlogtool.pipeline.envelopes.job import MessagesJob
 
     limits, backend, selection, _, _, on_step, hints, shape = own
@@ -205,8 +214,12 @@ def _typed(
     options: dict[str, Any],
     messages: Options | None,
 ) -> Wishes | None:
-    """What is wanted of typed rows; None = records are written. They are wanted where tables are named, but for records
-    of a level that was named; of messages where it is one table, or --per-table. options: takes its own out of them."""
+    """Return the options of typed rows; None = records are written.
+
+    Typed rows are written if tables are selected, unless a record level is given; of messages for a single table or
+    with
+    --per-table. Removes per_table and image from `options`.
+    """
     per_table, image = bool(options.pop("per_table", False)), options.pop("image", None)
     if messages is not None and to in TABLES:
         return _of_messages(selection, image, master, per_table=per_table)
@@ -230,7 +243,7 @@ def _typed(
 def _of_messages(
     selection: Selection, image: str | None, master: str | Master | None, *, per_table: bool
 ) -> Wishes | None:
-    """What is wanted of tables of messages; None = one table for all."""
+    """Return the options for tables of messages; None = one table for all messages."""
     if image is not None:
         raise UsageError("--image: an envelope says itself which images a message has")
     if master is not None:
@@ -242,7 +255,7 @@ def _of_messages(
 def _in_place(
     work: _Work, path: str, inputs: list[Input], *, overwrite: bool, live: bool, on_step: OnStep | None
 ) -> Manifest:
-    """One file, or a directory of files, which may be in another system."""
+    """Run the job for a file or directory, which may be in another file system, and publish its output."""
     if is_url(path):
         from binlogtool.pipeline.upload import uploaded
 
@@ -256,7 +269,7 @@ def _in_place(
 
 
 def _told(done: Manifest, left: list[str], manifest: str | PathLike[str] | None, *, overwrite: bool) -> Manifest:
-    """Saves the manifest where the user wants it. left: what killed runs left."""
+    """Add leftovers of killed runs to the manifest, and write it where the user asked for it."""
     done = replace(done, details={**done.details, "leftovers": left}) if left else done
     if manifest is not None:
         _write_json(done, Path(manifest), overwrite=overwrite)
@@ -264,7 +277,11 @@ def _told(done: Manifest, left: list[str], manifest: str | PathLike[str] | None,
 
 
 def _settled(work: Callable[[], Manifest], inputs: list[Input], stage: Path, *, live: bool) -> Manifest:
-    """Does the work; the account of what may be published, with the hashes that the work did not make."""
+    """Run the job and return the manifest of what may be published, with the hashes that the job did not compute.
+
+    Raises:
+        RefusedError: an input changed while it was read.
+    """
     before = {i.path: _stamped(i.path) for i in inputs if not i.trouble}
     done = work()
     known = (i if i.sha256 or i.trouble else replace(i, sha256=sha256(i.path)) for i in done.inputs)
@@ -287,7 +304,7 @@ def _settled(work: Callable[[], Manifest], inputs: list[Input], stage: Path, *, 
 
 
 def _without_lost(done: Manifest) -> Manifest:
-    """The same, with what became of inputs that could not be read, or no longer to the end."""
+    """Return the manifest with the inputs that could not be read, or not to the end, marked and listed."""
     inputs = tuple(i if i.trouble else replace(i, trouble=_lost(i.path)) for i in done.inputs)
     told = [f"{i.path}: {i.trouble.removeprefix(f'{i.path}: ')}" for i in inputs if i.trouble]
     return replace(done, inputs=inputs, details={**done.details, "unreadable": told} if told else done.details)
@@ -298,7 +315,7 @@ def _lost(path: str) -> str:
 
 
 def _stamped(path: str) -> Stamp | None:
-    """None: it cannot be read, as who works on it finds out."""
+    """Return the stamp of a file; None if it cannot be read, which its reader reports."""
     try:
         return stamp(path)
     except InputOutputError:
@@ -306,7 +323,7 @@ def _stamped(path: str) -> Stamp | None:
 
 
 def _refuse_options(to: str, output: str, shape: Shape, request: scripts.Request) -> None:
-    """Raises where an option is not one of this target."""
+    """Raise UsageError for an option that does not belong to the target."""
     if to not in TARGETS:
         raise UsageError(f"cannot convert to {to!r}; choose one of {', '.join(TARGETS)}")
     if to in TABLES:
@@ -321,7 +338,11 @@ def _refuse_options(to: str, output: str, shape: Shape, request: scripts.Request
 
 
 def _messages(to: str, lines: Lines | None, envelope: Mapping[str, Any] | None, selection: Selection) -> Options | None:
-    """What is wanted of messages; None = records are written. Refuses what makes no sense for a known target."""
+    """Return the options of change messages; None = records are written.
+
+    Raises:
+        UsageError: messages cannot be written to this target, or `lines` is missing or superfluous.
+    """
     options = options_of(envelope)
     if options is not None:
         if to not in ("jsonl", *TABLES):
@@ -333,7 +354,7 @@ def _messages(to: str, lines: Lines | None, envelope: Mapping[str, Any] | None, 
 
 
 def _wording(to: str, output: str, shape: Shape, selection: Selection, script: Mapping[str, Any]) -> Wording:
-    """How a script shall be; what it needs beside it goes beside the output. Refuses options of other targets."""
+    """Return the form of a script; its sidecar files go beside the output. Refuse options of other targets."""
     request = scripts.Request(**script)
     _refuse_options(to, output, shape, request)
     if to == "sql" and not request.load_files:

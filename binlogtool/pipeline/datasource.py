@@ -1,11 +1,13 @@
-"""The PySpark data source `binlogtool`: log files in, rows of the one table layout out.
+"""The PySpark data source `binlogtool`: log files as rows of one table layout.
 
     spark.dataSource.register(BinlogSource)
     spark.read.format("binlogtool").option("columns", "file,offset,type,seq").load("/data/00000000000000000000.xlog")
 
-A partition is a group of whole files, or one part of a big file: a partition costs Spark far more than a batch does.
-Bad data becomes DAMAGE rows; one bad file never fails a job. What is only worth a note (the reserve at the end of a
-file) becomes none; a record that broke off is more than that once a later file of its log was begun (`closing`).
+A partition is a group of whole files, or one part of a big file, because a partition costs Spark far more than a
+batch.
+Damage becomes DAMAGE rows; a bad file never fails a job. Findings that are only notes (such as reserved space at the
+end
+of a file) become no rows; an incomplete record at the end becomes one if a later file of its log exists (`closing`).
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ __all__ = [
 
 
 class Group(InputPartition):  # type: ignore[misc]
-    """What one task reads, in order."""
+    """The pieces that one task reads, in order."""
 
     def __init__(self, pieces: tuple[Piece, ...]) -> None:
         super().__init__(pieces)
@@ -44,20 +46,21 @@ class Group(InputPartition):  # type: ignore[misc]
 
 
 class BinlogSource(DataSource):  # type: ignore[misc]
-    """`format("binlogtool")`; the option `request`, or those of `request.from_options`.
+    """Spark data source `format("binlogtool")`, with the option `request` or those of `request.from_options`.
 
-    pushdown: "true" = conditions of the query narrow what is read. Spark demands that its setting
-    `spark.sql.python.filterPushdown.enabled` is on for that. Only for a DataFrame that serves one query: Spark 4.3
-    keeps what was pushed down for one query, and later queries of the same DataFrame would get its rows only.
+    Option pushdown: "true" = filters of the query narrow what is read; Spark's setting
+    `spark.sql.python.filterPushdown.enabled` must be on. Only for a DataFrame that serves one query: Spark 4.3 keeps
+    the
+    filters of one query, and later queries of the same DataFrame would get only its rows.
     """
 
     @classmethod
     def name(cls) -> str:
-        """The name behind `format`."""
+        """Return the name for `format`."""
         return "binlogtool"
 
     def schema(self) -> str:
-        """The columns that the options ask for, as a Spark DDL string; those of an object after a look at the files."""
+        """Return the selected columns as a Spark DDL string; those of an object are found by scanning the files."""
         request = from_options(self.options, files="object" in self.options)
         if request.object is None:
             return rows.view(request.columns, request.payload).ddl
@@ -66,7 +69,7 @@ class BinlogSource(DataSource):  # type: ignore[misc]
         return objects.ddl(found.fields, found.ids)
 
     def reader(self, schema: Any) -> BinlogReader:
-        """The reader of this request. schema: as `schema` or the user said."""
+        """Return the reader for the options. schema: as returned by `schema`, or as the user specified it."""
         request, hints = from_options(self.options), hints_of(self.options)
         if "request" not in self.options:
             request = with_histories(request, hints)
@@ -80,14 +83,14 @@ class BinlogSource(DataSource):  # type: ignore[misc]
         return make(objects.selecting(request, ids), hints, own)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        """The reader that follows growing files."""
+        """Return the reader that follows growing files."""
         from binlogtool.pipeline.streaming import BinlogStream
 
         return BinlogStream.of(self.options, schema)
 
 
 class BinlogReader(DataSourceReader):  # type: ignore[misc]
-    """Yields Arrow record batches; never raises for what is in a file."""
+    """Read log files as Arrow record batches; never raises because of the content of a file."""
 
     def __init__(self, request: Request, hints: Hints | None = None, maker: Maker = rows.ALL) -> None:
         self.request = request
@@ -96,14 +99,14 @@ class BinlogReader(DataSourceReader):  # type: ignore[misc]
         self._known = request.members
 
     def partitions(self) -> Sequence[Group]:
-        """Groups of files of about the same number of bytes, and the parts of big files."""
+        """Return groups of files of similar total size, and the parts of big files."""
         r = self.request
         cuts = r.cuts or tuple(map(self._cut, r.members))
         tasks = planned(r.members, cuts, r.groups) if r.files is None else packed(r.members, cuts, r.files)
         return [Group(pieces) for pieces in tasks]
 
     def without_cuts(self) -> BinlogReader:
-        """The same for tasks, which are told what they read."""
+        """Return a copy without the list of parts, for tasks, which receive their own pieces."""
         return type(self)(replace(self.request, cuts=()), self.hints, self.maker)
 
     def _cut(self, member: Member) -> Parts | None:
@@ -113,7 +116,7 @@ class BinlogReader(DataSourceReader):  # type: ignore[misc]
         return parts_of(member, r.split_size, r.backend, r.limits, r.hints_of(member, self.hints))
 
     def read(self, partition: Group) -> Iterator[pa.RecordBatch]:
-        """The rows of one group, file after file."""
+        """Yield the rows of one partition, file after file."""
         for piece in partition.pieces:
             closed = partial(is_closed, piece.member, self._known, self._opened)
             yield from read_member(piece.member, self.request, self.hints, piece.part, self.maker, closed)
@@ -123,10 +126,10 @@ class BinlogReader(DataSourceReader):  # type: ignore[misc]
 
 
 class PushingReader(BinlogReader):
-    """A reader that takes conditions (Spark refuses one where pushing down is not switched on)."""
+    """Reader that accepts filters (Spark refuses such a reader if filter pushdown is switched off)."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Narrows the request; Spark applies all conditions again."""
+        """Narrow the request by the filters; Spark applies all of them again."""
         from binlogtool.pipeline.pushdown import narrowed
 
         self.request = narrowed(self.request, filters)

@@ -1,4 +1,4 @@
-"""What runs the kernels on the executors, which may lack the native code that the driver has: they tell its name."""
+"""Report which backend runs the kernels on the executors, which may lack the driver's native code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class _Names(AccumulatorParam[set[str]]):  # type: ignore[misc]
-    """Adds what is new."""
+    """Accumulate backend names as a set."""
 
     def zero(self, value: set[str]) -> set[str]:
         return set()
@@ -22,12 +22,12 @@ class _Names(AccumulatorParam[set[str]]):  # type: ignore[misc]
 
 
 def tally(context: Any) -> Any:
-    """What executors fill with the names of what runs the kernels there."""
+    """Return a Spark accumulator of the backend names that executors use."""
     return context.accumulator(set(), _Names())
 
 
 def noticed(shares: Iterable[Iterable[T]], names: Any) -> Iterator[T]:
-    """On an executor: the items of all shares, and the name of what runs the kernels here, told once."""
+    """Yield the items of all shares on an executor, after adding the name of its backend to the accumulator."""
     from binlogtool.errors import BinlogtoolError
     from binlogtool.schema.backends import choose
 

@@ -1,4 +1,4 @@
-"""Is anybody there who works? A cluster that has no executors (left) lets Spark wait without end."""
+"""Watch a cluster for executors: without any, Spark would wait forever."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ WAITING = "waiting for executors"
 
 _LOOK_S = 1.0
 _STILL_S = 2.0
-"""So long after the last one came all are thought to be there."""
+"""Seconds without a new executor after which all are assumed to be registered."""
 _COMING_S = 30.0
-"""So long is waited for those that the settings promise, as Spark itself does."""
+"""How long to wait for the configured number of executors, as Spark itself does."""
 
 
 class Executors:
-    """Looks at the executors of a Spark context now and then. patience: seconds without any until it gives up.
+    """Check regularly whether a Spark context has executors.
 
-    promised: how many the settings name; None = it depends on the cluster.
+    Args:
+        context: the SparkContext.
+        patience: seconds without any executor before giving up.
+        promised: number of executors that the settings configure; None = it depends on the cluster.
     """
 
     def __init__(self, context: Any, patience: float, promised: int | None = None) -> None:
@@ -31,19 +34,19 @@ class Executors:
         self._waiting = self._settled = False
 
     def begin(self) -> None:
-        """Patience begins anew."""
+        """Restart the timeout."""
         self._seen = self._looked = time.monotonic()
 
     @property
     def waiting(self) -> str:
-        """What is waited for, in words."""
+        """Progress text while waiting for executors."""
         return f"{WAITING}: 0 of {self._most}" if self._most else f"{WAITING}: none yet"
 
     def missing(self) -> bool:
-        """Is there none? True again at each look until one comes.
+        """Return True while there is no executor.
 
         Raises:
-            InputOutputError: there was none for as long as one is waited for.
+            InputOutputError: there was none for as long as the timeout.
         """
         now = time.monotonic()
         if now - self._looked >= _LOOK_S:
@@ -59,7 +62,9 @@ class Executors:
         return self._waiting
 
     def settle(self) -> None:
-        """Waits until all have come that will: a job that is shared out before has too few tasks. Once a session."""
+        """Wait until all expected executors have registered, so that a job gets enough tasks. Only waits once per
+        session.
+        """
         first = last = None
         count, end = 0, time.monotonic() + self._patience
         while not self._settled and (now := time.monotonic()) < end:
@@ -73,14 +78,14 @@ class Executors:
         self._settled = True
 
     def _count(self) -> int:
-        """How many have registered with the driver, which is in Spark's own list as well."""
+        """Return the number of registered executors; Spark's list also contains the driver."""
         found = int(self._context._jsc.sc().getExecutorMemoryStatus().size()) - 1
         self._most = max(self._most, found)
         return found
 
 
 def promised(setting: Any) -> int | None:
-    """How many executors the settings name. setting: gives the value of one, or None."""
+    """Return how many executors the settings configure; None if they do not say. setting: returns a setting or None."""
     if setting("spark.dynamicAllocation.enabled") == "true":
         return None
     for name in ("spark.executor.instances",):

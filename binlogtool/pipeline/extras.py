@@ -1,4 +1,4 @@
-"""Optional parts of the installation: is what a piece of work needs there?"""
+"""Check that optional dependencies are installed."""
 
 from __future__ import annotations
 
@@ -9,11 +9,17 @@ from binlogtool.errors import MissingExtraError
 
 
 def require(what: str, *modules: str, extra: str = "spark") -> None:
-    """Looks for modules without importing them; they have ceilings of memory of their own, and Java starts from here
-    on: the one of this process is taken back. what: the work that needs them. extra: has them all.
+    """Check that modules are installed, without importing them, and lift this process's memory limit.
+
+    The limit is lifted because these modules, and Java, which is started after this, have memory limits of their own.
+
+    Args:
+        what: the work that needs the modules, for the message.
+        modules: names of the modules.
+        extra: the optional dependency group that contains them.
 
     Raises:
-        MissingExtraError: one is missing; the message names the command that installs it.
+        MissingExtraError: a module is missing; the message names the command that installs it.
     """
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:

@@ -1,7 +1,7 @@
-"""Many logs in one Spark job: each is worked on by the ordinary code, on some executor, and its result comes back.
+"""Many logs in one Spark job: each is processed on an executor by the same code as locally.
 
 A log (a file, or the files of a set) is never divided here. A task costs Spark far more than a log does, so each task
-gets many logs, about the same number of bytes each. Files must have the same paths on all executors.
+gets many logs, with similar totals of bytes. Files must have the same paths on all executors.
 """
 
 from __future__ import annotations
@@ -38,24 +38,28 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 _TASK_BYTES = 8192 * MIB
-"""A task has not much more: if it fails, it is done again as a whole."""
+"""Approximate limit of a task: if it fails, it is repeated as a whole."""
 
 _RESERVE_S = 2.0
-"""What of a time limit is kept for the end of Spark."""
+"""Part of a time limit that is reserved for stopping Spark."""
 
 copyreg.pickle(MappingProxyType, lambda mapping: (MappingProxyType, (dict(mapping),)))  # facts of findings
 
 
 class Sized(Protocol):
-    """Work for an executor. size: bytes that it has to do with."""
+    """Work for an executor."""
 
     @property
     def size(self) -> int:
-        """See there."""
+        """Number of bytes that the work has to read."""
 
 
 class Unit(msgspec.Struct, frozen=True):
-    """A log for an executor. path: number of the path that named it. format: None = found by content. size in bytes."""
+    """A log for an executor.
+
+    path: index of the path that named it. home: its file or directory. format: None = detected by content. size:
+      bytes.
+    """
 
     path: int
     home: str
@@ -66,16 +70,18 @@ class Unit(msgspec.Struct, frozen=True):
     strays: tuple[str, ...] = ()
 
     def group(self) -> Group:
-        """The log itself."""
+        """Return the log itself."""
         format_ = None if self.format is None else detect.by_name(self.format)
         return Group(self.home, format_, self.names, self.is_set, self.strays)
 
 
 class Fleet(msgspec.Struct, frozen=True):
-    """Where logs are worked on, and who is told. session: a running Spark to use instead of starting one at `master`.
+    """Run work on many logs, on Spark or in this process, and report progress.
 
-    timeout: seconds after which the job is ended; None = it ends itself. here: `results` are made in this process.
-    work: what Spark calls its jobs. record: gets to know what befell them.
+    master: Spark's master. session: a running session to use instead of starting one. timeout: seconds after which
+      the job
+    is cancelled; None = no limit. here: `results` are computed in this process. work: name of the jobs in Spark's UI.
+    record: receives statistics of the jobs.
     """
 
     master: str | Master = "local[*]"
@@ -87,10 +93,12 @@ class Fleet(msgspec.Struct, frozen=True):
     record: Record = msgspec.field(default_factory=Record)
 
     def run(self, stage: str, units: Sequence[Sized], job: Callable[[Any, int], Any]) -> list[Any]:
-        """The rows that `job` makes of the distributed (number, unit) pairs. job: (RDD, number of tasks) -> RDD.
+        """Return the rows that `job` makes of the distributed (number, unit) pairs. job: (RDD, number of tasks) ->
+        RDD.
 
         Raises:
-            LimitError, MissingExtraError, KeyboardInterrupt. InputOutputError: Spark failed.
+            LimitError, MissingExtraError, KeyboardInterrupt.
+            InputOutputError: Spark failed.
         """
         total = sum(unit.size for unit in units)
         if self.session is None:
@@ -120,7 +128,7 @@ class Fleet(msgspec.Struct, frozen=True):
             return session.run(work, asked, self.timeout, name=name, record=self.record)
 
     def results(self, stage: str, units: Sequence[Sized], job: Callable[[Iterable[tuple[int, Any]]], Any]) -> list[Any]:
-        """What `job` makes of each unit, in their order. job: as `each` with the other arguments given.
+        """Return what `job` makes of each unit, in their order. job: `run_each` with its other arguments bound.
 
         Raises:
             As `run`; and the first error among the results.
@@ -133,7 +141,7 @@ class Fleet(msgspec.Struct, frozen=True):
         return [demanded(found[number]) for number in range(len(units))]
 
     def tell_record(self) -> None:
-        """Tells what befell the jobs."""
+        """Report retried tasks, lost executors and slow backends to the progress listener."""
         for text in told(self.record.as_value()):
             watch.noted(text)
 
@@ -143,7 +151,7 @@ class Fleet(msgspec.Struct, frozen=True):
 
 
 def units_of(number: int, path: str, found: Sequence[Group]) -> Iterator[Unit]:
-    """The logs of a path, ready for the way."""
+    """Yield the logs of a path as tasks that can be sent to executors."""
     if path == "-":
         raise UsageError("--master needs files: standard input cannot be read on other machines")
     for group in found:
@@ -153,7 +161,7 @@ def units_of(number: int, path: str, found: Sequence[Group]) -> Iterator[Unit]:
 
 
 def _size(path: str) -> int:
-    """Bytes; 0 if that cannot be told: the executor says why."""
+    """Return the size of a file in bytes; 0 if it cannot be read, which the executor reports."""
     try:
         return stamp(path)[0]
     except (BinlogtoolError, ValueError):
@@ -166,7 +174,9 @@ def verify_fleet(
     options: Options,
     fleet: Fleet,
 ) -> list[Report | None]:
-    """One report for each path, as `recovery.verify` makes it; None = the time (`limits.timeout`) was over before.
+    """Verify logs on Spark; return one report per path, as `recovery.verify` makes it.
+
+    A report is None if `limits.timeout` passed before the path was done.
 
     Raises:
         UsageError, MissingExtraError, InputOutputError, KeyboardInterrupt.
@@ -195,12 +205,12 @@ def verify_fleet(
 def _verified(
     units: Iterable[tuple[int, Unit]], *, options: Options, end: float | None, home: str
 ) -> Iterator[tuple[int, Report | Exception | None]]:
-    """On an executor: all logs of a task."""
+    """Verify all logs of a task, on an executor."""
     return each(units, work=partial(_verify, options=options, end=end), home=home)
 
 
 def _verify(unit: Unit, *, options: Options, end: float | None) -> Report | None:
-    """On an executor. end: when the time is over, in seconds since 1970."""
+    """Verify one log, on an executor. end: deadline in seconds since 1970; None is returned after it."""
     if end is None:
         return verify_group(unit.group(), options)
     left = end - time.time()
@@ -210,9 +220,9 @@ def _verify(unit: Unit, *, options: Options, end: float | None) -> Report | None
 
 
 def each(units: Iterable[tuple[int, U]], *, work: Callable[[U], T], home: str) -> Iterator[tuple[int, T | Exception]]:
-    """On an executor: the result for each log, or the error that ended its work, which fails no other log.
+    """Yield, on an executor, the result of each log, or the exception that ended its work; other logs are unaffected.
 
-    home: the directory that relative paths start from.
+    home: the directory that relative paths refer to.
     """
     with _inside(home):
         for number, unit in units:
@@ -224,7 +234,7 @@ def each(units: Iterable[tuple[int, U]], *, work: Callable[[U], T], home: str) -
 
 @contextlib.contextmanager
 def _inside(home: str) -> Iterator[None]:
-    """Works in the driver's directory, if this machine has it."""
+    """Work in the driver's directory, if this machine has it."""
     anchor()
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
@@ -233,14 +243,14 @@ def _inside(home: str) -> Iterator[None]:
 
 
 def portable(error: Exception) -> Exception:
-    """An error that can cross to the driver."""
+    """Return an error that can be pickled and sent to the driver."""
     if isinstance(error, BinlogtoolError | MemoryError):
         return error
     return RuntimeError("".join(traceback.format_exception(error)))
 
 
 def demanded(result: T | Exception) -> T:
-    """The result. Raises the error that stands there instead of one."""
+    """Return the result; raise it if it is an exception."""
     if isinstance(result, Exception):
         raise result
     return result

@@ -1,7 +1,8 @@
-"""Logs that grow and rotate: how far each file was read, how far it can be read now, and the bytes in between.
+"""Incremental reading of logs that grow and rotate: how far each file was read, and the bytes that are new.
 
-A file is always read to a place where no transaction is open (`progress.Reached`); what is behind the last such place
-waits. When something was written to a later file of the log, a file is read to its end, whatever stands there: it is
+A file is always read up to a point where no transaction is open (`stream_offset.ReadPosition`); what comes after the
+last
+such point waits. Once a later file of the log was written to, a file is read to its end, whatever its content: it is
 done.
 """
 
@@ -32,14 +33,17 @@ from binlogtool.pipeline.tasks import Member
 
 Files = dict[str, Reached]
 Listed = list[tuple[str, str]]
-"""The files of one log in its order, with their formats."""
+"""The files of one log in its order, with the names of their formats."""
 
 _SETTLED_NS = 2_000_000_000
-"""A time stamp that is younger may be that of a later write as well."""
+"""A file with a younger modification time may be written again without changing it."""
 
 
 class Planned(msgspec.Struct, frozen=True):
-    """Bytes of a file that one task reads. reached: how far the file is read with them. earlier: see `Hints`."""
+    """Bytes of a file that one task reads.
+
+    reached: the file's position after this read. earlier: state carried over from earlier files, see `Hints`.
+    """
 
     member: Member
     part: Part
@@ -48,7 +52,7 @@ class Planned(msgspec.Struct, frozen=True):
 
 
 class Told(msgspec.Struct, frozen=True):
-    """What is to be said of a file in place of its records."""
+    """A finding that is reported for a file in place of records."""
 
     file: str
     format: str
@@ -56,8 +60,10 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class Growing:
-    """The logs behind paths. final: no file will grow any more. strict: a file that cannot be read ends the work;
-    otherwise it stays where it is."""
+    """The growing logs in given paths.
+
+    final: no file will grow any more. strict: raise if a file cannot be read; otherwise its position stays unchanged.
+    """
 
     def __init__(
         self, paths: Sequence[str], format: str, request: Request, hints: Hints | None = None,
@@ -73,10 +79,10 @@ class Growing:
         self._seen: dict[str, tuple[Stamp, bool, Reached]] = {}
         self._turn = 0
 
-    # -- how far ---------------------------------------------------------------------------------------------------
+    # -- positions ---------------------------------------------------------------------------------------------------
 
     def freeze(self) -> None:
-        """From now on no file and no byte is seen that is not there now."""
+        """Ignore files and bytes that appear after this call."""
         self._target = None
         self._target = {name: self._size(name) for log in self._logs() for name, _ in log}
 
@@ -87,13 +93,14 @@ class Growing:
             return 0
 
     def advance(self, known: Files, budget: Budget) -> None:
-        """Moves each file to where it can be read to now; takes out those that their server removed.
+        """Move the position of each file to where it can be read to now; drop files that their server removed.
 
-        With a budget the oldest files of a log come first, and the logs in turn. It may be passed by what stands
-        between two places where no transaction is open: something is always read.
+        With a budget, the oldest files of a log come first, and logs take turns. The bytes between two points without
+        an open
+        transaction may exceed the budget: something is always read.
 
         Raises:
-            BinlogtoolError: `strict`, and a file cannot be read.
+            BinlogtoolError: a file cannot be read, if `strict`.
         """
         before: dict[str, list[str]] = {}
         for name in known:
@@ -109,11 +116,11 @@ class Growing:
         self._seen = {name: seen for name, seen in self._seen.items() if name in known}
 
     def names(self) -> Iterator[tuple[str, str]]:
-        """All files that are there and hold something, with their formats."""
+        """Yield all files that exist and are not empty, with the names of their formats."""
         return ((name, format_) for log in self._logs() for name, format_ in log if self._size(name))
 
     def _logs(self) -> Iterator[Listed]:
-        """Files that a server writes one after the other: those whose names differ in numbers."""
+        """Yield groups of files that a server writes one after the other: their names differ only in numbers."""
         logs: dict[str, dict[str, str]] = {}
         for path in self.paths:
             try:
@@ -128,7 +135,7 @@ class Growing:
         return (sorted(log.items(), key=lambda one: numbers(one[0])) for log in logs.values())
 
     def _follow(self, log: Listed, known: Files, budget: Budget) -> None:
-        """Reads the files of one log on, the oldest first."""
+        """Advance the files of one log, the oldest first."""
         last = len(log) if self.final else self._last_written(log, known)
         for (name, _), (following, _) in pairwise(log):
             if following in known and name in known:
@@ -143,7 +150,9 @@ class Growing:
                 budget.take(reached.bytes_since(before))
 
     def _last_written(self, log: Listed, known: Files) -> int:
-        """The last file with a place behind a record: those before are complete, also what goes on in it (.ibb)."""
+        """Return the index of the last file that was written to; files before it are complete, as are their parts in
+        it (.ibb).
+        """
         written = (i for i in reversed(range(1, len(log))) if self._is_written(*log[i], known.get(log[i][0])))
         return next(written, 0)
 
@@ -158,7 +167,7 @@ class Growing:
 
     @staticmethod
     def _earlier(name: str, known: Mapping[str, Reached]) -> str | None:
-        """What the files of a log that are done carry over to one of its files, as `Hints.earlier`."""
+        """Return what the completed files of a log carry over to one of its files, as `Hints.earlier`."""
         log, number = log_of(name), numbers(name)
         before = [one for one in known if log_of(one) == log and numbers(one) < number]
         if not before:
@@ -170,7 +179,10 @@ class Growing:
     def _reached(
         self, name: str, before: Reached, closed: bool, most: int | None, earlier: str | None
     ) -> Reached | None:
-        """How far a file is to be read; None = as before. closed: it will not grow any more. most: bytes."""
+        """Return how far a file is to be read; None = unchanged.
+
+        closed: the file will not grow any more. most: maximum number of bytes.
+        """
         try:
             now = stamp(name)
             seen = (now, closed, before)
@@ -178,7 +190,7 @@ class Growing:
                 return None
             with self.open(name, before.format, earlier) as log:
                 if not log.files[0].layout.records:
-                    return None  # a list or a state beside a log
+                    return None  # an index or state file beside a log
                 reached = self._further(log, before, self._end(name, log), most, closed=closed)
         except BinlogtoolError as error:
             if self.strict and not isinstance(error, VanishedError):
@@ -199,7 +211,7 @@ class Growing:
         return size if self._target is None else min(size, self._target.get(name, 0))
 
     def open(self, name: str, format: str, earlier: str | None = None) -> Log:
-        """One file. earlier: what the files before it carry over.
+        """Open one file. earlier: state carried over from the files before it.
 
         Raises:
             BinlogtoolError: it cannot be read.
@@ -211,10 +223,10 @@ class Growing:
             hints = replace(hints or Hints(), earlier=earlier)
         return binlogtool.open(name, format=format, limits=r.limits, backend=r.backend, hints=hints)
 
-    # -- what is new -----------------------------------------------------------------------------------------------
+    # -- new bytes -----------------------------------------------------------------------------------------------
 
     def pieces(self, before: Mapping[str, Reached], after: Mapping[str, Reached]) -> list[Planned | Told]:
-        """What came between two states: bytes to be read, file by file, and what went wrong."""
+        """Return what is new between two sets of positions: byte ranges to read, file by file, and findings."""
         new = [
             piece
             for name, one in after.items()
@@ -257,7 +269,7 @@ class Growing:
             return [Part(before.begin, end)]
 
     def is_as_planned(self, piece: Planned) -> bool:
-        """Is the file still the one that was looked at? Also one that cannot be opened, which reading it will tell."""
+        """Return False if the file was replaced since the read was planned; True also if it cannot be opened."""
         try:
             with self.open(piece.member.path, piece.member.format) as log:
                 mark = piece.reached.mark
@@ -267,7 +279,7 @@ class Growing:
 
 
 def _is_passing(name: str, path: str, format: str) -> bool:
-    """Does the server have a file for a moment only? One that is named itself is wanted all the same."""
+    """Return True for files that the server only has for a moment, unless such a file was named itself."""
     patterns = () if name == path or format == "auto" else detect.by_name(format).files.passing
     return any(fnmatch.fnmatchcase(os.path.basename(name), pattern) for pattern in patterns)
 
@@ -277,9 +289,10 @@ def _changed(one: Reached, text: str) -> Finding:
 
 
 def _forget(log: Listed, known: Files, before: Iterable[str]) -> None:
-    """Forgets those of the files `before` that are gone while a later one of their log is there, as servers purge.
+    """Drop those of the files `before` that are missing while a later file of their log exists, as after a purge.
 
-    Not when all are gone, or the last ones: the file system may be away, or a server that was reset begins anew.
+    Nothing is dropped if all or the last files are missing: the file system may be unavailable, or the server was
+    reset.
     """
     names, newest = {name for name, _ in log}, numbers(log[-1][0])
     for name in before:

@@ -1,7 +1,9 @@
-"""Rows on their way to Spark's writer: the tasks of a job make them, count them, and hand them over as Arrow.
+"""Pass rows to Spark's writer with `mapInArrow`: the tasks of a job build them, count them, and hand them over as
+Arrow.
 
-By `mapInArrow`: rows of a data source are copied once more before they are written. PySpark's own method of that name
-asks for pandas, which nothing here needs.
+Rows of a data source would be copied once more before they are written. PySpark's own mapInArrow requires pandas,
+which
+is not needed here.
 """
 
 from __future__ import annotations
@@ -24,8 +26,12 @@ if TYPE_CHECKING:
 
 
 class Handed(msgspec.Struct, frozen=True):
-    """What was handed over. text_bytes: of the texts that will stand in the output. damage: rows that stand for no
-    record. bytes: in the logs, of records and damage."""
+    """Totals of rows that were passed to Spark.
+
+    text_bytes: bytes of the texts as written. damage: rows that are not records. bytes: bytes of the logs, in records
+      and
+    damage.
+    """
 
     rows: int = 0
     text_bytes: int = 0
@@ -38,7 +44,7 @@ class Handed(msgspec.Struct, frozen=True):
 
 
 def counted(made: pa.RecordBatch | pa.Table, shape: Shape) -> Handed:
-    """What is in rows of `rows.SCHEMA` that are written in this shape."""
+    """Return the totals of rows of `rows.SCHEMA` as they are written with these options."""
     damage = made["record"].null_count
     texts = sum(table_form.text_bytes(made[name], shape) for name in table_form.texts(shape))
     size = compute.sum(made["size"]).as_py() or 0
@@ -46,33 +52,35 @@ def counted(made: pa.RecordBatch | pa.Table, shape: Shape) -> Handed:
 
 
 class Sums(AccumulatorParam[Handed]):  # type: ignore[misc]
-    """Adds what tasks counted; Spark takes it of each task once, when it has succeeded."""
+    """Add up the totals of tasks; Spark counts each task once, when it has succeeded."""
 
     def zero(self, value: Handed) -> Handed:
-        """See PySpark."""
+        """Return the neutral value (PySpark interface)."""
         return Handed()
 
     def addInPlace(self, value1: Handed, value2: Handed) -> Handed:
-        """See PySpark."""
+        """Add two values (PySpark interface)."""
         return value1 + value2
 
 
 class Handing:
-    """What each task calls with the number of its group. sums: an accumulator of `Handed`."""
+    """Function that Spark calls in each task with numbers of groups; it yields their rows. sums: accumulator of
+    `RowTotals`.
+    """
 
     def __init__(self, reader: BinlogReader, shape: Shape, sums: Any) -> None:
         self._groups = [pickle.dumps(group) for group in reader.partitions()]  # a task needs one of them only
         self._reader, self._shape, self._sums = reader.without_cuts(), shape, sums
 
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of these groups."""
+        """Yield the rows of the groups with these numbers."""
         for number in (one for batch in numbers for one in batch.column(0).to_pylist()):
             for made in self._reader.read(pickle.loads(self._groups[number])):
                 self._sums.add(counted(made, self._shape))
                 yield made
 
     def frame(self, spark: Any) -> Any:
-        """All rows as a DataFrame: a task for each group, in their order."""
+        """Return all rows as a DataFrame: one task per group, in their order."""
         from pyspark.sql import DataFrame
         from pyspark.sql.udf import UserDefinedFunction
         from pyspark.util import PythonEvalType

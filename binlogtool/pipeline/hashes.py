@@ -1,4 +1,4 @@
-"""Hashes of what was read of files that grow, and whether it is still there."""
+"""Hashes of the bytes that were read of growing files, and the check that these bytes are unchanged."""
 
 from __future__ import annotations
 
@@ -13,17 +13,24 @@ _CHUNK = 1 << 20
 
 
 class Hashes(msgspec.Struct, frozen=True):
-    """Of the bytes of a file up to some place. steady: without those that a server changes later."""
+    """SHA-256 hashes of the first bytes of a file. steady: without the bytes that a server rewrites later."""
 
     all: str
     steady: str
 
 
 def hashed(path: str, end: int, rewritten: tuple[int, int], last: Taken | None) -> Hashes:
-    """Those of the first `end` bytes. last: what was known of the same file before; [rewritten): see `Format`.
+    """Return the hashes of the first `end` bytes of a file.
+
+    Args:
+        path: the file.
+        end: number of bytes.
+        rewritten: byte range [first, last) that servers rewrite, see `Format`.
+        last: what was recorded of the same file by the last run.
 
     Raises:
-        RefusedError: its bytes are not there as they were. InputOutputError: the file cannot be read.
+        RefusedError: the bytes that were read before have changed.
+        InputOutputError: the file cannot be read.
     """
     whole, steady, done, before = hashlib.sha256(), hashlib.sha256(), 0, 0 if last is None else last.end
     compares = last is not None and last.steady != "" and before <= end
@@ -46,6 +53,6 @@ def hashed(path: str, end: int, rewritten: tuple[int, int], last: Taken | None) 
 
 
 def _without(data: bytes, at: int, rewritten: tuple[int, int]) -> bytes:
-    """Bytes from `at` on, but for these."""
+    """Return `data`, which begins at offset `at`, without the bytes of the range."""
     first, last = (max(0, place - at) for place in rewritten)
     return data[:first] + data[last:] if first < len(data) else data

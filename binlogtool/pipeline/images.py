@@ -1,4 +1,4 @@
-"""The images of changed rows as cells of typed columns, one row after the other."""
+"""Row images of changed rows as cells of typed columns, row by row."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ REST: tuple[tuple[str, str], ...] = (
     ("absent", "array<string>"),
     ("findings", "string"),
 )
-"""Columns behind them, texts as JSON. key, ops: of changes without images. unfit: path -> value. absent: paths of
+"""Columns after the images, texts as JSON. key, ops: of changes without images. unfit: path -> value. absent: paths of
 columns that an image does not have, which tells them from those that are NULL."""
 
 
 def cells_of(row: Row, fields: Sequence[Field]) -> dict[str, Any]:
-    """before, after, key, ops, unfit, absent: texts as JSON, images by name of column."""
+    """Return the cells before, after, key, ops, unfit and absent of a row; texts are JSON, images map column names to
+    values.
+    """
     unfit: dict[str, Any] = {}
     cells: dict[str, Any] = {name: _image(name, getattr(row, name), fields, unfit) for name in IMAGES}
     for name, value in (("key", row.key), ("ops", row.operations)):
@@ -59,7 +61,7 @@ _MAKERS: dict[str, Callable[[Any], Any]] = {}
 
 
 def maker(kind: str) -> Callable[[Any], Any]:
-    """What makes a value of this type (see `cell_maker`)."""
+    """Return the cached converter of a column type (see `make_cell_converter`)."""
     made = _MAKERS.get(kind)
     if made is None:
         made = _MAKERS[kind] = cell_maker(kind)

@@ -1,4 +1,4 @@
-"""The files behind the words of a request, and whether they are still the same at the end."""
+"""Input files of a request, and whether they are unchanged at the end."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _AGAIN = "convert needs files, which it can read again and hash; use `dump` for 
 
 
 def find_inputs(paths: Iterable[str | PathLike[str]], format: str, *, lenient: bool = False) -> list[Input]:
-    """Every file once, directories as their members in the log's own order; `sha256` and `records` are not known yet.
+    """Return every file once, directories as their members in the log's own order, without `sha256` and `records`.
 
-    lenient: one that cannot be read is an input with its `trouble`.
+    lenient: a file that cannot be read becomes an input with its `trouble`.
 
     Raises:
         UsageError: standard input, the same file twice, or no path at all.
@@ -48,7 +48,7 @@ def _expanded(path: str, format: str, *, lenient: bool) -> list[Input]:
 
 
 def files_of(path: str, format: str) -> list[tuple[str, str]]:
-    """Each file that a path names, in the log's own order, with its format ("auto" = not looked at).
+    """Return each file that a path names, in the log's own order, with its format ("auto" = not detected yet).
 
     Raises:
         UnknownFormatError, InputOutputError, UsageError.
@@ -61,10 +61,10 @@ def files_of(path: str, format: str) -> list[tuple[str, str]]:
 
 
 def demand_columns(files: Sequence[str], where: str | None, how: How) -> None:
-    """Raises where no table of these has a column that a condition names, for one that chose nothing of them.
+    """Check that some table has the columns that a condition names, after it selected nothing.
 
     Raises:
-        UsageError: so it is.
+        UsageError: no table has such a column.
     """
     if where is not None and files:
         with open_log(files, how, Log) as log:
@@ -72,10 +72,10 @@ def demand_columns(files: Sequence[str], where: str | None, how: How) -> None:
 
 
 def demand_names(files: Sequence[str], selection: Selection, how: How) -> None:
-    """Raises where a selection that chose nothing names what these files do not have.
+    """Check that the names in a selection exist in these files, after it selected nothing.
 
     Raises:
-        UsageError: so it is.
+        UsageError: a name does not exist.
     """
     if files:
         with open_log(files, how, Log) as log:
@@ -94,7 +94,7 @@ def _input(path: str, format: str, *, lenient: bool) -> Input:
 
 
 def format_of(path: str, format: str) -> str:
-    """The name of the format of a file; format: as the user named it, or "auto".
+    """Return the name of a file's format. format: as the user named it, or "auto" to detect it.
 
     Raises:
         UnknownFormatError, InputOutputError, UsageError.
@@ -109,12 +109,12 @@ def format_of(path: str, format: str) -> str:
 
 
 def full_path(path: str) -> str:
-    """A path that other processes understand, too."""
+    """Return a path that other processes understand; URLs are unchanged."""
     return path if is_url(path) else os.path.abspath(path)
 
 
 def stamp(path: str) -> Stamp:
-    """What changes when a file does: size in bytes, modification time in ns, device, inode (0 where there is none)."""
+    """Return values that change when the file does: size, modification time in ns, device, inode (0 if unknown)."""
     if is_url(path):
         from binlogtool.pipeline.remote import remote_stamp
 
@@ -127,7 +127,7 @@ def stamp(path: str) -> Stamp:
 
 
 def sha256(path: str) -> str:
-    """The hash of a file's bytes as they are stored."""
+    """Return the SHA-256 of a file's bytes as stored, as hexadecimal text."""
     if is_url(path):
         from binlogtool.pipeline.remote import remote_sha256
 

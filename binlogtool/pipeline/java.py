@@ -1,7 +1,8 @@
-"""Which Java runs the embedded Spark: an explicit JAVA_HOME, the bundled runtime, or the one on PATH.
+"""Java for the embedded Spark: an explicit JAVA_HOME, the bundled runtime, or the one on PATH.
 
-Spark's launcher always asks for the module `jdk.incubator.vector`, which slim runtimes lack and nothing here needs. So
-every Java is started through a small script that drops that option; JAVA_HOME then names the script's folder.
+Spark's launcher always asks for the module `jdk.incubator.vector`, which slim runtimes lack and which is not needed.
+So
+Java is started through a small script that drops that option; JAVA_HOME then names the script's directory.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ exec {java} {options} "$@"
 """
 _ALWAYS = ("-XX:-UsePerfData",)
 SMALL = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:MetaspaceSize=256m")
-"""For a job of seconds: what the second compiler and other collectors cost would never come back; nor what looking for
-garbage does each time when there are more classes."""
+"""For a job of seconds: the second compiler and other garbage collectors would cost more than they gain, and so would
+a collection each time the metaspace grows."""
 
 
 def find_java() -> Path:
-    """The `java` program to use.
+    """Return the path of the `java` program to use.
 
     Raises:
         MissingExtraError: there is none, it is older than 17, or it cannot be started.
@@ -54,9 +55,9 @@ def find_java() -> Path:
 
 
 def make_java_home(java: Path, folder: Path, options: Sequence[str] = ()) -> Path:
-    """A JAVA_HOME in `folder` whose `bin/java` starts `java` without the options it may lack.
+    """Create a JAVA_HOME in `folder` whose `bin/java` starts `java` without the options it may not support.
 
-    options: what Java gets besides. The script leaves its process id in `pid_file(folder)`.
+    options: additional Java options. The script writes its process id to `pid_file(folder)`.
     """
     shim = folder / "java" / "bin" / "java"
     shim.parent.mkdir(parents=True)
@@ -67,7 +68,7 @@ def make_java_home(java: Path, folder: Path, options: Sequence[str] = ()) -> Pat
 
 
 def pid_file(folder: Path) -> Path:
-    """Where the script of `make_java_home` writes the process id of the Java it becomes."""
+    """Return where the script of `make_java_home` writes the process id of Java."""
     return folder / "java.pid"
 
 
@@ -85,7 +86,7 @@ def _on_path() -> Path | None:
 
 
 def version_of(java: Path) -> int:
-    """Its main number: as the file `release` of every runtime says, or Java itself, which takes longer."""
+    """Return the major version: from the file `release` of the runtime, or by running Java, which takes longer."""
     with contextlib.suppress(OSError):
         if os.access(java, os.X_OK) and (
             found := _RELEASE.search((java.parent.parent / "release").read_text("latin-1"))

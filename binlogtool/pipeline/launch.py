@@ -1,7 +1,7 @@
-"""Starts the driver's Java directly. Spark's own scripts start another Java before, only to write its command line.
+"""Start the driver's Java directly; Spark's own scripts first start another Java to build the command line.
 
-They are used where there is something to put together: settings or an environment of the user's, or a cluster. For a
-small job Java gets even less: the part of Spark that PySpark talks to, and only the jars that may be asked for a class.
+The scripts are used if there is something to build: the user's settings or environment, or a cluster. For a small job
+Java gets less: only the part of Spark that PySpark talks to, and only the jars that may be searched for a class.
 """
 
 from __future__ import annotations
@@ -36,11 +36,13 @@ MODULE_OPTIONS = (
     "--enable-native-access=ALL-UNNAMED",
     "-Dderby.connection.requireAuthentication=false",
 )
-"""What Spark's launcher adds (org.apache.spark.launcher.JavaModuleOptions of 4.3), but for what `java` drops anyway."""
+"""What Spark's launcher adds (org.apache.spark.launcher.JavaModuleOptions of 4.3), except for what `java` drops
+anyway.
+"""
 
 _SUBMIT_CLASS = "org.apache.spark.deploy.SparkSubmit"
 _GATEWAY_CLASS = "org.apache.spark.api.python.PythonGatewayServer"
-"""What SparkSubmit ends up at for PySpark, when it has put settings together, which a small job has none of."""
+"""The class that SparkSubmit runs for PySpark after it has collected settings, of which a small job has none."""
 
 SILENT = (
     "-Dslf4j.provider=org.slf4j.helpers.NOP_FallbackServiceProvider",
@@ -48,26 +50,26 @@ SILENT = (
     "-Dlog4j2.loggerContextFactory=org.apache.logging.log4j.simple.SimpleLoggerContextFactory",
     "-Dio.netty.jfr.enabled=false",
 )
-"""A small job keeps no log: what goes wrong comes as an exception. Setting up Log4j takes a tenth of its time."""
+"""A small job writes no log: errors are reported as exceptions. Setting up Log4j takes a tenth of its time."""
 
 AS_INSTALLED = ("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote")
-"""Java proves of each class that no compiler made it break Java's rules. Those of a small job come from the jars of the
-installed PySpark alone, whose Python is taken as it is, too; what is made of a log is no class. The proof takes a
-seventh of such a job. Java takes the second option behind the first only."""
+"""Java verifies the bytecode of each class. The classes of a small job come only from the jars of the
+installed PySpark, which is trusted anyway; nothing from a log becomes a class. Verification takes a
+seventh of such a job. Java accepts the second option only after the first."""
 
 _NEVER = (
     "spark-mllib_", "spark-graphx", "spark-hive", "spark-connect", "spark-kubernetes", "spark-yarn", "kubernetes-",
     "hive-beeline", "hive-cli", "hive-common", "hive-exec", "hive-jdbc", "hive-metastore", "hive-serde",
     "hive-service-rpc", "hive-shims",
 )  # fmt: skip
-"""Jars that no table is written with. That of MLlib makes functions of its own, by reflection, in each session: a
+"""Jars that are not needed to write tables. MLlib registers functions by reflection in each session: a
 quarter of a small job."""
 
 _FIRST = (
     "spark-catalyst", "scala-library", "spark-core", "spark-sql-api", "spark-sql", "log4j-core", "jackson-databind",
     "parquet-column", "hadoop-client-api", "parquet-", "spark-", "jackson-", "hadoop-client-runtime", "arrow-",
 )  # fmt: skip
-"""Jars with most of the classes: each class is looked for in one jar after the other."""
+"""Jars with most of the classes come first: each class is searched in one jar after the other."""
 
 _SUBMIT = """#!/bin/sh
 export SPARK_HOME={home}
@@ -81,11 +83,11 @@ _USERS = (
     "PYSPARK_SUBMIT_ARGS",
     "JDK_JAVA_OPTIONS",
 )
-"""Variables by which users change what Spark's scripts do."""
+"""Environment variables that change what Spark's scripts do."""
 
 
 def is_direct() -> bool:
-    """Can a driver on this machine be started without Spark's scripts?"""
+    """Return True if a driver on this machine can be started without Spark's scripts."""
     home = _installed()
     return not any(name in os.environ for name in _USERS) and not (home / "conf").exists() and (home / "jars").is_dir()
 
@@ -97,10 +99,12 @@ def _installed() -> Path:
 
 
 def make_spark_home(java_home: Path, settings: Mapping[str, str], folder: Path, *, small: bool = False) -> Path | None:
-    """A SPARK_HOME in `folder` whose `bin/spark-submit` is the driver's Java; None where the real one is needed.
+    """Create a SPARK_HOME in `folder` whose `bin/spark-submit` starts the driver's Java; None if Spark's own is
+    needed.
 
-    settings: those of the session; of these the driver's Java gets its memory and options. small: for a small job, of
-    which the user set nothing.
+    settings: settings of the session, from which memory and Java options are taken. small: for a small job without
+      settings
+    of the user.
     """
     home = _installed()
     if not is_direct():
@@ -118,7 +122,7 @@ def make_spark_home(java_home: Path, settings: Mapping[str, str], folder: Path, 
 
 
 def class_path(*, small: bool) -> str:
-    """Where Java finds the classes of the installed PySpark. small: those of a small job."""
+    """Return the class path of the installed PySpark. small: for a small job."""
     home = _installed()
     if not small:
         return f"{home}/jars/*"

@@ -1,4 +1,4 @@
-"""Log-shaped outputs: one file, made of the records in their order (or against it), in this process."""
+"""Log-shaped outputs: one file, made of the records in their order (or reversed), in this process."""
 
 from __future__ import annotations
 
@@ -35,14 +35,17 @@ from binlogtool.pipeline.writers.backwards import Backwards
 from binlogtool.pipeline.writers.scripts import count_statements, pieces, reach
 
 Lines = Callable[[Block], bytes]
-"""The lines of a block, one per record, each with its line end."""
+"""Encodes a block as lines, one per record, each with its line end."""
 
 Part = Block | Passage | Text | Trouble
 
 
 class StreamJob(msgspec.Struct):
-    """One conversion to jsonl (`lines` makes them, or `envelope` says which messages), raw, sql or sql-undo (`wording`
-    says how). take: where messages go in place of the file."""
+    """One conversion to jsonl (`lines` encodes blocks, or `envelope` describes messages), raw, sql or sql-undo
+    (`wording`).
+
+    take: receives the messages in place of the file.
+    """
 
     to: str
     limits: Limits
@@ -60,16 +63,17 @@ class StreamJob(msgspec.Struct):
     raw_bytes: int = 0
     damaged: bool = False
     unchosen: bool = False
-    """Was something left out by an option, and told?"""
+    """True if an option left something out, which was reported as a finding."""
     ends: list[ScriptEnd] = msgspec.field(default_factory=list)
     remarks: tuple[str, ...] = ()
-    """What the selection names and the log does not have."""
+    """Names in the selection that the log does not have."""
 
     def write(self, format: str, inputs: list[Input], stage: Path) -> Manifest:
-        """Writes the file at `stage`, and reads it again.
+        """Write the file at `stage`, and read it back.
 
         Raises:
-            InputOutputError: the file does not hold what was read. UsageError: the format has no such records.
+            InputOutputError: the file does not hold what was read.
+            UsageError: the format has no such records.
         """
         files = [i.path for i in inputs]
         with (
@@ -91,14 +95,14 @@ class StreamJob(msgspec.Struct):
         output = Output(stage.name, lines, stage.stat().st_size)
         return self.manifest(inputs, (output,), checks, complete=not stopped)
 
-    # -- what is written -----------------------------------------------------------------------------------------------
+    # -- writing -----------------------------------------------------------------------------------------------
 
     @property
     def _is_script(self) -> bool:
         return self.to in ("sql", "sql-undo")
 
     def _demand_names(self, log: binlogtool.Log) -> None:
-        """Raises where nothing was chosen.
+        """Check that something was selected.
 
         Raises:
             UsageError: the selection names what the log does not have, or a script would be empty.
@@ -116,17 +120,17 @@ class StreamJob(msgspec.Struct):
 
     @property
     def row_changes(self) -> int | None:
-        """How many changes of rows the scripts hold; None = they are not counted."""
+        """Number of row changes in the scripts; None = they are not counted."""
         counts = [one.row_changes for one in self.ends if one.row_changes is not None]
         return sum(counts) if counts else None
 
     @property
     def messages_made(self) -> int:
-        """How many messages were written so far."""
+        """Number of messages written so far."""
         return sum(one.count for one in self.messages)
 
     def parts(self, log: Any) -> Iterator[Part]:
-        """What the log gives."""
+        """Return the parts of the log that the target is made of."""
         if self._is_script:
             return iter(log.statements(reach(self.selection), self.wording))
         if self.to == "raw":
@@ -143,7 +147,7 @@ class StreamJob(msgspec.Struct):
         return iter(log.blocks(self.selection))
 
     def told(self, parts: Iterable[Part], inputs: list[Input]) -> Iterator[Block | Passage | Text]:
-        """The parts but for damage, which is told in the manifest, not in the stream."""
+        """Yield the parts except damage, which is recorded for the manifest; count records and report progress."""
         before, total = _places(inputs)
         for part in parts:
             if isinstance(part, Trouble):
@@ -170,7 +174,7 @@ class StreamJob(msgspec.Struct):
             self.account.add(block.file, finding_json(one), damage=unwritten)
 
     def _made(self, parts: Iterable[Block | Passage | Text], folder: Path) -> Iterator[bytes | memoryview]:
-        """The bytes of the file."""
+        """Yield the bytes of the file."""
         if not self.wording.undo:
             filler = Filler()
             for part in parts:
@@ -199,7 +203,7 @@ class StreamJob(msgspec.Struct):
 
     @property
     def _rows(self) -> int:
-        """Records; of a script the changes of rows that it holds, where these are counted; or messages."""
+        """Number of records; of a script its row changes if they are counted; of an envelope its messages."""
         records = self.taken.total() if self.row_changes is None else self.row_changes
         return records if self.envelope is None else self.messages_made
 
@@ -231,7 +235,7 @@ class StreamJob(msgspec.Struct):
     def manifest(
         self, inputs: list[Input], outputs: tuple[Output, ...], checks: tuple[Check, ...], *, complete: bool
     ) -> Manifest:
-        """The account. complete: was something written?"""
+        """Build the manifest. complete: the output is published."""
         stopped = "options" if self.unchosen else self.to if self.envelope is None else "envelope"
         details: dict[str, Any] = {} if self.envelope is None else {"envelope": self.envelope.envelope}
         details |= {} if complete or self.damaged else {"stopped_by": stopped}
@@ -254,7 +258,7 @@ class StreamJob(msgspec.Struct):
 
 
 def _unread_later(inputs: Sequence[Input]) -> Iterator[str]:
-    """What an undo does not know: later logs beside the last input, which is one of a set."""
+    """Yield a remark if the last input belongs to a set whose later logs are not among the inputs."""
     path = os.path.abspath(inputs[-1].path)
     folder, base = os.path.dirname(path), os.path.splitext(path)[0]
     try:
@@ -273,7 +277,7 @@ def _unread_later(inputs: Sequence[Input]) -> Iterator[str]:
 
 
 def _places(inputs: list[Input]) -> tuple[dict[str, int], int]:
-    """How many bytes come before each file, and how many there are."""
+    """Return the number of bytes before each file, and the total."""
     before, total = dict[str, int](), 0
     for one in inputs:
         before[one.path] = total

@@ -1,4 +1,4 @@
-"""Rows out of a log: what makes them, and the blocks that it makes them of; for Spark and for notebooks."""
+"""Row builders: turn the records of a log into Arrow batches, for Spark and for notebooks."""
 
 from __future__ import annotations
 
@@ -19,31 +19,33 @@ from binlogtool.pipeline.nativerows import NativeRows
 
 
 class Maker(Protocol):
-    """Makes rows. decode, raw: what it needs of the records (`Log.blocks`)."""
+    """Builds rows. decode, raw: what it needs of the records (`Log.blocks`)."""
 
     @property
     def decode(self) -> str:
-        """frame, header or full; tables = what the records tell of tables."""
+        """How far records are decoded: frame, header, full, or tables (row changes of tables)."""
 
     @property
     def raw(self) -> bool:
-        """The records' bytes, too?"""
+        """True if the bytes of the records are needed."""
 
     def native(self) -> NativeRows | None:
-        """Compiled code that makes the same rows; None if there is none."""
+        """Return the compiled builder of the same rows; None if there is none."""
 
     def batches(self, block: Block) -> Iterator[pa.RecordBatch]:
-        """The rows of a block."""
+        """Yield the rows of a block."""
 
     def damage(self, file: str, format: str, found: Finding) -> pa.RecordBatch:
-        """The row for bytes that cannot be read."""
+        """Return the row for bytes that cannot be read."""
 
 
 def made_of(
     log: Log, name: str | None, selection: Selection, part: Part, maker: Maker
 ) -> Iterator[pa.RecordBatch | Block | Trouble]:
-    """Finished rows where compiled code made them, else blocks. name: what finished rows call the file; None = as the
-    log does."""
+    """Yield finished rows where the compiled builder made them, otherwise blocks and findings.
+
+    name: the file name in finished rows; None = that of the log.
+    """
     native = maker.native()
     if isinstance(maker, objects.ObjectRows):
         rules = log.files[0].format.tables

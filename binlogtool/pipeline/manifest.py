@@ -1,4 +1,4 @@
-"""What a conversion did, as a value: inputs with hashes, outputs with row totals, findings, and the checks made."""
+"""The manifest of a conversion: inputs with hashes, outputs with row totals, findings, and the checks made."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCHEMA = "binlogtool/manifest/1"
 
 
 class Input(msgspec.Struct, frozen=True):
-    """One file as it was read. size in bytes; records: how many of its records were converted (up to a stop).
+    """One input file. size: bytes; records: number of its records that were converted.
 
     trouble: why it could not be read; format and sha256 are "" then.
     """
@@ -30,7 +30,7 @@ class Input(msgspec.Struct, frozen=True):
 
 
 class Output(msgspec.Struct, frozen=True):
-    """One file that was written: path relative to the output, size in bytes, hash of its bytes."""
+    """One output file: path relative to the output, number of rows, size in bytes, hash of its bytes."""
 
     path: str
     rows: int
@@ -39,18 +39,19 @@ class Output(msgspec.Struct, frozen=True):
 
 
 class Check(msgspec.Struct, frozen=True):
-    """A statement that was tested on the finished output, with the figures."""
+    """A statement that was checked on the finished output, with its figures."""
 
     name: str
     detail: str
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """The account of one conversion (JSON shape binlogtool/manifest/1).
+    """The account of one conversion (JSON schema binlogtool/manifest/1).
 
-    complete: False = damage stopped it, and nothing was published: no outputs, no rows. rows: all rows of the output;
-    damage: those of them that stand for bytes that could not be read. findings: JSON objects with their file.
-    finding_counts: exact, also where `findings` was cut. details: more, depending on `to`.
+    complete: False = damage stopped it and nothing was published: no outputs, no rows. rows: all rows of the output.
+    damage: rows for bytes that could not be read. findings: JSON objects with their file. finding_counts: exact, even
+      if
+    `findings` was truncated. details: additional facts that depend on `to`.
     """
 
     to: str
@@ -68,9 +69,13 @@ class Manifest(msgspec.Struct, frozen=True):
 
     @property
     def exit_code(self) -> int:
-        """0 = the output is there and accounts for all input; 1 = damage stopped the conversion, or some input was lost
-        before it could be read, or records have rows that no table holds (`on_damage` stop), or an undo meets rows that
-        were changed later; 6 = no key for it."""
+        """Exit status of `convert`.
+
+        0 = the output is published and accounts for all input. 1 = damage stopped the conversion, some input could
+        not be read,
+        records have rows that no table holds (`on_damage` stop), or reversed rows were changed later. 6 = a key is
+        missing.
+        """
         if ENCRYPTED in self.finding_counts:
             return 6
         lost = self.details.get("append", {}).get("lost") or self.details.get("unreadable")
@@ -79,11 +84,11 @@ class Manifest(msgspec.Struct, frozen=True):
 
     @property
     def befell(self) -> tuple[str, ...]:
-        """What befell the work on a cluster, in lines: tasks that were done again, executors that were lost."""
+        """Messages about the Spark job: retried tasks, lost executors."""
         return tuple(told(self.details["spark"])) if "spark" in self.details else ()
 
     def as_value(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return {
             "schema": SCHEMA,
             "tool": {"name": "binlogtool", "version": binlogtool.__version__},
@@ -102,7 +107,7 @@ class Manifest(msgspec.Struct, frozen=True):
         }
 
     def to_json(self) -> bytes:
-        """`convert -O json` (binlogtool/manifest/1)."""
+        """Return the output of `convert -O json` (binlogtool/manifest/1)."""
         return results.manifest_as_json(self)
 
 

@@ -1,4 +1,4 @@
-"""Spark's master: what its URL may be, and whether one is there."""
+"""Spark's master: checks of its URL, and of whether it answers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ _MASTER = re.compile(
 
 
 class Master(msgspec.Struct, frozen=True):
-    """Where Spark runs, and how. conf: settings of the user. wait_executors: seconds that a cluster may have none.
+    """Where Spark runs.
 
-    name: of the application, where the settings give none.
+    conf: settings of the user. wait_executors: seconds that a cluster may be without executors. name: of the
+      application, if
+    the settings have none.
     """
 
     url: str = "local[*]"
@@ -32,37 +34,39 @@ class Master(msgspec.Struct, frozen=True):
 
     @classmethod
     def said(cls, url: str, conf: Iterable[str] = (), wait_executors: float | None = None) -> Master:
-        """As the command line says it. conf: texts "KEY=VALUE".
+        """Build the master from command line values. conf: texts "KEY=VALUE".
 
         Raises:
-            UsageError: one of them is no setting, or none of the user's.
+            UsageError: one of them is not a setting, or may not be set by the user.
         """
         made = cls(url, tuple(map(as_setting, conf)))
         return made if wait_executors is None else cls(url, made.conf, wait_executors)
 
     @classmethod
     def of(cls, given: str | Master | None) -> Master:
-        """The same, also of a bare URL, and of nothing."""
+        """Return a Master for a Master, a URL, or None (the default)."""
         return cls() if given is None else cls(given) if isinstance(given, str) else given
 
     def doing(self, work: str) -> Master:
-        """The same for an application that is named after its work."""
+        """Return a copy whose application is named after its work."""
         return replace(self, name=f"binlogtool {work}")
 
     @property
     def is_local(self) -> bool:
-        """Does Spark run on this machine only, started for this?"""
+        """True if Spark runs on this machine only, started for this work."""
         return is_local(self.url)
 
 
 def work_of(command: str, paths: Sequence[str]) -> str:
-    """A piece of work in words: the command and what it reads."""
+    """Return a job's name: the command and what it reads."""
     more = f" and {len(paths) - 1:,} more" if len(paths) > 1 else ""
     return f"{command} {paths[0] if paths else ''}{more}"
 
 
 def common_folder(paths: Sequence[str]) -> str:
-    """The folder (or bucket) of several files; of one, itself. Where there is none in common, the first, in words."""
+    """Return the common directory (or bucket) of several files, or the only file; without one, the first path and a
+    count.
+    """
     if len(paths) == 1:
         return paths[0]
     folders = zip(*(one.split("/")[:-1] for one in paths), strict=False)
@@ -71,18 +75,18 @@ def common_folder(paths: Sequence[str]) -> str:
 
 
 def is_local(master: str) -> bool:
-    """Does Spark run on this machine only, started for this?"""
+    """Return True if Spark runs on this machine only, started for this work."""
     return master.split("[")[0] == "local"
 
 
 def is_loopback(master: str) -> bool:
-    """Does nothing of it need to be heard from other machines?"""
+    """Return True if no other machine needs to reach Spark."""
     hosts = [host for host, _ in _addresses(master)] or [""]
     return master.startswith("local") or all(host in ("127.0.0.1", "localhost") for host in hosts)
 
 
 def demand_sense(master: str) -> None:
-    """Raises UsageError: there is no such kind of master."""
+    """Raise UsageError if the URL is not a kind of master that Spark knows."""
     if not _MASTER.fullmatch(master):
         raise UsageError(
             f"--master {master}: write local[N], local-cluster[N,CORES,MB], spark://HOST:PORT, yarn or k8s://URL"
@@ -91,7 +95,7 @@ def demand_sense(master: str) -> None:
 
 
 def _addresses(master: str) -> list[tuple[str, int]]:
-    """Hosts and ports of a standalone cluster's masters; of other masters none is known."""
+    """Return hosts and ports of a standalone cluster's masters; empty for other masters."""
     hosts = master.removeprefix("spark://").split(",") if master.startswith("spark://") else ()
     found = [re.fullmatch(r"(.+):(\d{1,5})", host) for host in hosts]
     if None in found:
@@ -100,7 +104,7 @@ def _addresses(master: str) -> list[tuple[str, int]]:
 
 
 def demand_answer(master: str) -> None:
-    """A standalone master must listen: Spark itself would try for a minute.
+    """Check that a standalone master accepts connections; Spark itself would retry for a minute.
 
     Raises:
         InputOutputError: it does not.

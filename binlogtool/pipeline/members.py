@@ -1,4 +1,4 @@
-"""The rows of one file as batches of Arrow records, for the data source and for its streams."""
+"""Read one file as Arrow batches, for the data source and for its streams."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def read_member(
     maker: Maker = rows.ALL,
     closed: Callable[[], bool] = bool,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one file. Work that cannot go on (an unreadable file, a limit) ends in a DAMAGE row as well.
+    """Yield the rows of one file. Errors that end the work (an unreadable file, a limit) become a DAMAGE row as well.
 
-    closed: see `is_damage`.
+    closed: returns True if the file is closed, see `is_damage`.
     """
     format_, notes = member.format, list[Finding]()
     if member.trouble:
@@ -57,7 +57,7 @@ def read_member(
 
 
 def open_member(member: Member, request: Request, hints: Hints | None) -> Log:
-    """The log of one file, as the request says."""
+    """Open the log of one file, as the request specifies."""
     import binlogtool
 
     own = request.hints_of(member, hints)

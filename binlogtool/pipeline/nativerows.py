@@ -1,4 +1,4 @@
-"""Rows by compiled code (`log.compiled`): Arrow columns straight from the columns of a batch."""
+"""Rows from compiled code (`log.compiled`): Arrow columns directly from the columns of a batch."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 class NativeRows:
-    """Turns stretches into batches of rows, where compiled code can.
+    """Turn record ranges into batches of rows, where compiled code can.
 
-    schema: their columns. rows: so many in a batch at most.
+    schema: columns of the rows. rows: maximum number of rows in a batch.
     """
 
     def __init__(self, schema: pa.Schema, rows: int) -> None:
@@ -33,7 +33,9 @@ class NativeRows:
         self._compiled = Compiled(self._writer)
 
     def parts(self, stretch: Stretch, file: str) -> Iterator[pa.RecordBatch | Block]:
-        """The stretch in order: finished batches, and blocks for the general way. file: what their rows say of it."""
+        """Yield the range in order: finished batches, and blocks that need the general path. file: file name in the
+        rows.
+        """
         for part in self._compiled.parts(stretch):
             yield part if isinstance(part, Block) else self._batch(part, file)
 
@@ -50,7 +52,7 @@ class NativeRows:
 
 
 class Columns:
-    """Cells as Arrow columns."""
+    """Convert cells that compiled code filled to Arrow columns."""
 
     def __init__(self, cells: Cells, file: str, format: str, algorithm: str) -> None:
         import numpy as np
@@ -61,7 +63,7 @@ class Columns:
         self._algorithm = algorithm
 
     def column(self, field: pa.Field) -> pa.Array:
-        """One column."""
+        """Return one column."""
         cells, name = self._cells, field.name
         if name in self._constant:
             return pa.repeat(self._constant[name], cells.count)
@@ -82,7 +84,7 @@ class Columns:
         return self._array(pa.string(), name, _copied(np.asarray(ends).astype("int32")), _copied(data[: ends[-1]]))
 
     def _repeated(self, text: str) -> pa.Array:
-        """A text wherever there is a checksum."""
+        """Return a column with a constant text in every row that has a checksum."""
         import numpy as np
 
         valid = self._valid["checksum_stored"]

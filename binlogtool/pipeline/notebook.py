@@ -1,6 +1,6 @@
-"""Rows of a log for notebooks: read while they are taken, anew for each who takes them.
+"""Rows of a log for notebooks: read on demand, anew for each use.
 
-What has `__arrow_c_stream__` is a table for DuckDB, polars, pandas and delta-rs; nothing is copied on the way.
+An object with `__arrow_c_stream__` is a table for DuckDB, polars, pandas and delta-rs; nothing is copied on the way.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ if TYPE_CHECKING:
 
 
 _FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
-"""The microseconds of a `datetime`: years 1 to 9999."""
+"""Range of `datetime` in microseconds: years 1 to 9999."""
 _HELD = 8 << 20
-"""Bytes of small batches that become one."""
+"""Maximum bytes of small batches that are merged into one."""
 
 
 class Maker(Protocol):
-    """What makes the rows of a log."""
+    """Reads a log as rows."""
 
     def schema(self, log: Log) -> pa.Schema:
-        """Their schema; asked for before any rows."""
+        """Return the schema of the rows; called before any rows are read."""
 
     def batches(self, log: Log, found: OnFound) -> Iterator[pa.RecordBatch]:
-        """The rows of one pass. found: is told what is wrong, with the file."""
+        """Yield the rows of one pass. found: receives findings with their file."""
 
 
 class Rows:
     """Rows of a log, all with one schema. Each iteration, export and query reads the log anew.
 
-    Damage is passed over and stands in `findings`: what is in a file raises nothing.
+    Damage is skipped and reported in `findings`: the content of a file raises no exception.
     """
 
     def __init__(self, log: Log, maker: Maker, columns: Sequence[str], title: str) -> None:
@@ -61,10 +61,11 @@ class Rows:
 
     @property
     def schema(self) -> pa.Schema:
-        """Names and types. Those of a table are looked for in the log once.
+        """Names and types of the columns; those of a table are found by one pass over the log.
 
         Raises:
-            UsageError: there is no such table or column. InputOutputError: a file cannot be read.
+            UsageError: there is no such table or column.
+            InputOutputError: a file cannot be read.
         """
         if self._schema is None:
             with self._log.again() as log:
@@ -73,12 +74,12 @@ class Rows:
 
     @property
     def findings(self) -> tuple[Trouble, ...]:
-        """What is wrong with the log: (file, finding), the first thousand.
+        """Findings about the log, as (file, finding); at most 1000.
 
-        Of the last pass that reached the end; if there was none yet, one is made for it.
+        They are those of the last complete pass; if there was none yet, one is made.
 
         Raises:
-            as `schema`.
+            As `schema`.
         """
         if self._found is None:
             for _ in self._pass():
@@ -86,10 +87,11 @@ class Rows:
         return self._found or ()
 
     def batches(self, size: int = rows.MAX_BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-        """Record batches of at most `size` rows; no more than a few of them are in memory.
+        """Yield record batches of at most `size` rows; only a few of them are in memory at a time.
 
         Raises:
-            UsageError: size is less than 1; and as `schema`. InputOutputError: a file cannot be read any more.
+            UsageError: size is less than 1; and as `schema`.
+            InputOutputError: a file cannot be read any more.
         """
         if size < 1:
             raise UsageError(f"batches of {size} rows: 1 is the least")
@@ -108,20 +110,20 @@ class Rows:
         self._found = tuple(found)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """The rows as dictionaries: times are `datetime`, decimals `Decimal`; a time beyond year 9999 is None."""
+        """Yield the rows as dictionaries: times are `datetime`, decimals `Decimal`; a time after year 9999 is None."""
         for batch in self.batches():
             yield from _dictionaries(batch)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Arrow's PyCapsule interface: a new stream of batches."""
+        """Return a new stream of batches (Arrow PyCapsule interface)."""
         return pa.RecordBatchReader.from_batches(self.schema, self.batches()).__arrow_c_stream__(requested_schema)
 
     def to_arrow(self) -> pa.Table:
-        """All rows, in memory."""
+        """Return all rows as a table in memory."""
         return pa.Table.from_batches(list(self.batches()), self.schema)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """All rows, in memory.
+        """Return all rows as a pandas DataFrame in memory.
 
         Raises:
             MissingExtraError: pandas is not installed.
@@ -130,7 +132,7 @@ class Rows:
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> polars.DataFrame:
-        """All rows, in memory.
+        """Return all rows as a polars DataFrame in memory.
 
         Raises:
             MissingExtraError: polars is not installed.
@@ -138,7 +140,7 @@ class Rows:
         _demand("polars")
         import polars
 
-        return polars.DataFrame(self.to_arrow())  # errors are our own so
+        return polars.DataFrame(self.to_arrow())  # keeps our own exceptions
 
     def __repr__(self) -> str:
         found = "" if self._found is None else f", {len(self._found):,} findings"
@@ -146,10 +148,10 @@ class Rows:
 
 
 def rows_of(log: Log, selection: Selection, table: str | None, image: str | None, columns: tuple[str, ...]) -> Rows:
-    """See `Log.rows`.
+    """Create the rows of a log; see `Log.rows`.
 
     Raises:
-        UsageError: an option makes no sense.
+        UsageError: the options contradict each other.
     """
     if len(set(columns)) < len(columns):
         raise UsageError("columns: a name stands there twice")
@@ -169,7 +171,7 @@ def _demand(library: str) -> None:
 
 
 def _chosen(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
-    """The part of a schema that is wanted.
+    """Return the schema of the selected columns.
 
     Raises:
         UsageError: there is no such column.
@@ -183,7 +185,7 @@ def _chosen(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
 
 
 def _sized(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
-    """Small ones become one, large ones several."""
+    """Merge small batches, and split large ones."""
     held, count, held_bytes = list[pa.RecordBatch](), 0, 0
     for batch in batches:
         if held and (count + batch.num_rows > size or held_bytes > _HELD):
@@ -208,7 +210,7 @@ def _dictionaries(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def _datable(times: pa.Array) -> pa.Array:
-    """Those that a `datetime` can be."""
+    """Return the times with those outside of `datetime`'s range as null."""
     numbers = times.cast(pa.int64())
     fits = compute.and_(compute.greater_equal(numbers, _FIRST), compute.less_equal(numbers, _LAST))
     return compute.if_else(fits, times, pa.scalar(None, times.type))

@@ -1,7 +1,8 @@
-"""Findings that are no damage, on their way from the tasks of a job to its manifest: no row stands for them.
+"""Findings that are not damage, passed from the tasks of a job to its manifest, as no row represents them.
 
-A task has no other way back to the driver than the files of the output: so it puts them beside those, under a name that
-a second try of the same task writes again.
+A task can only reach the driver through files in the output, so it writes them there, under a name that a retry of
+the
+same task overwrites.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from binlogtool.log.body_json import finding_json
 from binlogtool.pipeline.account import Account
 
 FOLDER = "_notes"
-"""In the output until it is complete."""
+"""Directory in the output that is removed when it is complete."""
 
 
 def put(folder: str, file: str, task: str, notes: Sequence[Finding]) -> None:
-    """Keeps the notes of one task about a file. task: tells it from other tasks.
+    """Write the notes of one task about a file. task: text that identifies the task.
 
     Raises:
         OSError: they cannot be written.
@@ -36,7 +37,7 @@ def put(folder: str, file: str, task: str, notes: Sequence[Finding]) -> None:
 
 
 def take(folder: Path, account: Account) -> None:
-    """Books all notes that were put, and removes them."""
+    """Add all notes that tasks wrote to a tally, and remove them."""
     for path in sorted(folder.glob("*")) if folder.is_dir() else ():
         file, notes = json.loads(path.read_text())
         for one in notes:

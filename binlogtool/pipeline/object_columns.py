@@ -1,4 +1,4 @@
-"""What columns an object has, as its log says: what its format tells of it (`formats.tables`), or nothing at all."""
+"""Columns of a table as its log describes them: through its format's tables (`formats.tables`), or not at all."""
 
 from __future__ import annotations
 
@@ -25,17 +25,21 @@ if TYPE_CHECKING:
 
 
 class Field(NamedTuple):
-    """A column of the object: its name, and its type as Spark writes it."""
+    """A column of a table: its name, and its type as Spark writes it."""
 
     name: str
     kind: str
 
 
 class Columns:
-    """Collects the columns of one object from what its log tells. name: of the table, or its number. widest: with the
-    types that hold all that is allowed in them.
+    """Collects the columns of one table from what its log describes.
 
-    ids: what else the records call it.
+    Args:
+        name: name or number of the table.
+        widest: use the types that hold every value that the columns allow.
+
+    Attributes:
+        ids: other names by which records refer to the table.
     """
 
     def __init__(self, name: str, *, widest: bool = False) -> None:
@@ -47,18 +51,18 @@ class Columns:
 
     @property
     def described(self) -> bool:
-        """Has something said what it is?"""
+        """True if a record described the table."""
         return bool(self._kinds)
 
     def take(self, told: Told) -> None:
-        """Learns from what a record tells."""
+        """Take the table definitions and row changes of a record."""
         for table in told.described:
             if self.name in (*table.names, *self.ids):
                 self._learn(table)
         self._met = self._met or any(self.name in row.table.names for row in told.rows)
 
     def _learn(self, table: Table) -> None:
-        """A column that had a type before that cannot hold the values becomes text."""
+        """Merge a table definition; a column whose old and new types have no common type becomes text."""
         if table.shown:
             demand_one(self._last or table, table)
         self._last = table
@@ -72,10 +76,10 @@ class Columns:
 
     @property
     def fields(self) -> list[Field]:
-        """In the order in which they were met.
+        """Columns in the order in which they appeared.
 
         Raises:
-            UsageError: there is no such object.
+            UsageError: there is no such table.
         """
         if self._kinds:
             return [Field(name, kind) for name, kind in self._kinds.items()]
@@ -85,24 +89,22 @@ class Columns:
 
 
 def demand_one(table: Table, other: Table) -> None:
-    """Raises where rows of two tables would become rows of one.
-
-    Raises:
-        UsageError: so it is.
-    """
+    """Raise UsageError if rows of two different tables would be mixed."""
     if not table.is_same(other):
         raise two_tables(other.shown or other.name, table.name, other.name)
 
 
 def two_tables(shown: str, one: str, other: str) -> UsageError:
-    """What is said of two tables, by their full names, that a log shows by the same one."""
+    """Return the error for two tables, given by their full names, that a log shows by the same name."""
     names = " and ".join(sorted((one, other)))
     return UsageError(f"{shown}: two tables of the log are called so: {names}; name one of them")
 
 
 def columns_of(request: Request, hints: Hints | None) -> Columns:
-    """What the files say of the object of a request: one pass over them. Where they do not describe it, the older files
-    of their directories are asked, the last one first."""
+    """Collect the columns of the request's table in one pass over its files.
+
+    If these do not describe the table, older files of their directories are read, the latest first.
+    """
     assert request.object is not None
     found = Columns(request.object, widest=request.unsigned == "decimal")
     pairs = [(member.path, member.format) for member in request.members]
@@ -116,7 +118,7 @@ def columns_of(request: Request, hints: Hints | None) -> Columns:
 
 
 def tables_of(path: str, format_: str) -> Tables | None:
-    """The tables of the format of a file; None = its logs have none."""
+    """Return the table rules of a file's format; None if its logs have no tables."""
     try:
         known = detect.by_name(format_of(path, format_)).tables
     except BinlogtoolError:
@@ -125,7 +127,7 @@ def tables_of(path: str, format_: str) -> Tables | None:
 
 
 def _learned(found: Columns, path: str, format_: str, request: Request, hints: Hints | None) -> None:
-    """Passes over one file."""
+    """Collect columns in one pass over a file."""
     import binlogtool
 
     rules = tables_of(path, format_)
@@ -143,8 +145,10 @@ def _learned(found: Columns, path: str, format_: str, request: Request, hints: H
 
 
 def older(files: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """The files that stand before these in their directories and may describe their tables, the last one first: back to
-    one that describes all."""
+    """Yield the files before these in their directories that may describe their tables, the latest first.
+
+    Ends with the first file that describes all tables.
+    """
     folders = dict[str, set[str]]()
     for path, format_ in files:
         rules = tables_of(path, format_)
@@ -160,7 +164,7 @@ def older(files: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
 def older_tables(
     files: Sequence[tuple[str, str]], limits: Limits, backend: str, hints: Hints | None = None
 ) -> list[Table]:
-    """What older files say of the tables of these (path, format)."""
+    """Return the tables that older files describe, for given (path, format) pairs."""
     import binlogtool
 
     found = dict[tuple[str, ...], Table]()

@@ -1,8 +1,8 @@
-"""One table as a table with its own columns and types: `option("object", "shop.orders")`.
+"""One table with its own columns and types: `option("object", "shop.orders")`.
 
-Each changed row is a row here: what happened (`op`), and the images as structs. A value that its column cannot hold (a
-date 0000-00-00, bytes that are no text, a tuple longer than its format) is null there and stands in `unfit` as JSON, so
-that nothing is lost. What columns a table has, and what rows a record has, is told by its format (`formats.tables`).
+Each changed row is one row here: the operation (`op`), and the row images as structs. A value that its column cannot
+hold (a date 0000-00-00, bytes that are not text, a tuple longer than its format) is null there and is kept in `unfit`
+as JSON. The format determines the columns of a table and the rows of a record (`formats.tables`).
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ ENVELOPE: tuple[tuple[str, str], ...] = (
     ("txn", "string"),
     ("op", "string"),
 )
-"""Columns before the images. row: its place in the record, from 0."""
+"""Columns before the images. row: its index in the record, from 0."""
 
 _IDS = "ids: "
-"""Before what else the object is called, in the comment of its images: so that a reader need not look for it again."""
+"""Prefix of the table's other names in the comment of its images, so that a reader need not search for them again."""
 
 
 def ddl(fields: Sequence[Field], ids: Iterable[str] = ()) -> str:
-    """The schema of an object's rows. ids: what else the object is called."""
+    """Return the Spark DDL of a table's rows. ids: other names of the table."""
     inside = ", ".join(f"{_quoted(field.name)}: {sql_type(field.kind)}" for field in fields)
     comment = (_IDS + json.dumps(sorted(ids))).replace("\\", "\\\\").replace("'", "\\'")
     images = tuple((name, f"struct<{inside}> COMMENT '{comment}'") for name in IMAGES)
@@ -58,12 +58,14 @@ def _quoted(name: str) -> str:
 
 
 def fields_of(schema: Any) -> tuple[Field, ...]:
-    """The columns of the object in a schema that Spark gives back (or the user gave)."""
+    """Return the table's columns from a schema that Spark passes back or the user specified."""
     return tuple(Field(one.name, kind_of(one)) for one in schema["after"].dataType.fields)
 
 
 def ids_of(schema: Any) -> frozenset[str] | None:
-    """What else the object is called, by a schema of `ddl`; None = it does not say (it is the user's own)."""
+    """Return the table's other names from a schema of `build_ddl`; None if the schema has none (it is the user's
+    own).
+    """
     comment = schema["after"].metadata.get("comment", "")
     with contextlib.suppress(ValueError, TypeError):
         return frozenset(json.loads(comment.removeprefix(_IDS))) if comment.startswith(_IDS) else None
@@ -71,18 +73,20 @@ def ids_of(schema: Any) -> frozenset[str] | None:
 
 
 def selecting(request: Request, ids: Iterable[str]) -> Request:
-    """The request for the records of its object only. ids: what else the object is called."""
+    """Return the request limited to the records of its table. ids: other names of the table."""
     assert request.object is not None
     names = tuple(glob.escape(name) for name in (request.object, *sorted(ids)))
     return replace(request, selection=replace(request.selection, objects=names))
 
 
-# -- its rows ----------------------------------------------------------------------------------------------------------
+# -- rows ----------------------------------------------------------------------------------------------------------
 
 
 class ObjectRows(msgspec.Struct, frozen=True):
-    """Turns blocks of `Log.tables` into rows of one object. fields: its columns, in order. known: itself, as far as it
-    is known beforehand."""
+    """Builds rows of one table from blocks of `Log.tables`.
+
+    fields: its columns, in order. known: the table itself, as far as it is known beforehand.
+    """
 
     fields: tuple[Field, ...]
     decode: str = "tables"
@@ -90,34 +94,34 @@ class ObjectRows(msgspec.Struct, frozen=True):
     raw: bool = False
 
     def named(self, name: str, ids: Iterable[str]) -> ObjectRows:
-        """The same for an object of this name. ids: what else records call it."""
+        """Return a copy for a table of this name. ids: other names of the table."""
         columns = tuple(Column(field.name, field.kind) for field in self.fields)
         return replace(self, known=(Table(name, columns, ids=tuple(ids)),))
 
     @property
     def schema(self) -> pa.Schema:
-        """As Arrow has it."""
+        """Arrow schema of the rows."""
         image = pa.struct([pa.field(name, arrow_type(kind)) for name, kind in self.fields])
         images = [pa.field(name, image) for name in IMAGES]
         outer = [[pa.field(name, arrow_type(kind)) for name, kind in part] for part in (ENVELOPE, REST)]
         return pa.schema([*outer[0], *images, *outer[1]])
 
     def native(self) -> None:
-        """Images are not made by compiled code."""
+        """Return None: no compiled code builds row images."""
 
     def batches(self, block: Block) -> Iterator[pa.RecordBatch]:
-        """The rows of a block; a record that cannot be decoded is one without images."""
+        """Yield the rows of a block; a record that cannot be decoded becomes a row without images."""
         made = [row for i in range(len(block)) for row in self._of(block, i)]
         for start in range(0, len(made), rows.MAX_BATCH_ROWS):
             yield pa.RecordBatch.from_pylist(made[start : start + rows.MAX_BATCH_ROWS], schema=self.schema)
 
     def damage(self, file: str, format: str, found: Finding) -> pa.RecordBatch:
-        """One row for bytes that cannot be read."""
+        """Return the row for bytes that cannot be read."""
         row = {"file": rows.file_name(file), "offset": found.offset, "op": rows.DAMAGE}
         return pa.RecordBatch.from_pylist([row | {"findings": findings_text([found])}], schema=self.schema)
 
     def is_own(self, table: Table) -> bool:
-        """Records are chosen by a name that another table may have, too."""
+        """Return True if the table is this one; records are selected by a name that other tables may share."""
         return not self.known or any(one.is_same(table) or one.name in table.names for one in self.known)
 
     def _of(self, block: Block, i: int) -> Iterator[dict[str, Any]]:

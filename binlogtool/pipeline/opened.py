@@ -1,4 +1,4 @@
-"""A log as the public library opens it: with its rows for notebooks, whose modules are loaded when they are wanted."""
+"""Log with its rows for notebooks, as the public API opens it; the export modules are imported on first use."""
 
 from __future__ import annotations
 
@@ -32,17 +32,23 @@ class Log(opened_file.Log):
         start: str | datetime | None = None,
         selection: Selection = Selection(),
     ) -> Rows:
-        """The records as rows; with the name of a table its changed rows, with its own columns and types.
+        """Return the records as rows or, with the name of a table, its changed rows with the table's columns and
+        types.
 
-        Nothing is read before rows or their schema are asked for. Each time the files are opened anew: rows can be
-        taken again, side by side, and when the log is closed. image: what a changed row shows: after (default), before,
-        both, changes. columns: only these, in this order. start: a position as of `--start-position`, or a time, which
-        is UTC where it has no zone. selection: what else is chosen; of a table, `where`, `skip` and `limit` speak of
-        changed rows.
+        Nothing is read before rows or their schema are requested. Each use opens the files anew: rows can be read
+        repeatedly,
+        in parallel, and after the log is closed.
+
+        Args:
+            table: name of a table.
+            image: row image of a changed row: after (default), before, both, changes.
+            columns: only these, in this order.
+            start: a position as in `--start-position`, or a time, which is UTC if it has no zone.
+            selection: further selection; for a table, `where`, `skip` and `limit` refer to changed rows.
 
         Raises:
             MissingExtraError: pyarrow or numpy is not installed.
-            UsageError: an option makes no sense, or the log is a stream.
+            UsageError: the options contradict each other, or the log is a stream.
         """
         from binlogtool.pipeline.extras import require
 
@@ -61,27 +67,27 @@ class Log(opened_file.Log):
 
     @property
     def backend(self) -> str:
-        """As it was asked for."""
+        """Backend that was requested."""
         return self._backend
 
     @property
     def limits(self) -> Limits:
-        """Of all passes over it."""
+        """Limits of all passes over the log."""
         return self._limits
 
     @property
     def hints(self) -> Hints:
-        """What it does not say itself."""
+        """Hints for what the log does not contain itself."""
         return self._hints
 
     @property
     def paths(self) -> list[tuple[str, str]]:
-        """The files, and the names of their formats (auto = not known yet)."""
+        """Paths of the files with the names of their formats ("auto" = not detected yet)."""
         return [(path, "auto" if format_ is None else format_.name) for path, _, format_ in self._plan]
 
 
 def _demand_kinds(table: Any, columns: Any) -> None:
-    """Raises UsageError for what is easily mistaken."""
+    """Raise UsageError for arguments of a wrong type that are a likely mistake."""
     if table is not None and not isinstance(table, str):
         raise UsageError(f"rows({table!r}): the name of a table is a text")
     if isinstance(columns, str):

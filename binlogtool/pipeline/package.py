@@ -1,4 +1,4 @@
-"""This package as a zip for the executors of a cluster, which need not have it installed."""
+"""Zip of this package for the executors of a cluster, where it need not be installed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LEFT_OUT = ("__pycache__",)
 
 
 def write_zip(target: Path) -> Path:
-    """Writes the package, the formats included; the same bytes for the same files. Returns `target`."""
+    """Write the package with its formats to `target`, and return that path; the same files give the same bytes."""
     root = Path(binlogtool.__file__).parent
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in _files(root):
@@ -27,7 +27,7 @@ def write_zip(target: Path) -> Path:
 
 
 def anchor() -> None:
-    """On an executor: modules are found whatever the current directory is, and so is what stands beside them.
+    """Make the module search path absolute on an executor, so that changing the directory does not break imports.
 
     Spark names the zip by a relative path.
     """
@@ -44,7 +44,7 @@ def anchor() -> None:
 
 
 def _files(root: Path) -> Iterator[Path]:
-    """In a fixed order. `formats` may be a link in a source tree; it is followed, and nothing leads back."""
+    """Yield the files in a fixed order; the link `formats` of a source tree is followed, and forms no cycle."""
     for folder, folders, names in os.walk(root, followlinks=True):
         folders[:] = sorted(name for name in folders if name not in _LEFT_OUT)
         yield from (Path(folder) / name for name in sorted(names) if not name.endswith(".pyc"))

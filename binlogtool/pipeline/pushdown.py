@@ -1,6 +1,6 @@
-"""Conditions of a query that leave out files, and records before they are decoded.
+"""Filter pushdown: conditions of a query exclude files, and records before they are decoded.
 
-They only ever narrow what is read; Spark applies every condition again, so nothing depends on them but the time taken.
+They only narrow what is read; Spark applies every condition again, so only the time depends on them.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _UPPER = (EqualTo, LessThan, LessThanOrEqual)
 
 
 def narrowed(request: Request, filters: Iterable[Filter]) -> Request:
-    """The request without what the conditions exclude, as far as that can be told early."""
-    if not can_split(request.selection):  # what is counted is counted before Spark's conditions
+    """Return the request without what the conditions exclude, as far as that is known before reading."""
+    if not can_split(request.selection):  # counts must apply before Spark's conditions
         return request
     for one in filters:
         column: Sequence[str] = getattr(one, "attribute", ())
@@ -46,7 +46,7 @@ def narrowed(request: Request, filters: Iterable[Filter]) -> Request:
 
 
 def _values(one: Filter) -> tuple[str, ...] | None:
-    """The texts that a column may have."""
+    """Return the texts that a condition allows; None if it does not list texts."""
     given: Any = one.value if isinstance(one, In) else (one.value,) if isinstance(one, EqualTo) else ()
     return tuple(given) if given and all(isinstance(value, str) for value in given) else None
 

@@ -1,4 +1,4 @@
-"""What befell the jobs of a piece of work on a cluster: tasks that were done again, executors that went, their code."""
+"""Spark job health: retried tasks, lost executors, the backend each executor used."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from typing import Any
 
 _NUMBERS = count(1)
 _WANTED = "killed by driver"
-"""The reason for the end of an executor that nobody needs any more."""
+"""Removal reason of an executor that is no longer needed."""
 NATIVE = "native"
 
 
 class Record:
-    """tried_again: tasks. lost: executors, each in words. engines: what runs the kernels on the executors."""
+    """Statistics of the Spark jobs of one piece of work.
+
+    tried_again: number of retried tasks. lost: messages about lost executors. engines: backends that the executors
+      used.
+    """
 
     def __init__(self) -> None:
         self._begun = time.time()
@@ -25,17 +29,17 @@ class Record:
         self.engines: set[str] = set()
 
     def group(self) -> str:
-        """A new group of jobs of this work."""
+        """Return the name of a new Spark job group of this work."""
         self._groups.append(f"binlogtool-{next(_NUMBERS)}")
         return self._groups[-1]
 
     def look(self, context: Any) -> None:
-        """Takes in what Spark knows now."""
+        """Update the statistics from Spark's status."""
         tracker = context.statusTracker()
         jobs = [tracker.getJobInfo(job) for group in self._groups for job in tracker.getJobIdsForGroup(group)]
         stages = {stage for job in jobs if job for stage in job.stageIds}
         self.tried_again = sum(info.numFailedTasks for info in map(tracker.getStageInfo, stages) if info)
-        with contextlib.suppress(Exception):  # not all versions of Spark tell it in this way
+        with contextlib.suppress(Exception):  # not all versions of Spark have this interface
             self.lost = tuple(self._lost(context))
 
     def _lost(self, context: Any) -> Iterator[str]:
@@ -47,12 +51,12 @@ class Record:
                     yield f"executor {one.id()} on {one.hostPort()}: {_line(reason)}"
 
     def as_value(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Return JSON values."""
         return {"tried_again": self.tried_again, "lost": list(self.lost), "engines": sorted(self.engines)}
 
 
 def told(value: dict[str, Any]) -> Iterator[str]:
-    """`Record.as_value` in lines: only what a user wants to know."""
+    """Yield messages about retried tasks, lost executors and slow backends. value: from `SparkJobStats.to_dict`."""
     if value["tried_again"] or value["lost"]:
         tasks, lost = value["tried_again"], len(value["lost"])
         again = "1 task was" if tasks == 1 else f"{tasks:,} tasks were" if tasks else "no task was"

@@ -1,4 +1,4 @@
-"""The records of a log as rows for notebooks (`notebook.Maker`)."""
+"""Records of a log as rows for notebooks (`notebook.RowSource`)."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from binlogtool.pipeline.rows import View
 
 
 class RecordRows:
-    """A row for each record (`pipeline.rows`); damage is no row."""
+    """Yields one row for each record (`pipeline.rows`); damage is not a row."""
 
     def __init__(self, view: View, selection: Selection) -> None:
         self._view, self._selection = view, selection
 
     def schema(self, log: Log) -> pa.Schema:
-        """See `notebook.Maker`."""
+        """Return the schema; see `notebook.RowSource`."""
         return self._view.schema
 
     def batches(self, log: Log, found: Callable[[Trouble], None]) -> Iterator[pa.RecordBatch]:
-        """See `notebook.Maker`."""
+        """Yield the rows of one pass; see `notebook.RowSource`."""
         for one in made_of(log, None, self._selection, WHOLE, self._view):
             if isinstance(one, Trouble):
                 found(one)

@@ -1,7 +1,8 @@
-"""Logs in object stores and other file systems, by URL (s3://, gs://, hdfs://, file://, …): read in ranges by pyarrow.
+"""Logs in object stores and other file systems, by URL (s3://, gs://, hdfs://, file://, …): ranges read by pyarrow.
 
-Where S3 is, and who may read it, is told as for every S3 client: AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and so
-on, on the driver and on the executors; or in the URL of a file (`?endpoint_override=HOST:PORT&scheme=http`).
+The endpoint and credentials of S3 come from the usual variables AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and
+so
+on, on the driver and on the executors; or from the URL of a file (`?endpoint_override=HOST:PORT&scheme=http`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from binlogtool.limits import KIB, MIB
 from binlogtool.log.logset import MAX_DEPTH, MAX_ENTRIES, OWN_FILES
 
 BLOCK = 256 * KIB
-"""Bytes fetched for a small read; what is larger is fetched as it is."""
+"""Bytes fetched for a small read; larger reads are fetched unchanged."""
 
 _KEPT = 8
 _HASHED = 8 * MIB
@@ -32,11 +33,11 @@ _S3_OPTIONS = ("endpoint_override", "region", "scheme", "tls_ca_file_path")
 _LEADING = re.compile(r"When .*?: (?=AWS Error)")
 _KEYS = re.compile(r"://[^/]*@")
 _PLAIN = "/!$&'()+*,;=:@~"
-"""Characters that mean themselves in the path of a URL."""
+"""Characters that are not quoted in the path of a URL."""
 
 
 class RemoteSource:
-    """A file of another system. fetched: bytes that were asked of it so far."""
+    """A file in another file system. fetched: number of bytes requested so far."""
 
     def __init__(self, url: str) -> None:
         self.name = url
@@ -52,7 +53,7 @@ class RemoteSource:
         self._blocks: OrderedDict[int, bytes] = OrderedDict()
 
     def read_at(self, offset: int, view: memoryview) -> int:
-        """Fills `view` from `offset`; short only at the end of the file."""
+        """Fill `view` from `offset`, and return the number of bytes; short only at the end of the file."""
         assert self.size is not None
         view = view[: max(0, self.size - offset)]
         if len(view) >= BLOCK:
@@ -89,11 +90,11 @@ class RemoteSource:
         return bytes(data)
 
     def skip_hole(self, offset: int) -> int:
-        """Holes are not known."""
+        """Return `offset`: holes of remote files are unknown."""
         return offset
 
     def changed(self) -> Finding | None:
-        """Compares size and modification time with those at opening."""
+        """Compare size and modification time with those at opening; return a finding if they differ."""
         with told(self.name):
             now = self._fs.get_file_info(self._path)
         if not now.is_file:
@@ -106,22 +107,25 @@ class RemoteSource:
         )  # fmt: skip
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         self._file.close()
 
 
 def open_remote(url: str) -> RemoteSource:
-    """The file behind a URL.
+    """Open the file behind a URL.
 
     Raises:
-        InputOutputError: it cannot be opened. UsageError: there is no such kind of URL.
+        InputOutputError: it cannot be opened.
+        UsageError: this kind of URL is not supported.
     """
     return RemoteSource(url)
 
 
 @contextmanager
 def told(url: str, done: str = "read") -> Iterator[None]:
-    """Errors of the other system as ours, in one line. done: what could not be done."""
+    """Convert errors of the file system to InputOutputError with a one-line message. done: participle for the
+    message.
+    """
     try:
         yield
     except OSError as error:
@@ -130,10 +134,12 @@ def told(url: str, done: str = "read") -> Iterator[None]:
 
 
 def system_of(url: str) -> tuple[Any, str]:
-    """The system of a URL, and what the file is called there.
+    """Return the file system of a URL, and the path in it.
 
     Raises:
-        MissingExtraError: pyarrow is not there. UsageError: the URL makes no sense. InputOutputError.
+        MissingExtraError: pyarrow is not installed.
+        UsageError: the URL is invalid.
+        InputOutputError.
     """
     try:
         from pyarrow.fs import FileSystem
@@ -150,14 +156,14 @@ def system_of(url: str) -> tuple[Any, str]:
 
 
 def _patient(url: str) -> str:
-    """A URL of Google's store that is not tried for a quarter of an hour, which is pyarrow's default."""
+    """Limit how long Google Cloud Storage is retried; pyarrow's default is a quarter of an hour."""
     if not url.startswith(("gs://", "gcs://")) or "retry_limit_seconds" in url:
         return url
     return f"{url}{'&' if '?' in url else '?'}retry_limit_seconds={_PATIENCE_S}"
 
 
 def _s3(url: str) -> tuple[Any, str]:
-    """With what the environment says of the place: pyarrow does not look there, and takes longer to give up."""
+    """Resolve an S3 URL with endpoint and region from the environment, which pyarrow does not read, and few retries."""
     from pyarrow.fs import resolve_s3_region
 
     place, _, query = url.removeprefix("s3://").partition("?")
@@ -188,10 +194,11 @@ def _s3_client(options: tuple[tuple[str, str], ...]) -> Any:
 
 
 def remote_names(url: str) -> list[str] | None:
-    """The files below a directory, relative to it and as parts of a URL, sorted; None = it is no directory.
+    """Return the files below a directory, relative to it and quoted for a URL, sorted; None if it is not a directory.
 
     Raises:
-        InputOutputError: it cannot be listed, or has too many files. UsageError.
+        InputOutputError: it cannot be listed, or has too many files.
+        UsageError.
     """
     fs, path = system_of(url)
     with told(url):
@@ -212,7 +219,7 @@ def remote_names(url: str) -> list[str] | None:
 
 
 def remote_stamp(url: str) -> tuple[int, int, int, int]:
-    """What changes when a file does: size, modification time in ns."""
+    """Return values that change when the file does: size, modification time in ns, 0, 0."""
     fs, path = system_of(url)
     with told(url):
         info = fs.get_file_info(path)
@@ -222,7 +229,7 @@ def remote_stamp(url: str) -> tuple[int, int, int, int]:
 
 
 def remote_sha256(url: str) -> str:
-    """The hash of a file's bytes, which are all fetched for it."""
+    """Return the SHA-256 of a file; all its bytes are fetched."""
     source, digest, at = RemoteSource(url), hashlib.sha256(), 0
     buffer = memoryview(bytearray(_HASHED))
     try:

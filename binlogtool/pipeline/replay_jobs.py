@@ -1,9 +1,10 @@
-"""Replays on Spark: each log is decided on one executor; the states of all are folded by object and key together.
+"""Replays on Spark: each log is decided on one executor; the row states of all logs are then folded by object and
+key.
 
-A log's decisions need its order, so one task makes them, with bounded memory. What its records change goes out as
-entries of keys: the last image, or operations on one that is not known there. They meet again grouped by log, object
-and key, wherever there is room, are folded in the order of the log, and each live row becomes a number. The sum of the
-numbers modulo 2^256 is the digest: the same as that of a replay in one process.
+Decisions about a log need its order, so one task makes them, with bounded memory. The changes of its records become
+entries of keys: the last image, or operations on a row that is not known there. Spark groups them by log, object and
+key; each group is folded in log order, and each live row becomes a number. The sum of the numbers modulo 2^256 is the
+digest: the same as that of a replay in one process.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Decided(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What the keys of one task add up to, by object and its epoch."""
+    """Sum of the rows of one task, by object and its epoch."""
 
     log: int
     name: str
@@ -49,7 +50,7 @@ class Sums(NamedTuple):
 
 
 def replay_fleet(paths: Iterable[str], format: str, wish: Wish, fleet: Fleet) -> list[Replayed]:
-    """One result per log, as `recovery.replay` gives it.
+    """Replay logs on Spark; return one result per log, as `recovery.replay` does.
 
     Raises:
         UnknownFormatError, InputOutputError, UsageError, LimitError, MissingExtraError, KeyboardInterrupt.
@@ -78,7 +79,7 @@ def replay_fleet(paths: Iterable[str], format: str, wish: Wish, fleet: Fleet) ->
 def _decided(
     units: Iterable[tuple[int, Unit]], *, wish: Wish, ends: Sequence[str | None], home: str
 ) -> Iterator[tuple[Place, tuple[int, Any]]]:
-    """Decides each log; its entries with their order, then what else is known of it. ends: see `untils`."""
+    """Replay each log; yield its entries with their order, then its decisions. ends: see `untils`."""
     for number, unit in units:
         states: list[State] = []
         own = replace(wish, until=ends[number])
@@ -96,7 +97,7 @@ def _decided(
 
 
 def _replayed(unit: Unit, *, wish: Wish, states: list[State]) -> Decided:
-    """The replay of one log; what it changes is taken by a state that is put into `states`."""
+    """Replay one log; its row changes go to a state that is appended to `states`."""
 
     def begin(patch: Patch | None) -> Any:
         states.append(State(wish.limits.max_memory, patch))
@@ -115,7 +116,7 @@ def _rules(format: str) -> Replay:
 
 
 def _folded(groups: Iterable[tuple[Place, Iterable[tuple[int, Any]]]]) -> Iterator[Any]:
-    """Every key folded to its end; sums of the rows by object. What is no key passes."""
+    """Fold the entries of every key, and yield sums of the rows by object; values without a key pass unchanged."""
     sums: dict[tuple[int, str, int], ObjectState] = {}
     for (log, format, name, key), values in groups:
         if not format:
@@ -130,7 +131,7 @@ def _folded(groups: Iterable[tuple[Place, Iterable[tuple[int, Any]]]]) -> Iterat
 
 
 def _joined(values: Iterable[tuple[int, Entry]], patch: Patch | None) -> Entry:
-    """The entries of one key as one."""
+    """Join the entries of one key in log order."""
     (_, first), *later = sorted(values, key=lambda value: value[0])
     for _, entry in later:
         first = join(first, entry, patch)
@@ -141,7 +142,7 @@ def _joined(values: Iterable[tuple[int, Entry]], patch: Patch | None) -> Entry:
 
 
 def _whole(decided: Decided, sums: list[Sums], wish: Wish) -> Replayed:
-    """The result with its state: rows of an object that was emptied later do not count."""
+    """Return the result with its state; rows of an object that was truncated later do not count."""
     if decided.bases is None:
         return decided.found
     state = {name: rows for name, (_, rows) in decided.bases.items()}

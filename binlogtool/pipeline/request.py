@@ -1,4 +1,4 @@
-"""What a job reads, as a value: made by the tool's own commands, or from the options of a query."""
+"""Read request of a job: built by binlogtool's own commands, or from the options of a Spark query."""
 
 from __future__ import annotations
 
@@ -22,23 +22,25 @@ from binlogtool.pipeline.inputs import files_of
 from binlogtool.pipeline.tasks import SPLIT_SIZE, Member, Parts
 
 SECRET = "hints.secret"
-"""The option with the hints, which may be keys: Spark shows no option of such a name."""
+"""Option with the hints, which may contain keys: Spark redacts options whose name contains 'secret'."""
 
 
 UNSIGNED = ("data", "decimal")
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What to read, as one JSON option.
+    """Description of what a Spark job reads; serialised as one JSON option.
 
-    groups: the largest number of partitions for files that are not split. split_size: bytes from which on a file is.
-    cuts: the parts of each member, where these are known already (None = it is not split); () = nothing is known.
-    files: the number of tasks in all, each with what follows in the order of the request, and so makes one file of the
-    output; None = tasks as `planned`.
-    notes: the folder for findings that no row stands for (`notes`); None = nobody asks for them.
-    histories: what the files before its members carry over to them (`table_definitions`), each as `Hints.earlier`.
-    columns, payload: see `rows.view`. object: the one table or space whose typed rows are wanted (`objects`). unsigned:
-    "data" or "decimal", see `from_options`.
+    groups: maximum number of partitions for files that are not split. split_size: files larger than this many bytes
+      are
+    split. cuts: the parts of each member (None = not split); () = not determined. files: number of tasks, each of
+    which
+    reads consecutive pieces and writes one output file; None = tasks as in `plan_tasks`. notes: directory for
+    findings that
+    no row represents (`notes`); None = discard them. histories: state that earlier files carry over to members
+    (`table_definitions`), each as `Hints.earlier`. columns, payload: see `rows.create_layout`. object: the one table
+    or
+    space whose typed rows are read (`objects`). unsigned: "data" or "decimal", see `from_options`.
     """
 
     members: tuple[Member, ...]
@@ -57,28 +59,28 @@ class Request(msgspec.Struct, frozen=True):
     histories: tuple[str, ...] = ()
 
     def hints_of(self, member: Member, hints: Hints | None) -> Hints | None:
-        """The hints for one of its members: the user's, with what earlier files carry over to it."""
+        """Return the hints for one member: the user's, with what earlier files carry over to it."""
         if member.earlier is None:
             return hints
         return replace(hints or Hints(), earlier=self.histories[member.earlier])
 
     def to_json(self) -> str:
-        """The value of the option `request`."""
+        """Return the value of the option `request`."""
         return msgspec.json.encode(self).decode()
 
     @classmethod
     def from_json(cls, text: str) -> Request:
-        """The request behind the option `request`."""
+        """Parse the value of the option `request`."""
         return msgspec.json.decode(text, type=cls)
 
 
 def hints_to_json(hints: Hints) -> str:
-    """The value of the option `hints.secret`."""
+    """Return the value of the option `hints.secret`."""
     return msgspec.json.encode(hints).decode()
 
 
 def hints_of(options: Mapping[str, str]) -> Hints | None:
-    """What the user added: given as a whole, or by the options keyfile, keyfileSecret, schema and level.
+    """Return the hints in the options: as a whole, or as keyfile, keyfileSecret, schema and level; None without any.
 
     Raises:
         InputOutputError, UsageError: see `read_hints`.
@@ -94,16 +96,19 @@ def hints_of(options: Mapping[str, str]) -> Hints | None:
 
 
 def from_options(options: Mapping[str, str], *, files: bool = True) -> Request:
-    """The request of a query that gives options one by one. files: look what files the paths name.
+    """Build the request of a query from its options. files: look up the files that the paths name.
 
-    format: as `--format`. columns: names, with commas. payload: decoded, raw or none. splitSize: such as `64MiB`.
-    object: see `objects`. types, objects: names, with commas. startTime, stopTime: microseconds since 1970.
-    unsigned: types of the object's unsigned fields (of Tarantool): data, bigint unless a record needs more, or decimal,
-    which holds all that may come. where: a condition, as `--where`. engine: native, python or auto. maxRecord: bytes.
+    Options: format: as `--format`. columns: names, separated by commas. payload: decoded, raw or none. splitSize:
+      such as
+    `64MiB`. object: see `objects`. types, objects: names, separated by commas. startTime, stopTime: microseconds
+    since 1970.
+    unsigned: types of unsigned fields (Tarantool): data = bigint unless a record needs more, decimal = holds every
+      allowed
+    value. where: a condition, as `--where`. engine: native, python or auto. maxRecord: bytes.
 
     Raises:
-        UsageError: an option is not known or has no such value, or no path was given. InputOutputError: nothing has
-            such a path.
+        UsageError: an option is unknown or has an invalid value, or no path was given.
+        InputOutputError: nothing has such a path.
     """
     if "request" in options:
         return Request.from_json(options["request"])
@@ -140,7 +145,7 @@ _OPTIONS = (
     "startTime", "stopTime", "columns", "payload", "splitSize", "unsigned", "engine", "maxRecord", "pushdown",
     "maxFilesPerTrigger", "maxBytesPerTrigger", "checkpointLocation", SECRET, "request",
 )  # fmt: skip
-"""Options of the data source. Spark writes their names in small letters or as they were given."""
+"""Options of the data source. Spark passes their names in lower case or as given."""
 
 
 def _refuse_unknown(options: Mapping[str, str]) -> None:
@@ -169,7 +174,7 @@ def _existing(path: str) -> list[str]:
 
 
 def _condition(text: str | None) -> str | None:
-    """The text, which is compiled again where records are read."""
+    """Return the condition after checking it; it is compiled again where records are read."""
     if text is not None:
         check_where(text)
     return text
@@ -180,10 +185,10 @@ def _names(text: str | None) -> tuple[str, ...]:
 
 
 def paths_of(options: Mapping[str, str]) -> list[str]:
-    """What `load` was given: one path, or several.
+    """Return the paths that `load` was given: one or several.
 
     Raises:
-        UsageError: none.
+        UsageError: none was given.
     """
     if "paths" in options:
         return [str(path) for path in json.loads(options["paths"])]
@@ -193,7 +198,7 @@ def paths_of(options: Mapping[str, str]) -> list[str]:
 
 
 def members_of(path: str, format: str) -> list[Member]:
-    """The files behind a path. One that is not there is a member, too: it becomes a row that says so."""
+    """Return the files behind a path. A file that cannot be opened is a member, too, which is read as a DAMAGE row."""
     made = []
     for name, known in files_of(path, format):
         try:

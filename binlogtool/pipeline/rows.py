@@ -1,8 +1,10 @@
 """Records as rows: one table layout for every format, as Arrow record batches.
 
-Layout version: `binlogtool/rows/1`; within a major version columns are only ever added. A stretch that could not be
-read is a row too: type DAMAGE, no record number, the reason in `findings`. So a file's rows account for all of it but
-what is no damage: the unused end of a file, a record that a crash left unfinished in the last one of its log.
+Layout version: `binlogtool/rows/1`; within a major version columns are only ever added. A byte range that could not
+be
+read is a row too: type DAMAGE, no record number, the reason in `findings`. So the rows of a file account for all of
+its
+bytes except those that are not damage: its unused end, and a record that a crash left unfinished in the last file.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ SCHEMA = pa.schema([pa.field(name, _ARROW[kind]) for name, kind in COLUMNS])
 DDL = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS)
 
 RAW = "raw"
-"""A column that is only there on demand: the bytes of the record in its own address space."""
+"""Optional column: the bytes of the record in its own address space."""
 
 PAYLOADS = ("decoded", "raw", "none")
 
@@ -65,37 +67,37 @@ _INT64 = range(-(1 << 63), 1 << 63)
 
 
 class View(msgspec.Struct, frozen=True):
-    """Which columns are made, in this order. decode: how far records are decoded for that (full, header, frame)."""
+    """Columns of the rows, in order. decode: how far records are decoded for them (full, header, frame)."""
 
     names: tuple[str, ...] = tuple(name for name, _ in COLUMNS)
     decode: str = "full"
 
     @property
     def schema(self) -> pa.Schema:
-        """As Arrow has it."""
+        """Arrow schema of the rows."""
         return pa.schema([_RAW_FIELD if name == RAW else SCHEMA.field(name) for name in self.names])
 
     @property
     def ddl(self) -> str:
-        """As Spark has it."""
+        """Spark DDL of the rows."""
         kinds = {**dict(COLUMNS), RAW: "binary"}
         return ", ".join(f"`{name}` {kinds[name]}" for name in self.names)
 
     @property
     def raw(self) -> bool:
-        """Are the records' bytes wanted?"""
+        """True if the bytes of the records are included."""
         return RAW in self.names
 
     def native(self) -> NativeRows | None:
-        """Compiled code for records of one file after the other; it knows no raw bytes."""
+        """Return the compiled builder of these rows; None if raw bytes are included, which it does not support."""
         return None if self.raw else NativeRows(self.schema, MAX_BATCH_ROWS)
 
     def batches(self, block: Block) -> Iterator[pa.RecordBatch]:
-        """See `block_batches`."""
+        """Yield the rows of a block; see `block_batches`."""
         return block_batches(block, shown=self)
 
     def damage(self, file: str, format: str, found: Finding) -> pa.RecordBatch:
-        """See `damage_batch`."""
+        """Return one DAMAGE row; see `damage_batch`."""
         return damage_batch(file, format, found, self)
 
 
@@ -104,9 +106,13 @@ ALL = View()
 
 
 def view(columns: Sequence[str] = (), payload: str = "decoded") -> View:
-    """columns: in this order; () = all. payload: the body decoded, the record's bytes (`raw`) in its place, or neither.
+    """Return the layout with given columns.
 
-    What is wrong with a body is only found where `body` or `findings` are wanted, and the payload decoded.
+    Args:
+        columns: names in order; () = all.
+        payload: decoded = the decoded body, raw = the record's bytes in its place, none = neither.
+
+    Errors in a body are only found if `body` or `findings` are included and the payload is decoded.
 
     Raises:
         UsageError: there is no such column, or it is named twice.
@@ -127,13 +133,13 @@ def view(columns: Sequence[str] = (), payload: str = "decoded") -> View:
 
 
 def block_batches(block: Block, max_rows: int = MAX_BATCH_ROWS, shown: View = ALL) -> Iterator[pa.RecordBatch]:
-    """The rows of a block, in its order, in batches that Spark can take."""
+    """Yield the rows of a block, in its order, in batches of at most `max_rows`."""
     for start in range(0, len(block), max_rows):
         yield _batch(block, range(start, min(start + max_rows, len(block))), shown)
 
 
 def damage_batch(file: str, format: str, found: Finding, shown: View = ALL) -> pa.RecordBatch:
-    """One DAMAGE row."""
+    """Return a batch of one DAMAGE row."""
     row: dict[str, list[Any]] = {
         "file": [file_name(file)],
         "format": [format],
@@ -178,12 +184,14 @@ _NUMBERS = ("seq", "time", "origin")
 
 
 def file_name(path: str) -> str:
-    """A path as text: bytes that are no UTF-8 show as escapes."""
+    """Return a path as text; bytes that are not UTF-8 are escaped."""
     return path.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 class _Oversized:
-    """Numbers that a signed 64-bit column cannot hold: the cell is null, and a finding of the row has the number."""
+    """Replaces numbers that a signed 64-bit column cannot hold by null, and adds a finding with the number to the
+    row.
+    """
 
     def __init__(self, block: Block, rows: range, findings: dict[int, tuple[Finding, ...]]) -> None:
         self._block = block
@@ -191,7 +199,7 @@ class _Oversized:
         self._findings = findings
 
     def checked(self, name: str, values: Sequence[int | None]) -> list[int | None]:
-        """`values` with null for those out of range."""
+        """Return `values` with null for those out of range."""
         fits = [value is None or value in _INT64 for value in values]
         if all(fits):
             return list(values)

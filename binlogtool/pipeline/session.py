@@ -1,7 +1,8 @@
-"""The one place that starts Spark: Java, quiet logs, defaults, one temporary folder, progress, Ctrl-C.
+"""Start and stop Spark: Java, quiet logs, default settings, one temporary directory, progress, Ctrl-C.
 
-Spark and its Python workers live in a process group of their own, so a terminal's Ctrl-C reaches only this process.
-What they print goes to a file in the temporary folder; its end is shown when Spark cannot start.
+Spark and its Python workers run in a process group of their own, so a terminal's Ctrl-C reaches only this process.
+Their
+output goes to a file in the temporary directory; its end is shown if Spark cannot start.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ T = TypeVar("T")
 
 _SAID = 2
 _LAST_CALL_S = 0.5
-"""Seconds for the last call to a Java that was ended, which fails: nobody is to hear of that."""
+"""How long to wait for the last call to a killed Java process, which fails silently."""
 _TRACE = re.compile(r"\s*(at |\.\.\. \d+ )")
 _JAVA_CLASS = re.compile(r"^(?:Caused by: |Exception in thread \"\w+\" )?(?:[a-z]\w*\.)+[A-Z][\w$]*: ")
 _LOG4J = """\
@@ -56,9 +57,9 @@ logger.gw.level = error
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far the running Spark job is. `done` and `total` count tasks; `total` grows when later stages appear.
+    """Progress of the running Spark job, in tasks; `total` grows when later stages appear.
 
-    waiting: what for, in words, as no executor is there at the moment; else nothing.
+    waiting: text that says that executors are missing; empty if there are some.
     """
 
     done: int
@@ -70,9 +71,11 @@ OnProgress = Callable[[Progress], None]
 
 
 class Session(msgspec.Struct, frozen=True):
-    """A running Spark. spark: the SparkSession. folder: removed at the end, together with everything of Spark's.
+    """A running Spark session.
 
-    executors: who looks at those of a cluster; None = they are here.
+    spark: the SparkSession. folder: temporary directory, removed at the end. executors: watches the executors of a
+      cluster;
+    None = Spark runs locally.
     """
 
     spark: Any
@@ -88,14 +91,14 @@ class Session(msgspec.Struct, frozen=True):
         name: str = "",
         record: Record | None = None,
     ) -> T:
-        """Does `action` (which uses Spark) in the background, reports progress, and lets Ctrl-C in.
+        """Run `action`, which uses Spark, in the background; report progress and handle Ctrl-C.
 
-        timeout: seconds. name: what Spark calls its jobs. record: gets to know what befell them.
+        timeout: seconds. name: of its jobs in Spark. record: receives statistics of the jobs.
 
         Raises:
-            LimitError: the time is over; the job is cancelled.
+            LimitError: the timeout passed; the job is cancelled.
             InputOutputError: there is no executor.
-            KeyboardInterrupt: on SIGINT; Spark is dead then, leave the `with` block.
+            KeyboardInterrupt: on SIGINT; Spark has been killed then, leave the `with` block.
         """
         context, end = self.spark.sparkContext, None if timeout is None else time.monotonic() + timeout
         record = record or Record()
@@ -120,7 +123,7 @@ class Session(msgspec.Struct, frozen=True):
         return done
 
     def cores(self) -> int:
-        """How many tasks run at once, as soon as that can be told."""
+        """Return how many tasks run in parallel; waits for the executors of a cluster."""
         if self.executors is not None:
             self.executors.settle()
         return int(self.spark.sparkContext.defaultParallelism)
@@ -138,17 +141,20 @@ class Session(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def open_session(master: str | Master = "local[*]", *, small: bool = False) -> Iterator[Session]:
-    """Starts Spark for the length of a `with` block; afterwards its processes and files are gone.
+    """Start Spark for the duration of a `with` block; afterwards its processes and files are removed.
 
-    small: for one short job without the data source. Java starts for that, and is ended at once, not in order.
-    master: local[N], or a cluster, whose executors get this package, but need a Python with what it depends on: the
-    path of this one, or what PYSPARK_PYTHON says. More settings: see `settings`.
+    Args:
+        master: local[N], or a cluster, whose executors receive this package but need a Python with its dependencies:
+            at
+            the path of this one, or PYSPARK_PYTHON. For more settings see `settings`.
+        small: for one short job without the data source; Java is tuned for that, and killed at the end.
 
     Raises:
         UsageError: there is no such kind of master.
-        MissingExtraError: pyspark, pyarrow or a usable Java is not there.
-        InputOutputError: Spark cannot start; the message ends with what it printed. The master does not answer. Its
-            Java process ended within the block, or refused a call.
+        MissingExtraError: pyspark, pyarrow or a usable Java is missing.
+        InputOutputError: Spark cannot start (the message ends with its output), the master does not answer, or the
+            Java
+            process ended within the block or refused a call.
         KeyboardInterrupt: on SIGINT while it starts.
     """
     chosen = Master.of(master)
@@ -162,15 +168,18 @@ def open_session(master: str | Master = "local[*]", *, small: bool = False) -> I
         options = (*(java.SMALL if small else ()), *(kept.options if kept is not None else ()))
         home = java.make_java_home(java_program, folder, options)
         with _environment(**_worker_environment(chosen.url)), _without_traces():
-            with _environment(JAVA_HOME=str(home)):  # other programs that are started meanwhile have their own Java
+            with _environment(JAVA_HOME=str(home)):  # only while starting: other programs keep their own Java
                 spark = _start(chosen, user, folder, small=small)
-            at_once = small and user.get("spark.eventLog.enabled") != "true"  # or it has no end
+            at_once = small and user.get("spark.eventLog.enabled") != "true"  # the event log needs a clean stop
             cache = kept if kept is not None and not kept.made else None
             try:
                 with _troubles_in_a_line():
                     yield Session(spark, folder, _executors(spark.sparkContext, chosen))
             except BaseException as error:
-                cache, at_once = None, at_once or isinstance(error, KeyboardInterrupt)  # which leaves nothing to end
+                cache, at_once = (
+                    None,
+                    at_once or isinstance(error, KeyboardInterrupt),
+                )  # after which nothing is left to stop
                 raise
             finally:
                 _stop(spark, cache, at_once=at_once)
@@ -178,7 +187,7 @@ def open_session(master: str | Master = "local[*]", *, small: bool = False) -> I
 
 @contextlib.contextmanager
 def _without_zips_of(folder: Path) -> Iterator[None]:
-    """Spark adds the zips that it makes to the path of modules."""
+    """Remove the zips in `folder`, which Spark adds, from the module search path at the end."""
     try:
         yield
     finally:
@@ -187,7 +196,7 @@ def _without_zips_of(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def running(session: Session | None, master: str | Master) -> Iterator[Session]:
-    """The session that is given, or a new one at `master`."""
+    """Provide the given session, or a new one at `master`."""
     if session is not None:
         with _troubles_in_a_line():
             yield session
@@ -198,7 +207,7 @@ def running(session: Session | None, master: str | Master) -> Iterator[Session]:
 
 @contextlib.contextmanager
 def _troubles_in_a_line() -> Iterator[None]:
-    """What the Java side refuses, or that it is gone (at any call), is an InputOutputError."""
+    """Convert errors of the Java side, or its loss, to InputOutputError."""
     from py4j.protocol import Py4JError, Py4JNetworkError
 
     try:
@@ -211,7 +220,7 @@ def _troubles_in_a_line() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_traces() -> Iterator[None]:
-    """py4j writes the traceback of each lost connection to the root logger: nobody hears that."""
+    """Drop the tracebacks that py4j writes to the root logger for each lost connection."""
 
     def is_not_py4j(record: logging.LogRecord) -> bool:
         return f"{os.sep}py4j{os.sep}" not in record.pathname
@@ -224,14 +233,17 @@ def _without_traces() -> Iterator[None]:
 
 
 def cause_of(error: Exception) -> str:
-    """The innermost cause that Java names, else the first line; without the names of Java's classes."""
+    """Return the innermost cause that Java reports, or the first line, without the names of Java classes."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     causes = [line for line in lines if line.startswith("Caused by:")]
     return _JAVA_CLASS.sub("", causes[-1] if causes else lines[0])
 
 
 def _kept(program: Path, master: Master, *, small: bool) -> contextlib.AbstractContextManager[Cache | None]:
-    """What Java keeps of jobs with the same classes. small: see `launch`. A cluster's driver is started by scripts."""
+    """Return the class cache for jobs with the same classes; none for a cluster, whose driver is started by scripts.
+
+    small: see `launch`.
+    """
     if not (master.is_local and is_direct()):
         return contextlib.nullcontext()
     return aot.kept(program, java.version_of(program), [class_path(small=small)])
@@ -242,8 +254,12 @@ def _executors(context: Any, master: Master) -> Executors | None:
 
 
 def _worker_environment(master: str) -> dict[str, str]:
-    """Workers run this Python and find this package, also in a source tree that is not installed; they import nothing
-    from the working directory, which is a private one (`_launched`)."""
+    """Return environment variables for Spark's Python workers.
+
+    They run this Python and find this package, even in a source tree that is not installed; they import nothing from
+    the
+    working directory, which is a private one (`_launch_java`).
+    """
     package_root = str(Path(binlogtool.__file__).parent.parent)
     paths = [package_root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     own = sys.executable if is_local(master) else os.environ.get("PYSPARK_PYTHON", sys.executable)
@@ -255,7 +271,7 @@ def _worker_environment(master: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _environment(**values: str) -> Iterator[None]:
-    """Sets environment variables for a while: PySpark takes its paths from nowhere else."""
+    """Set environment variables for a while; PySpark only takes paths from there."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -295,7 +311,7 @@ def _create(launched: tuple[Any, Any], folder: Path, abandoned: threading.Event,
     if abandoned.is_set():
         _kill(folder)
     context = SparkContext(conf=conf, gateway=gateway)
-    context._accumulatorServer.handle_error = _unheard  # a broken connection, when Java is killed
+    context._accumulatorServer.handle_error = _unheard  # the connection breaks when Java is killed
     spark = SparkSession(context)
     if not small:
         from binlogtool.pipeline.datasource import BinlogSource
@@ -305,7 +321,7 @@ def _create(launched: tuple[Any, Any], folder: Path, abandoned: threading.Event,
 
 
 def _launched(master: Master, user: Mapping[str, str], folder: Path, *, small: bool) -> tuple[Any, Any]:
-    """Spark's settings, and the connection to its Java."""
+    """Return Spark's settings, and the connection to its Java process."""
     from pyspark import SparkConf
     from pyspark.java_gateway import launch_gateway
 
@@ -324,7 +340,7 @@ def _launched(master: Master, user: Mapping[str, str], folder: Path, *, small: b
 
 
 def _stand_in(folder: Path, python: str) -> None:
-    """A Python of an archive that executors unpack: in `folder` it is this one, for the driver asks it there, too."""
+    """Write a script that starts this Python where the driver looks for the Python of an archive for executors."""
     if "/" not in python or os.path.isabs(python):
         return
     script = folder / python
@@ -338,9 +354,9 @@ def _unheard(*_: object) -> None:
 
 
 def _stop(spark: Any, cache: Cache | None, *, at_once: bool) -> None:
-    """Ends Spark in order, but never waits long for it, and takes its Java process down. at_once: only that.
+    """Stop Spark cleanly, with a time limit, then end its Java process. at_once: only end the process.
 
-    cache: Java is to make that when it ends.
+    cache: class cache that Java is to write when it ends.
     """
     gateway = spark.sparkContext._gateway
     done = threading.Event()
@@ -372,7 +388,7 @@ def _stop(spark: Any, cache: Cache | None, *, at_once: bool) -> None:
 
 
 def _kill(folder: Path) -> None:
-    """Ends the Java process at once; its Python workers end with it (their pipes close)."""
+    """Kill the Java process; its Python workers end with it, as their pipes close."""
     pid_file = java.pid_file(folder)
     with contextlib.suppress(OSError, ValueError):
         pid = int(pid_file.read_text())
@@ -381,7 +397,7 @@ def _kill(folder: Path) -> None:
 
 
 def _forget() -> None:
-    """Lets a later session start anew: PySpark keeps the dead one in class attributes."""
+    """Reset PySpark's class attributes, which refer to the dead session, so that a later session can start."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -390,7 +406,7 @@ def _forget() -> None:
 
 
 def _last_words(folder: Path) -> str:
-    """What Spark printed, but not where in its code it was."""
+    """Return the last messages that Spark printed, without stack traces."""
     with contextlib.suppress(OSError):
         text = (folder / "spark.log").read_text(errors="replace")
         lines = [line.strip() for line in text.splitlines() if line.strip() and not _TRACE.match(line)]

@@ -1,6 +1,6 @@
-"""A small job: Spark's way of starting workers for it would take longer than the work.
+"""Small jobs: starting Spark's Python workers would take longer than the work.
 
-So its rows are made in this process, by the reader that executors run, and handed to Spark as one Arrow table.
+So their rows are built in this process, by the reader that executors use, and handed to Spark as one Arrow table.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ from binlogtool.pipeline.request import Request
 from binlogtool.pipeline.writers.table_form import Shape
 
 INPUT = 4 * MIB
-"""Bytes of all files of a small job."""
+"""Maximum total size of the files of a small job."""
 
 OUTPUT = 64 * MIB
-"""Bytes of its rows in memory; a compressed log may have more."""
+"""Maximum size of its rows in memory; a compressed log may exceed it."""
 
 FILES = 256
 
 
 class Made(msgspec.Struct, frozen=True):
-    """The rows of all files, in order, and the notes, for which there are none."""
+    """Rows of all files, in order, and the notes that no row represents."""
 
     rows: pa.Table
     notes: Account
 
     def handed(self, shape: Shape) -> Handed:
-        """What Spark gets."""
+        """Return the totals of the rows that Spark gets."""
         return counted(self.rows, shape)
 
 
 def is_small(sizes: Sequence[int]) -> bool:
-    """Can files of these sizes (bytes) be a small job?"""
+    """Return True if files of these sizes (bytes) are a small job."""
     return len(sizes) <= FILES and sum(sizes) <= INPUT
 
 
 def made(request: Request, hints: Hints | None, end: float | None) -> Made | None:
-    """The rows of a request; None = there are too many for this way. end: when the time is over (`time.monotonic`).
+    """Build the rows of a request; None if they are too large for this path. end: deadline (`time.monotonic`).
 
     Raises:
-        LimitError: the time is over.
+        LimitError: the deadline passed.
     """
     account, taken, size = Account(), list[pa.RecordBatch](), 0
     memory.keep_resident()

@@ -1,7 +1,8 @@
-"""Spark's settings: those that the results need, those of the user, and our defaults, in this order.
+"""Spark's settings: those that the results require, the user's, and our defaults, in this order of precedence.
 
-The user's are `--conf KEY=VALUE` and, behind it, `spark-defaults.conf` (in the folder that SPARK_CONF_DIR names, or in
-`conf` of SPARK_HOME).
+The user's are `--conf KEY=VALUE` and, with lower precedence, `spark-defaults.conf` (in the directory SPARK_CONF_DIR,
+or
+in `conf` of SPARK_HOME).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ NEEDED = {
     "spark.executorEnv.PYTHONSAFEPATH": "1",
 }
 """Other values would change what is in the tables, or let Python workers import modules from a working directory, which
-may hold logs, and other files, of somebody else."""
+may contain files of other users."""
 
 _OWN = ("spark.master", "spark.submit.pyFiles", *NEEDED)
 _PATHS = ("spark.jars", "spark.files", "spark.archives")
@@ -41,18 +42,19 @@ SMALL = {
     "spark.metrics.staticSources.enabled": "false",
     "spark.metrics.executorMetricsSource.enabled": "false",
 }
-"""For a job of seconds: what compiles, plans anew or measures a query would take longer than the rows."""
+"""For a job of seconds: compiling, re-planning or measuring a query would take longer than its rows."""
 
 
 def settings(
     folder: Path, user: Mapping[str, str], *, loopback: bool, name: str = "binlogtool", small: bool = False
 ) -> dict[str, str]:
-    """What Spark starts with: quiet, UTC, everything temporary in `folder`.
+    """Return the settings that Spark starts with: quiet, UTC, everything temporary in `folder`.
 
-    loopback: nothing is heard from outside. name: of the application. small: for one short job.
+    loopback: only listen on this machine. name: of the application. small: for one short job.
     """
     java = f"-Dlog4j2.configurationFile=file:{folder / 'log4j2.properties'} -Djava.io.tmpdir={folder}"
-    java += f" {shlex.quote(f'-Duser.dir={os.getcwd()}')}"  # relative paths are the user's, though Java works elsewhere
+    # relative paths refer to the user's directory, though Java runs elsewhere
+    java += f" {shlex.quote(f'-Duser.dir={os.getcwd()}')}"
     defaults = {
         "spark.app.name": name,
         "spark.ui.enabled": "false",
@@ -72,12 +74,12 @@ def settings(
 
 
 def _absolute(paths: str) -> str:
-    """Paths on this machine as seen from any working directory."""
+    """Make comma-separated local paths absolute; URLs stay unchanged."""
     return ",".join(one if "://" in one or not one else os.path.abspath(one) for one in paths.split(","))
 
 
 def user_settings(conf: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """What the user's file says, and `conf` above it.
+    """Return the settings of the user's file, overridden by `conf`.
 
     Raises:
         InputOutputError: the file cannot be read.
@@ -86,10 +88,10 @@ def user_settings(conf: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def as_setting(text: str) -> tuple[str, str]:
-    """(key, value) of "KEY=VALUE".
+    """Return (key, value) of "KEY=VALUE".
 
     Raises:
-        UsageError: it is none, or one that is not the user's to say.
+        UsageError: it is not a setting, or one that the user may not change.
     """
     key, equals, value = text.partition("=")
     if not equals or not re.fullmatch(r"spark\.[\w.\-]+", key):

@@ -1,4 +1,4 @@
-"""How far one file of a growing log was read, as a streaming query keeps it, and how far it can be read now."""
+"""Read position of a growing file, as a streaming query stores it, and how far the file can be read now."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from binlogtool.log.source import PartSource, read_range
 _START = Place(0, 0, 0)
 _LEAST_PIECE = 4 * KIB
 _PIECES = 8
-"""So many times in a limit its end can be found."""
+"""Number of possible end points within a byte limit."""
 
 
 class Budget(msgspec.Struct):
-    """What may still be read; None = no limit."""
+    """Number of files and bytes that may still be read; None = no limit."""
 
     files: int | None = None
     bytes: int | None = None
 
     @property
     def spent(self) -> bool:
-        """Nothing more?"""
+        """True if nothing more may be read."""
         return (self.files is not None and self.files < 1) or (self.bytes is not None and self.bytes < 1)
 
     def take(self, size: int) -> None:
-        """Books one file with so many bytes."""
+        """Deduct one file with this many bytes."""
         if self.files is not None:
             self.files -= 1
         if self.bytes is not None:
@@ -43,8 +43,12 @@ class Budget(msgspec.Struct):
 class Reached(msgspec.Struct, frozen=True):
     """How far one file was read.
 
-    place: offset 0 = nothing yet; of a file that is done, what it carries over to the next one is carried. done: to its
-    end. mark: see `mark_of`; "" while no record was read. born: how often there was another file of this name before.
+    Args:
+        place: position; offset 0 = nothing yet. Of a finished file, `carried` is what it carries over to the next
+            one.
+        done: the file was read to its end.
+        mark: identity of the file, see `mark_of`; "" while no record was read.
+        born: number of earlier files that had this name.
     """
 
     place: Place = _START
@@ -55,34 +59,36 @@ class Reached(msgspec.Struct, frozen=True):
 
     @property
     def begin(self) -> Place | None:
-        """Where to go on; None = at the beginning of the file."""
+        """Position where reading continues; None = at the beginning of the file."""
         return self.place if self.place.offset else None
 
     def bytes_since(self, before: Reached | None) -> int:
-        """Bytes between the two."""
+        """Return the number of bytes between two positions."""
         same = before is not None and before.born == self.born
         return self.place.offset - (before.place.offset if same and before is not None else 0)
 
     def without_definitions(self) -> Reached:
-        """The same of a file that is done, where the next one was begun: nobody needs them any more."""
+        """Return a finished file's position without what it carries over, which is not needed once the next file was
+        started.
+        """
         return replace(self, place=replace(self.place, carried=None)) if self.done else self
 
     def as_dict(self) -> dict[str, Any]:
-        """As Spark keeps it: texts and numbers."""
+        """Return the position as Spark stores it: texts and numbers."""
         made = asdict(self.place) | {"carried": json.dumps(self.place.carried, separators=(",", ":"))}
         return made | {"format": self.format, "done": self.done, "mark": self.mark, "born": self.born}
 
     @classmethod
     def from_dict(cls, kept: Mapping[str, Any]) -> Reached:
-        """The same again."""
+        """Restore a position from `to_dict`."""
         place = Place(kept["offset"], kept["record"], kept["frame"], json.loads(kept["carried"]))
         return cls(place, kept["format"], kept["done"], kept["mark"], kept["born"])
 
 
 def advanced(log: Log, before: Reached, end: int, most: int | None, *, closed: bool) -> Reached | None:
-    """How far the file of a log can be read, not beyond `end`; None = no further, and nothing else is new.
+    """Return how far the file of a log can be read, not beyond `end`; None = unchanged.
 
-    most: bytes, but at least up to the next place. closed: what stands before `end` is all that the file will have.
+    most: maximum bytes, but at least up to the next possible point. closed: the file will not grow beyond `end`.
     """
     at = before.place.offset
     if closed and (most is None or end - at <= most):
@@ -98,7 +104,7 @@ def advanced(log: Log, before: Reached, end: int, most: int | None, *, closed: b
 
 
 def is_ended(log: Log, place: Place, end: int) -> bool:
-    """Does the mark by which a server ends a file for good stand between a place and the end?"""
+    """Return True if the mark by which a server ends a file for good is between `place` and the end of the file."""
     file = log.files[0]
     mark = file.layout.frame.end_mark if file.layout.final else None
     if mark is None or not place.record or (place.offset + len(mark), file.size) != (end, end):
@@ -114,24 +120,24 @@ def _done(log: Log, before: Reached, end: int) -> Reached:
 
 
 def grown(log: Log, before: Reached, end: int) -> Reached:
-    """The same file with its end further on."""
+    """Return the position of the same file with its end at `end`."""
     end = max(end, before.place.offset)
     return replace(before, place=replace(before.place, offset=end), mark=mark_of(log, end))
 
 
 def is_cut(log: Log) -> bool:
-    """Are there places to go on at in the file of a log?"""
+    """Return True if the format of a log's file has points where reading can continue."""
     file = log.files[0]
     return file.format.reading.cutter is not None and file.format.reading.cutter(file.layout) is not None
 
 
 def has_place(log: Log, end: int) -> bool:
-    """Is there one behind a record?"""
+    """Return True if there is such a point after a record and before `end`."""
     return any(place.record for place in _places(log, None, end, MIB))
 
 
 def _furthest(log: Log, begin: Place | None, end: int, most: int | None) -> Place | None:
-    """The last place not more than `most` bytes further on, else the first one."""
+    """Return the last point at most `most` bytes after `begin`, otherwise the first one."""
     at, found = 0 if begin is None else begin.offset, None
     piece = MIB if most is None else min(MIB, max(_LEAST_PIECE, most // _PIECES))
     for place in _places(log, begin, end, piece) if end > at else ():
@@ -149,11 +155,11 @@ def _places(log: Log, begin: Place | None, end: int, piece: int) -> Iterator[Pla
 
 
 def mark_of(log: Log, offset: int) -> str:
-    """What tells the file of a log from another one of its name (`log.marks`)."""
+    """Return what distinguishes the log's file from another file of the same name (`log.marks`)."""
     return marks.mark_of(log.files[0], offset)
 
 
 def is_other(before: Reached, log: Log) -> bool:
-    """Is the file of a log not the one that was read so far?"""
+    """Return True if the log's file is not the one that was read before."""
     at = before.place.offset
     return (log.files[0].size or 0) < at or (before.mark != "" and mark_of(log, at) != before.mark)

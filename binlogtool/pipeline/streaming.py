@@ -1,14 +1,18 @@
-"""The streaming reader: follows growing and rotating logs, and hands out each durable record once.
+"""Streaming reader of Spark: follow growing and rotating logs, and yield each durable record once.
 
-An offset tells of each file how far it was read, always to a place where no transaction is open (`progress.Reached`).
-What is behind the last such place waits. When something was written to a later file of the log, a file is read to its
-end, whatever stands there: it is done. A finished file that its server removed is forgotten, so the offset stays as
-small as the log is.
+An offset contains how far each file was read, always up to a point where no transaction is open
+(`stream_offset.ReadPosition`); what comes after the last such point waits. Once a later file of the log was written
+to, a
+file is read to its end: it is done. A finished file that its server removed is dropped, so the offset stays as small
+as
+the log is.
 
-What a server never does is told by a DAMAGE row (`changed-while-read`), and the query goes on: one log that was reset
-must not stop the reading of all others. A file that is another one than before (RESET MASTER, a restored copy) is then
-read from its beginning. Where a file was replaced after its new bytes were planned and before they were read, such a
-row stands in their place.
+Events that a server never causes become DAMAGE rows (`changed-while-read`), and the query continues: a reset of one
+log
+must not stop the reading of all others. A file that was replaced (RESET MASTER, a restored copy) is then read from
+its
+beginning. If a file is replaced after its new bytes were planned and before they were read, such a row takes their
+place.
 """
 
 from __future__ import annotations
@@ -46,7 +50,7 @@ from binlogtool.pipeline.tasks import Member
 
 
 class Share(InputPartition):  # type: ignore[misc]
-    """What one task reads. ids: what else the object of the request is called."""
+    """Pieces that one task reads. ids: other names of the request's table."""
 
     def __init__(self, pieces: Sequence[Planned | Told], ids: Sequence[str]) -> None:
         super().__init__(pieces)
@@ -56,7 +60,8 @@ class Share(InputPartition):  # type: ignore[misc]
 
 class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """`spark.readStream.format("binlogtool")` with the options of the batch reader, and maxFilesPerTrigger or
-    maxBytesPerTrigger."""
+    maxBytesPerTrigger.
+    """
 
     def __init__(
         self, paths: Sequence[str], format: str, request: Request, hints: Hints | None = None,
@@ -70,10 +75,10 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     @classmethod
     def of(cls, options: Mapping[str, str], schema: Any) -> BinlogStream:
-        """The reader that the options of a query ask for. schema: that of its rows, as Spark has it.
+        """Create the reader for the options of a query. schema: of its rows, as Spark passes it.
 
         Raises:
-            UsageError: an option has no such value.
+            UsageError: an option has an invalid value.
         """
         request = from_options(options, files=False)
         made: Maker = (
@@ -82,33 +87,35 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         )  # fmt: skip
         paths, format_ = paths_of(options), options.get("format", "auto")
         for path in paths:
-            if "*" in path and not os.path.exists(path):  # would be waited for
+            if "*" in path and not os.path.exists(path):  # otherwise the query would wait for it
                 raise UsageError(f"{path}: name the directory of the log; patterns are not looked up")
         return cls(paths, format_, request, hints_of(options), made, limit_of(options))
 
-    # -- how far ---------------------------------------------------------------------------------------------------
+    # -- offsets ---------------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
-        """Nothing was read."""
+        """Return the offset of a query that has read nothing."""
         return {"files": {}}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What the options say."""
+        """Return the limit that the options set."""
         return self.limit or ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """From now on no file and no byte is seen that is not there now."""
+        """Ignore files and bytes that appear after this call."""
         self.growing.freeze()
 
     def latestOffset(self, start: Mapping[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
-        """How far each file is to be read. A file that cannot be read stays where it is."""
+        """Return how far each file is to be read; a file that cannot be read keeps its position."""
         known = files_in(start)
         self.growing.advance(known, budget_of(limit))
         made = {"files": {name: one.as_dict() for name, one in known.items()}}
         return made | self._ids(start or {})
 
     def _ids(self, start: Mapping[str, Any]) -> dict[str, Any]:
-        """What else the object is called, once it was met: later its definition may be in a file that is gone."""
+        """Return the table's other names once they are found; later its definition may be in a file that was
+        removed.
+        """
         if self.request.object is None or start.get("ids") is not None:
             return {"ids": start["ids"]} if "ids" in start else {}
         members = tuple(member for path in self.growing.paths for member in self._members(path))
@@ -121,10 +128,10 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         except BinlogtoolError:
             return []
 
-    # -- what is read ----------------------------------------------------------------------------------------------
+    # -- reading ----------------------------------------------------------------------------------------------
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[Share]:
-        """What came between two offsets: parts of big files, groups of small ones."""
+        """Return what is new between two offsets: parts of big files, and groups of small ones."""
         pieces = self.growing.pieces(files_in(start), files_in(end))
         return [Share(share, end.get("ids") or ()) for share in self._shared(pieces)]
 
@@ -136,7 +143,7 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         yield from in_groups([pieces[i] for i in small], [sizes[i] for i in small], r.groups)
 
     def read(self, partition: Share) -> Iterator[pa.RecordBatch]:
-        """The rows of one share."""
+        """Yield the rows of one partition."""
         request, maker, name = self.request, self.maker, self.request.object
         if name is not None and isinstance(maker, objects.ObjectRows):
             request, maker = objects.selecting(request, partition.ids), maker.named(name, partition.ids)
@@ -155,15 +162,15 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
 
 def files_in(offset: Mapping[str, Any] | None) -> Files:
-    """The files of an offset."""
+    """Return the read positions in an offset."""
     return {name: Reached.from_dict(one) for name, one in (offset or {}).get("files", {}).items()}
 
 
 def limit_of(options: Mapping[str, str]) -> ReadLimit | None:
-    """The limit of a micro-batch: maxFilesPerTrigger (a number) or maxBytesPerTrigger (such as `1GiB`).
+    """Return the limit of a micro-batch: maxFilesPerTrigger (a number) or maxBytesPerTrigger (such as `1GiB`).
 
     Raises:
-        UsageError: both, or no positive number.
+        UsageError: both are given, or a value is not positive.
     """
     files, size = options.get("maxFilesPerTrigger"), options.get("maxBytesPerTrigger")
     if files is not None and size is not None:
@@ -180,7 +187,7 @@ def limit_of(options: Mapping[str, str]) -> ReadLimit | None:
 
 
 def budget_of(limit: ReadLimit | None) -> Budget:
-    """What may be read in one micro-batch."""
+    """Return the budget of one micro-batch."""
     if isinstance(limit, ReadMaxFiles):
         return Budget(files=limit.max_files)
     return Budget(bytes=limit.max_bytes if isinstance(limit, ReadMaxBytes) else None)

@@ -1,6 +1,6 @@
-"""What must be known of the inputs before their rows are read, found out on the executors: hashes, and where to split.
+"""Scan of the inputs on the executors before their rows are read: hashes, and where to split them.
 
-Both are one pass over the bytes, and neither needs the other: a driver would pass over everything alone, for hours.
+Each is one pass over the bytes, independent of the other; the driver alone would need hours for large inputs.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from binlogtool.pipeline.tasks import Member, Parts, parts_of
 
 
 class Hash(msgspec.Struct, frozen=True):
-    """Of the bytes of a file, as hexadecimal text. trouble: why there is none."""
+    """SHA-256 of a file as hexadecimal text. trouble: why there is none."""
 
     sha256: str
     trouble: str = ""
 
 
 class Hashing(msgspec.Struct, frozen=True):
-    """Asks for the hash of a file. lenient: what cannot be read is no error."""
+    """Task that hashes a file. lenient: do not raise for a file that cannot be read."""
 
     member: Member
     lenient: bool = False
 
     @property
     def size(self) -> int:
-        """Bytes to be read."""
+        """Number of bytes to read."""
         return self.member.size
 
     def done(self) -> Hash:
-        """The hash.
+        """Return the hash.
 
         Raises:
             InputOutputError: the file cannot be read.
@@ -56,21 +56,23 @@ class Hashing(msgspec.Struct, frozen=True):
 
 
 class Ways(msgspec.Struct, frozen=True):
-    """How files are split. split_size: bytes from which on; None = none is. request: whose members they are."""
+    """How files are split. split_size: files above this many bytes are split; None = none. request: the members'
+    request.
+    """
 
     split_size: int | None
     request: Request
     hints: Hints | None
 
     def of(self, member: Member) -> Cutting:
-        """What asks for the parts of one member."""
+        """Return the task that splits one member."""
         r = self.request
         size = self.split_size or member.size
         return Cutting(member, size, r.backend, r.limits, r.hints_of(member, self.hints))
 
 
 class Cutting(msgspec.Struct, frozen=True):
-    """Asks for the parts of a file."""
+    """Task that finds the parts of a file."""
 
     member: Member
     split_size: int
@@ -80,23 +82,23 @@ class Cutting(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """Bytes to be walked over."""
+        """Number of bytes to scan."""
         return self.member.size
 
     def done(self) -> Parts:
-        """The parts."""
+        """Return the parts."""
         return parts_of(self.member, self.split_size, self.backend, self.limits, self.hints)
 
 
 class Survey(msgspec.Struct, frozen=True):
-    """Of each file, in the order of the request: the hash of its bytes, and its parts (None = it is not split)."""
+    """Per file, in the order of the request: its hash, and its parts (None = it is not split)."""
 
     hashes: tuple[Hash, ...]
     cuts: tuple[Parts | None, ...]
 
 
 def surveyed(fleet: Fleet, members: Sequence[Member], how: Ways, *, lenient: bool = False) -> Survey:
-    """Reads all files once or twice. lenient: see `Hashing`.
+    """Hash all files, and find the parts of large ones. lenient: see `HashTask`.
 
     Raises:
         InputOutputError: a file cannot be read.

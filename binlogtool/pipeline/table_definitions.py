@@ -1,4 +1,4 @@
-"""What earlier files of a log say of its tables, for tasks that read its files one by one."""
+"""Table definitions from earlier files of a log, for tasks that read its files one by one."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ from binlogtool.pipeline.tasks import Member
 
 
 def with_histories(request: Request, hints: Hints | None) -> Request:
-    """The request with what the files before each of its members carry over to it: one pass over the statements of the
-    files. Only for formats whose files do not say all themselves."""
+    """Return the request with the state that earlier files carry over to each member: one pass over the files'
+    statements.
+
+    Only for formats whose files are not self-contained.
+    """
     found: dict[str, int] = {}
     earlier: dict[str, int] = {}
     for log in _logs(request.members):
@@ -31,7 +34,7 @@ def with_histories(request: Request, hints: Hints | None) -> Request:
 
 
 def _logs(members: Sequence[Member]) -> list[list[Member]]:
-    """The members of each log that has several, in its order."""
+    """Return the members of each log that has several, in its order."""
     logs: dict[str, list[Member]] = {}
     for member in members:
         if not member.trouble and _carries(member):
@@ -46,7 +49,7 @@ def _carries(member: Member) -> bool:
 
 
 def _histories(members: Sequence[Member], request: Request, hints: Hints | None) -> Iterator[tuple[str, str]]:
-    """(path, what is carried over to it) of those members to which something is."""
+    """Yield (path, carried state) of those members to which state is carried over."""
     files: list[tuple[str, str, Format | None]] = [
         (one.path, one.path, detect.by_name(format_of(one.path, one.format))) for one in members
     ]

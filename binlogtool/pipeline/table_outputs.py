@@ -1,4 +1,4 @@
-"""Table outputs: the rows of all files through Spark into a table format, then counted again in what was written."""
+"""Table outputs: write the rows of all files with Spark, then count them again in the written files."""
 
 from __future__ import annotations
 
@@ -37,16 +37,19 @@ if TYPE_CHECKING:
 
 _PARQUET = Shape("parquet")
 _PHASES = {"reading headers": 0.1, "converting": 0.8, "reading back": 0.1}
-"""The stages of a job, and what part of its time each takes."""
+"""Stages of a job, and the share of its time that each takes."""
 _PARTS_PER_FILE = 4
 MOST_SPLIT = 1024 * MIB
-"""Logs of a big job are cut into larger parts."""
+"""Maximum part of a log in a big job."""
 SPLIT_SIZE = 16 * MIB
-"""Shorter logs are not cut: the parts of a file must be small beside it, so that files are of one size."""
+"""Shorter logs are not split: parts must be small compared with an output file, so that the files have similar sizes.
+"""
 
 
 class TableJob(msgspec.Struct, frozen=True):
-    """One conversion. session: a running Spark to use instead of starting one at `master`."""
+    """One conversion of records to a table format. session: a running Spark to use instead of starting one at
+    `master`.
+    """
 
     limits: Limits
     backend: str
@@ -58,11 +61,11 @@ class TableJob(msgspec.Struct, frozen=True):
     shape: Shape = _PARQUET
 
     def write(self, inputs: list[Input], stage: Path) -> Manifest:
-        """Writes a directory of files at `stage`.
+        """Write a directory of files at `stage`.
 
         Raises:
-            UsageError: records of several files are to be counted. MissingExtraError, InputOutputError, LimitError,
-            KeyboardInterrupt.
+            UsageError: --skip, --limit or --tail with several files.
+            MissingExtraError, InputOutputError, LimitError, KeyboardInterrupt.
         """
         return replace(self, on_step=self._phases(inputs))._written(inputs, stage)
 
@@ -105,7 +108,9 @@ class TableJob(msgspec.Struct, frozen=True):
         return replace(done, details={"spark": {**fleet.record.as_value(), "observed": asdict(sums.value)}})
 
     def _small(self, inputs: list[Input], end: float | None) -> tuple[Made | None, list[Input]]:
-        """The rows of a small job, and the inputs with their hashes; None if it is none."""
+        """Return the rows of a small job, and the inputs with their hashes; None for the rows if the job is not
+        small.
+        """
         from binlogtool.pipeline.small import is_small, made
 
         if self.session is not None or not Master.of(self.master).is_local or not is_small([i.size for i in inputs]):
@@ -123,7 +128,7 @@ class TableJob(msgspec.Struct, frozen=True):
     def _read(
         self, session: Session, fleet: Fleet, inputs: list[Input], stage: Path, sums: Any
     ) -> tuple[Any, list[Input]]:
-        """The rows of a job that executors do, and the inputs with their hashes. sums: see `Handing`."""
+        """Return the rows of a job on executors, and the inputs with their hashes. sums: see `ArrowRowMapper`."""
         from binlogtool.pipeline.datasource import BinlogReader
         from binlogtool.pipeline.handing import Handing
 
@@ -135,7 +140,7 @@ class TableJob(msgspec.Struct, frozen=True):
         return work_of(f"convert --to {self.shape.to}", [common_folder([i.path for i in inputs])])
 
     def _is_of_events(self, inputs: list[Input]) -> bool:
-        """Are the records events that share the number of the one that holds them?"""
+        """Return True if records are events that share the number of the record that contains them."""
         level = None if self.hints is None else self.hints.level
         return level is not None and level in {detect.by_name(i.format).reading.event_level for i in inputs if i.format}
 
@@ -144,14 +149,16 @@ class TableJob(msgspec.Struct, frozen=True):
             self.on_step(Step(stage, done, total))
 
     def _progress(self, inputs: list[Input]) -> OnProgress | None:
-        """Tasks as bytes: their groups of files are about the same size. None = nobody asks."""
+        """Return a callback that reports Spark tasks as bytes, assuming groups of similar size; None without
+        `on_step`.
+        """
         if self.on_step is None:
             return None
         total = sum(i.size for i in inputs)
         return lambda p: self._tell(p.waiting or "converting", total * p.done // max(p.total, 1), total)
 
     def _surveyed(self, fleet: Fleet, inputs: list[Input], cores: int) -> tuple[Request, list[Input]]:
-        """What is to be read, in tasks that make a file each, and the inputs with their hashes."""
+        """Return the request, in tasks that write one file each, and the inputs with their hashes."""
         from binlogtool.pipeline.request import Request
         from binlogtool.pipeline.survey import Ways, surveyed
         from binlogtool.pipeline.table_definitions import with_histories
@@ -160,7 +167,7 @@ class TableJob(msgspec.Struct, frozen=True):
         size = sum(i.size for i in inputs)
         files = self.shape.files(size, cores)
         most = min(max(SPLIT_SIZE, size // (_PARTS_PER_FILE * files)), MOST_SPLIT)
-        limits = replace(self.limits, timeout=None)  # kept here: a reader that stops early would look complete
+        limits = replace(self.limits, timeout=None)  # enforced here: a reader that stops early would look complete
         split_size = most if can_split(self.selection) else None
         request = with_histories(Request(members, 1, self.backend, limits, self.selection, files=files), self.hints)
         how = Ways(split_size, request, self.hints)
@@ -170,7 +177,9 @@ class TableJob(msgspec.Struct, frozen=True):
         return replace(request, members=members, cuts=known.cuts), inputs
 
     def _members(self, inputs: list[Input]) -> tuple[Member, ...]:
-        """The inputs, with what the selection means in each; nothing in those behind the file where it stops."""
+        """Return the inputs with the part of the selection that applies to each; files after the stop position get
+        none.
+        """
         there = [i for i in inputs if not i.trouble]
         log = Log([(i.path, i.path, detect.by_name(i.format)) for i in there], self.limits, self.backend)
         known = [*log.shares(self.selection), *[replace(self.selection, start=None, stop="0")] * len(there)]
@@ -179,37 +188,37 @@ class TableJob(msgspec.Struct, frozen=True):
         return tuple(Member(full_path(i.path), i.path, i.format, i.size, share.get(i.path), i.trouble) for i in inputs)
 
     def _spark_write(self, session: Session, frame: Any, stage: Path) -> None:
-        """Runs the job."""
+        """Run the Spark job that writes the rows."""
         from pyspark.errors import PythonException
 
         try:
             table_form.write(table_form.shaped(frame, self.shape), self.shape, stage.absolute().as_uri(), session.spark)
         except PythonException as error:
             if _OWN_ERROR not in str(error):
-                raise RuntimeError(str(error)) from None  # a bug in our own reader; its text is gone with the session
+                raise RuntimeError(str(error)) from None  # a bug in our reader; its text is lost with the session
             raise InputOutputError(str(error).split(_OWN_ERROR)[1].splitlines()[0]) from error
         except Exception as error:
             raise InputOutputError(f"Spark could not write the output: {cause_of(error)}") from error
 
 
 def _demand_order(inputs: list[Input], selection: Selection) -> None:
-    """The rows of several files are made at the same time."""
+    """Raise UsageError for selections that count records of several files, which are read in parallel."""
     counted = (selection.skip or None, selection.limit, selection.tail) != (None, None, None)
     if len(inputs) > 1 and counted:
         raise UsageError("--skip, --limit and --tail need an order of records: convert one file, or to jsonl")
 
 
 _OWN_ERROR = "binlogtool.errors.InputOutputError: "
-"""How an error of our own writer shows in the traceback of a worker."""
+"""Prefix of an error of our own writer in a worker's traceback."""
 
 
 def _left(end: float | None) -> float | None:
-    """Seconds until then."""
+    """Return the seconds until the deadline; None = no deadline."""
     return None if end is None else max(end - time.monotonic(), 0.1)
 
 
 def _proven(inputs: list[Input], written: Counted, taken: Handed, selection: Selection, shape: Shape) -> Manifest:
-    """The manifest of what is on disk, read back from it.
+    """Build the manifest from what was read back, after comparing it with what was read.
 
     Raises:
         InputOutputError: rows or texts are missing, or too many.

@@ -1,4 +1,4 @@
-"""What one task of a job reads: whole small files together, or one part of a big file."""
+"""Tasks of a Spark job: groups of whole small files, or one part of a big file."""
 
 from __future__ import annotations
 
@@ -18,10 +18,16 @@ SPLIT_SIZE = 64 * MIB
 
 
 class Member(msgspec.Struct, frozen=True):
-    """One file: where to open it, the name its rows carry, its format and its size in bytes.
+    """One input file of a Spark job.
 
-    selection: what the request's selection means in this file, where positions make a difference (`places.shares`).
-    trouble: why it was found to be unreadable before. earlier: which of `Request.histories` it begins with.
+    Args:
+        path: where to open it.
+        name: file name in its rows.
+        size: bytes.
+        selection: the request's selection as it applies to this file, if positions make a difference
+            (`places.shares`).
+        trouble: why it was found unreadable.
+        earlier: index of its state in `ReadRequest.histories`.
     """
 
     path: str
@@ -34,14 +40,14 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """What is read of one file."""
+    """Part of a file that a task reads."""
 
     member: Member
     part: Part = WHOLE
 
 
 def can_split(selection: Selection) -> bool:
-    """Does it not matter what the records before say? Counting does; so does a log that is searched for GTIDs."""
+    """Return True if records can be selected independently of earlier ones: no counting, no GTID filter."""
     counted = (selection.skip or None, selection.limit, selection.tail) != (None, None, None)
     return not counted and gtid_demand(selection) is None
 
@@ -50,14 +56,16 @@ Parts = tuple[Part, ...]
 
 
 def planned(members: Sequence[Member], cuts: Sequence[Parts | None], groups: int) -> list[tuple[Piece, ...]]:
-    """The tasks: each part of a file that is cut is one; other files (None) share at most `groups`."""
+    """Return the tasks: one for each part of a split file; unsplit files (None in `cuts`) share at most `groups`
+    tasks.
+    """
     pairs = list(zip(members, cuts, strict=True))
     tasks = [tuple(map(Piece, group)) for group in grouped([one for one, cut in pairs if cut is None], groups)]
     return tasks + [(Piece(one, part),) for one, cut in pairs for part in cut or ()]
 
 
 def packed(members: Sequence[Member], cuts: Sequence[Parts | None], tasks: int) -> list[tuple[Piece, ...]]:
-    """At most so many tasks of about the same number of bytes each, in the order of the request throughout."""
+    """Return at most `tasks` tasks with similar totals of bytes, keeping the order of the request."""
     pieces = [Piece(one, part) for one, cut in zip(members, cuts, strict=True) for part in cut or (WHOLE,)]
     total, before = sum(map(_size, pieces)), 0
     shares: list[list[Piece]] = [[] for _ in range(max(1, tasks))]
@@ -69,18 +77,18 @@ def packed(members: Sequence[Member], cuts: Sequence[Parts | None], tasks: int) 
 
 
 def _size(piece: Piece) -> int:
-    """Bytes."""
+    """Return the size of a piece in bytes."""
     start = 0 if piece.part.start is None else piece.part.start.offset
     return max(0, (piece.member.size if piece.part.end is None else piece.part.end) - start)
 
 
 def grouped(members: Sequence[Member], groups: int) -> list[tuple[Member, ...]]:
-    """The files of each of at most `groups` groups, in the order of the request."""
+    """Return the files of each of at most `groups` groups, in the order of the request."""
     return list(map(tuple, in_groups(members, [member.size for member in members], groups)))
 
 
 def parts_of(member: Member, size: int, backend: str, limits: Limits, hints: Hints | None) -> Parts:
-    """The parts of one file; what cannot be opened is a part all the same, which tells so when it is read."""
+    """Return the parts of one file; a file that cannot be opened is one part, whose reader reports the error."""
     import binlogtool
 
     try:

@@ -1,7 +1,7 @@
-"""Tables for an object store or another file system: made and proven on the local disk, then uploaded as a whole.
+"""Upload of tables to an object store or another file system, after they were written and checked on the local disk.
 
-No such system puts many files into place in one step. So `_SUCCESS` comes last, as readers of such tables know it: a
-directory without it is not finished. What was uploaded before a failure is removed.
+Such systems cannot publish many files in one step. So `_SUCCESS` is uploaded last, the convention of table readers: a
+directory without it is unfinished. What was uploaded before a failure is removed.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ _PIECE = 8 * MIB
 
 @contextlib.contextmanager
 def uploaded(url: str, *, overwrite: bool, on_step: OnStep | None = None) -> Iterator[Path]:
-    """A temporary path on the local disk; the directory that is there at the end of the block is uploaded to `url`.
+    """Provide a temporary local path; the directory that is there at the end of the block is uploaded to `url`.
 
-    When the block raises, or leaves nothing there, nothing is uploaded.
+    If the block raises, or leaves nothing there, nothing is uploaded.
 
     Raises:
-        RefusedError: there is something at `url`. UsageError: it is to be replaced, which needs more than one step.
+        RefusedError: `url` exists.
+        UsageError: `overwrite` is set, which needs a replacement in one step.
         InputOutputError: it cannot be written, or not read back as it was written.
     """
     if overwrite:
@@ -55,7 +56,7 @@ def uploaded(url: str, *, overwrite: bool, on_step: OnStep | None = None) -> Ite
 
 
 def _upload(stage: Path, url: str, on_step: OnStep | None) -> None:
-    """Every file, or none."""
+    """Upload every file, or none."""
     fs, place = system_of(url)
     found = (path for path in stage.rglob("*") if path.is_file() and not path.name.startswith("."))
     files = sorted(found, key=lambda path: (path.name == _LAST, path))
@@ -77,7 +78,7 @@ def _upload(stage: Path, url: str, on_step: OnStep | None) -> None:
 
 
 def _copied(path: Path, fs: Any, target: str) -> Iterator[int]:
-    """Sends one file; the sizes of its pieces."""
+    """Upload one file; yield the sizes of its chunks."""
     if fs.type_name != "s3":
         fs.create_dir(target.rpartition("/")[0], recursive=True)
     with path.open("rb") as file, fs.open_output_stream(target, compression=None) as out:

@@ -1,4 +1,4 @@
-"""What is wanted of a conversion, whatever it makes."""
+"""Options of a conversion that do not depend on the output format."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ STOP_AT_DAMAGE = Selection(on_damage="stop")
 
 
 class Wanted(How, frozen=True, kw_only=True):
-    """What is wanted, and how the logs are read. master, session: of Spark; None = it is embedded
-    where it is needed. manifest: where to write it as JSON.
+    """Options of a conversion, and how the logs are read.
 
-    lines: turns a block into its lines, of jsonl. max_binlog_size: bytes of a file of a log; allow_rule_breaks: see
-    `BinlogJob`. partition_by, compression, csv_safe, target_file_size: see `Shape`. envelope: see `options_of`.
+    master, session: of Spark; None = it is started in this process when needed. manifest: where to write it as JSON.
+    lines: encodes a block as lines of jsonl. max_binlog_size: bytes of a file of a log. allow_rule_breaks: see
+      `BinlogJob`.
+    partition_by, compression, csv_safe, target_file_size: see `TableFileOptions`. envelope: see
+    `parse_envelope_options`.
     """
 
     selection: Selection = STOP_AT_DAMAGE
@@ -43,12 +45,12 @@ class Wanted(How, frozen=True, kw_only=True):
     envelope: Mapping[str, Any] | None = None
 
     def shape(self, to: str, *, typed: bool = False) -> Shape:
-        """How files of tables shall look."""
+        """Return the options of table files."""
         return Shape(to, tuple(self.partition_by), self.compression, self.csv_safe, typed, self.target_file_size)
 
 
 def asked(options: Mapping[str, Any]) -> tuple[Wanted, dict[str, Any]]:
-    """What is wanted, and the options that belong to one kind of output alone."""
+    """Split options into those of every conversion, and those of one kind of output."""
     own = set(Wanted.__struct_fields__)
     script = {name: value for name, value in options.items() if name not in own}
     return Wanted(**{name: value for name, value in options.items() if name in own}), script

@@ -1,6 +1,6 @@
-"""Finished tables, counted again from what is on disk: each part file by other readers than wrote it, on the executors.
+"""Read-back check of finished tables: each part file is counted on the executors by another reader than its writer.
 
-Rows, records, findings, bytes of text, and the hash of the file: what a manifest says of an output comes from here.
+Rows, records, findings, bytes of text, and the hash of the file: the manifest's facts about an output come from here.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from binlogtool.pipeline.writers.table_form import Shape
 
 NEEDED = ("file", "record", "type", "findings")
 PLACES = ("inner_offset", "inner_size")
-"""Where events stand in the record that holds them."""
+"""Range of an event within the record that contains it."""
 
 
 class PartFile(msgspec.Struct, frozen=True):
-    """One file of an output. name: relative to the output's folder. size in bytes."""
+    """One file of an output. name: relative to the output's directory. size: bytes."""
 
     folder: str
     name: str
@@ -38,9 +38,9 @@ class PartFile(msgspec.Struct, frozen=True):
 
 
 class Counted(msgspec.Struct):
-    """What was found in one part file, or in several. last: the highest record number of each log file.
+    """Counts of one part file, or of several.
 
-    tiles: where records are events that share the number of the one that holds them; else None.
+    last: highest record number of each log file. tiles: check of event ranges, where events share a record number.
     """
 
     outputs: list[Output] = msgspec.field(default_factory=list)
@@ -52,11 +52,11 @@ class Counted(msgspec.Struct):
 
     @property
     def rows(self) -> int:
-        """All rows."""
+        """Total number of rows."""
         return sum(output.rows for output in self.outputs)
 
     def add(self, other: Counted) -> None:
-        """Takes what was found in more files."""
+        """Add the counts of more files."""
         self.outputs += other.outputs
         self.records += other.records
         for file, record in other.last.items():
@@ -67,10 +67,10 @@ class Counted(msgspec.Struct):
             self.tiles.join(other.tiles)
 
     def whole(self, *, partitioned: bool) -> Iterator[Check]:
-        """The check that nothing is missing in between. partitioned: the rows are not in their order.
+        """Yield the check that no record is missing. partitioned: the rows are not in their order.
 
         Raises:
-            InputOutputError: something is.
+            InputOutputError: a record is missing.
         """
         if self.tiles is None:
             self._demand_no_holes()
@@ -79,7 +79,7 @@ class Counted(msgspec.Struct):
             yield self.tiles.check()
 
     def _demand_no_holes(self) -> None:
-        """Every record number from 0 to the last one is there once."""
+        """Raise InputOutputError unless every record number from 0 to the last one is there once."""
         for file, last in self.last.items():
             if self.records[file] != last + 1:
                 raise InputOutputError(
@@ -88,9 +88,9 @@ class Counted(msgspec.Struct):
 
 
 class EventTiles(msgspec.Struct):
-    """Do the events of each group stand one behind the other, from its first byte on? In the order of the rows.
+    """Check that the events of each group are contiguous from its first byte, in the order of the rows.
 
-    broken: of each log file, the number of the first group of which it is not so.
+    broken: per log file, the number of the first group with a gap.
     """
 
     groups: int = 0
@@ -99,7 +99,7 @@ class EventTiles(msgspec.Struct):
     _last: tuple[str, int, int] | None = None
 
     def take(self, table: pa.Table) -> None:
-        """The next rows of one part file."""
+        """Check the next rows of one part file."""
         columns = (table[name].to_pylist() for name in ("file", "record", *PLACES))
         for file, record, offset, size in zip(*columns, strict=True):
             if record is None or offset is None:
@@ -111,13 +111,13 @@ class EventTiles(msgspec.Struct):
             self._last = (file, record, offset + size)
 
     def join(self, other: EventTiles) -> None:
-        """Takes what was found in another part file, which begins with a group."""
+        """Add the results of another part file, which begins with a group."""
         self.groups += other.groups
         self.events += other.events
         self.broken = other.broken | self.broken
 
     def check(self) -> Check:
-        """As a statement.
+        """Return the result as a check of the manifest.
 
         Raises:
             InputOutputError: events are missing, or there twice.
@@ -129,7 +129,7 @@ class EventTiles(msgspec.Struct):
 
 
 def counted(fleet: Fleet, folder: Path, shape: Shape, *, events: bool = False) -> Counted:
-    """Reads all part files below `folder`. events: several rows share the number of a record.
+    """Read all part files below `folder`, and return their counts. events: several rows share the number of a record.
 
     Raises:
         InputOutputError: one of them cannot be read.
@@ -151,7 +151,7 @@ def _parts(folder: Path) -> Iterator[PartFile]:
 
 
 def count_part(part: PartFile, shape: Shape, *, events: bool = False) -> Counted:
-    """What is in one part file. events: see `counted`.
+    """Return the counts of one part file. events: see `count_output`.
 
     Raises:
         InputOutputError: it cannot be read.

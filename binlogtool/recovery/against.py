@@ -1,4 +1,4 @@
-"""The position that a replay is held against: what the server says of itself, or an earlier report."""
+"""Read the position that a replay is compared with (`--against`): JSON, or a state file of the server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ _MAX_STATE = 16 << 20
 
 
 def position_of(given: Mapping[str, Any] | str | None, rules: Replay) -> Mapping[str, Any] | None:
-    """The position that `--against` names: as JSON (also a whole report of a replay), or a file of the format's own.
+    """Return the position that `--against` names.
+
+    Args:
+        source: A position, or the path of a JSON document (a position or a replay report) or of a state file of the
+            server.
+        rules: The format's replay rules, which know its state files.
 
     Raises:
         InputOutputError: the file cannot be read. UsageError: it holds no position.
@@ -32,7 +37,9 @@ def position_of(given: Mapping[str, Any] | str | None, rules: Replay) -> Mapping
 
 
 def _position(data: bytes) -> Mapping[str, Any] | None:
-    """The position in a JSON document: the document itself, or its member `position`."""
+    """Return the position in a JSON document: its member `position`, else the document itself; None if it is not
+    JSON.
+    """
     try:
         value = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -42,6 +49,6 @@ def _position(data: bytes) -> Mapping[str, Any] | None:
 
 
 def _read_state(path: str) -> bytes:
-    """A file of the server, or its head: of a snapshot that is enough."""
+    """Read the first `_MAX_STATE_BYTES` of a file; of a snapshot that is enough."""
     file = readable(path)
     return file.read(0, min(file.size, _MAX_STATE))

@@ -1,4 +1,4 @@
-"""Logs that their server has left behind: a later one of the same kind is there, and the server appends to that."""
+"""Find stale logs: the server already appends to a newer file of the log set, so their torn ends are left alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _GOOD_FOR = "only readers that do not stop at its end would gain by a cut"
 
 
 def left_alone(log: Group, report: Report, drafts: Mapping[str, Draft], asked: Asked) -> dict[str, Draft]:
-    """The files of a directory whose torn end stays as it is, by path: the server takes no notice of it."""
+    """Return the files of a directory whose torn end needs no cut, by path, each with a plan that changes nothing.
+
+    Only files that a newer one of the same kind follows, and whose server reads over the torn end.
+    """
     if not log.is_set or asked.write_close_marker:
         return {}
     cut = {path: draft for path, draft in drafts.items() if draft.plan.action == "truncate" and not draft.reasons}
@@ -33,13 +36,13 @@ def left_alone(log: Group, report: Report, drafts: Mapping[str, Draft], asked: A
 
 
 def _is_left(report: FileReport) -> bool:
-    """Is the cut one that nobody needs?"""
+    """Return True if the server accepts every end-of-file finding of the file, so that no cut is needed."""
     ends = [f for f in report.findings if f.id in CUTTABLE]
     return bool(ends) and all(f.severity < Severity.ERROR and f.facts.get("server") != "refuse" for f in ends)
 
 
 def told(path: str, log: Group, plans: Sequence[FilePlan]) -> tuple[str, ...]:
-    """The same of a file that was named: it is cut if it is to be."""
+    """Return a note for a stale file that was named itself: it is truncated all the same; empty if it is not stale."""
     name = next((name for name in log.names if same_file(log.member_path(name), path)), None)
     after = None if name is None or not log.is_set else later(name, newest(log.names))
     return () if after is None or all(one.action == "none" for one in plans) else (f"{path}: {_words(after)}",)

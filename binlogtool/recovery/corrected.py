@@ -1,4 +1,4 @@
-"""A file with the flipped bits put right that explain its damage: its stored checksums prove it, none is made anew."""
+"""Files whose damage single flipped bits explain: the bits are put back, and the stored checksums prove the result."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ WAY = "--to-file NEW --keep-after-damage writes a copy with it put right"
 
 
 def flips(report: FileReport) -> list[Finding]:
-    """The findings that one flipped bit each explains."""
+    """Return the findings that one flipped bit each explains."""
     return [one for one in report.findings if "flipped_byte" in one.facts]
 
 
 def told(found: Finding) -> str:
-    """The bit, in words."""
+    """Name the flipped bit and its byte offset in words."""
     return f"bit {found.facts['flipped_bit']} of byte {found.facts['flipped_byte']:#x}"
 
 
 def corrected(report: FileReport, name: str, read: Read) -> Remade | None:
-    """The file with every flipped bit put right that a finding names; None if there is none.
+    """Return the rewritten file with every flipped bit put back that a finding names; None if there is none.
 
-    name: in its log. Whether that leaves no damage is for the engine to find out.
+    Args:
+        name: The file's name within its log set.
+
+    The caller must verify that the result has no damage.
     """
     found = flips(report)
     edits = [_edit(int(one.facts["flipped_byte"]), int(one.facts["flipped_bit"]), read) for one in found]
@@ -39,7 +42,7 @@ def corrected(report: FileReport, name: str, read: Read) -> Remade | None:
 
 
 def head_edits(report: FileReport, read: Read) -> tuple[Edit, ...]:
-    """What puts a head right that was read with a bit put right."""
+    """Return the edits that put back the flipped bit of a header that was read with the bit corrected."""
     found = [one for one in report.findings if is_corrected(one)]
     return tuple(_edit(int(one.facts["flipped_byte"]), int(one.facts["flipped_bit"]), read) for one in found)
 

@@ -1,4 +1,4 @@
-"""Why a database does not start: every log below a place, verified, replayed and planned, as one answer each."""
+"""Diagnose why a database does not start: verify, replay and plan a repair for every log below a path."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ ENOUGH = 3
 
 
 def diagnose_paths(paths: Iterable[str], format: str, wish: Wish) -> Diagnoses:
-    """Looks at every log below the paths; reads only. wish: how a replay reads.
+    """Diagnose every log below the paths; nothing is written.
+
+    Args:
+        options: How the logs are read and replayed.
 
     Raises:
         UnknownFormatError: there is no log below a path. UsageError.
@@ -47,7 +50,7 @@ def diagnose_paths(paths: Iterable[str], format: str, wish: Wish) -> Diagnoses:
                 failures.append(one)
                 continue
             found = _diagnosed(one, format, wish)
-            if found.report.failures and not found.report.files:  # there is nothing to say of it
+            if found.report.failures and not found.report.files:  # nothing but failures to report
                 failures += found.report.failures
             else:
                 logs.append(found)
@@ -57,9 +60,9 @@ def diagnose_paths(paths: Iterable[str], format: str, wish: Wish) -> Diagnoses:
 
 
 def _places(path: str, format: str) -> Iterator[str | Failure]:
-    """The directories of logs, and a file by itself. Links to directories are not followed.
+    """Yield the directories with logs below a path (a file by itself), and a failure for each that cannot be read.
 
-    A log that lies below the directory of another one is looked at together with it.
+    Links to directories are not followed. A log below the directory of another log is diagnosed together with it.
     """
     if not os.path.isdir(path):
         yield path
@@ -80,7 +83,7 @@ def _places(path: str, format: str) -> Iterator[str | Failure]:
 
 
 def _outermost(homes: set[str]) -> Iterator[str]:
-    """Those that lie below none of the others, in order."""
+    """Yield, sorted, the directories that lie below none of the others."""
     last: str | None = None
     for home in sorted(homes, key=lambda one: os.path.join(one, "")):
         if last is None or not home.startswith(os.path.join(last, "")):
@@ -88,7 +91,7 @@ def _outermost(homes: set[str]) -> Iterator[str]:
 
 
 def _deeper(top: str, depth: int) -> list[str]:
-    """The directories that a look at the logs of `top` does not reach, in order."""
+    """Return the directories `depth` levels below `top`, which the search for the logs of `top` does not reach."""
     level = [top]
     for _ in range(depth):
         level = [entry for folder in level for entry in _folders(folder)]
@@ -98,12 +101,12 @@ def _deeper(top: str, depth: int) -> list[str]:
 def _folders(folder: str) -> list[str]:
     try:
         return sorted(entry.path for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
-    except OSError:  # what cannot be listed was told when its logs were looked for
+    except OSError:  # an unreadable directory was reported when its logs were searched
         return []
 
 
 def _diagnosed(path: str, format: str, wish: Wish) -> Diagnosis:
-    """With the redo log that recovers it, where one is given, or lies where the server has it."""
+    """Diagnose one place, with the redo log that recovers it if one is named or lies where the server keeps it."""
     holder = _holder(path, format)
     if holder is not None:
         return replace(_looked_again(path, format, wish), holder=holder)
@@ -117,14 +120,14 @@ def _diagnosed(path: str, format: str, wish: Wish) -> Diagnosis:
 
 
 def _unusable(found: Diagnosis) -> tuple[str, ...]:
-    """Files that the server may not be allowed to open; of a directory."""
+    """Describe the files of a directory that the server may not be allowed to open."""
     if not os.path.isdir(found.path):
         return ()
     return tuple(unusable(found.path, (one.path for one in found.report.files)))
 
 
 def _holder(path: str, format: str) -> str | None:
-    """The process that has the newest file of a log open: most likely its server."""
+    """Return the process that has the newest file of a log open, most likely its server; None if there is none."""
     if not os.path.isdir(path):
         return None
     system = System()
@@ -138,7 +141,7 @@ def _holder(path: str, format: str) -> str | None:
 
 
 def _looked_again(path: str, format: str, wish: Wish) -> Diagnosis:
-    """Look again while a server writes: what is wrong must be wrong in every look (see `steady`)."""
+    """Diagnose a log while a server writes it: only problems that every pass finds are reported (see `steady`)."""
     found = _looked(path, format, wish, live=True)
     doubts, same = _doubts(found), 0
     for _ in range(LOOKS):
@@ -156,7 +159,7 @@ def _looked_again(path: str, format: str, wish: Wish) -> Diagnosis:
 
 
 def _doubts(found: Diagnosis) -> frozenset[tuple[str, ...]]:
-    """What is wrong with a log, in words that do not change while it grows."""
+    """Return what is wrong with a log as keys that do not change while the log grows."""
     errors = [tuple(map(str, finding_key(path, one))) for log in found.replays for path, one in _errors(log.findings)]
     stops = [("", log.stop.file, log.stop.why) for log in found.replays if log.stop is not None]
     starts = [("starts", str(log.details.get("startup"))) for log in found.replays if log.starts is False]
@@ -170,7 +173,9 @@ def _errors(findings: Iterable[tuple[str, Finding]]) -> Iterator[tuple[str, Find
 
 
 def _redo_of(found: Diagnosis) -> str | None:
-    """The redo log of a server that does not run: that of a running one is ahead of what was read by now."""
+    """Return the redo log of a server that is not running; None if there is none, or a running server is ahead of
+    it.
+    """
     if not os.path.isdir(found.path):
         return None
     for format in dict.fromkeys(file.format for file in found.report.files):
@@ -182,8 +187,11 @@ def _redo_of(found: Diagnosis) -> str | None:
 
 
 def _looked(path: str, format: str, wish: Wish, *, live: bool = False) -> Diagnosis:
-    """What `verify` says of a place, and what the replay says of each log there: both from one look at it. live: a
-    server has the files open, which may grow and go."""
+    """Verify a place and replay each of its logs, both from a single verification pass.
+
+    Args:
+        live: A server has the files open, which may grow and vanish.
+    """
     reports: list[Report] = []
 
     def look(group: Group, options: Options) -> Examination:
@@ -204,7 +212,7 @@ def _looked(path: str, format: str, wish: Wish, *, live: bool = False) -> Diagno
 
 
 def _with_plan(found: Diagnosis, how: How) -> Diagnosis:
-    """The plan, with the list of files put in line too where it takes no more than that."""
+    """Add the repair plan; it also fixes the list of files (`--fix-meta`) where nothing else has to change."""
     try:
         plan = plan_truncate(found.path, how, Asked())
         if plan.refused or not plan.changes:

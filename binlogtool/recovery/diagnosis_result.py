@@ -1,4 +1,4 @@
-"""What `diagnose` says, as values (JSON shape binlogtool/diagnose/1)."""
+"""Results of `diagnose` (JSON shape binlogtool/diagnose/1)."""
 
 from __future__ import annotations
 
@@ -18,17 +18,21 @@ LOSS = "silent-loss"
 
 
 def not_checked(one: Replayed) -> tuple[str, ...]:
-    """What a replay could not look at and a start depends on, in words."""
+    """Return, in words, what a start of the server depends on and the replay could not check."""
     return tuple(one.details.get("startup", {}).get("not_checked", ()))
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """One place: a directory as its server reads it, or a single file.
+    """The diagnosis of one place: a directory as its server reads it, or a single file.
 
-    plan: the cut to the durable end, only where something is wrong; trouble: why nothing, or not all, could be said.
-    redo: the redo log that was found beside the log, and read with it. holder: the process that has its newest file
-    open, most likely its server. unusable: files that the owner of the directory cannot open, in words.
-    unsettled: a running server kept changing the log, and nothing was wrong in every look: what was not checked.
+    Attributes:
+        plan: The truncation to the durable end, only where something is wrong.
+        incomplete_reason: Why nothing, or not everything, could be determined.
+        redo: The redo log that was found beside the log, and read with it.
+        holder: The process that has the newest file open, most likely the server.
+        unusable_files: Files that the owner of the directory cannot open, in words.
+        unstable_reason: A running server kept changing the log and no problem showed up in every pass: what was not
+            checked.
     """
 
     path: str
@@ -43,7 +47,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
     @property
     def start(self) -> str:
-        """STARTS, REFUSES, OPEN or UNKNOWN."""
+        """The prediction for the server's start: STARTS, REFUSES, OPEN or UNKNOWN."""
         if self.unsettled is not None:
             return OPEN
         if any(one.starts is False and not one.encrypted for one in self.replays):
@@ -58,17 +62,19 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
     @property
     def losses(self) -> tuple[tuple[str, Finding], ...]:
-        """(file, finding): what the server would pass over or drop, and say nothing."""
+        """(file, finding) of what the server would skip or drop without an error."""
         return tuple(item for one in self.replays for item in one.findings if item[1].id == LOSS)
 
     @property
     def rejected(self) -> int:
-        """Records that the server would not take."""
+        """Number of records that the server would reject."""
         return sum(one.decisions["rejected"] for one in self.replays)
 
     @property
     def well(self) -> bool:
-        """Is all in order, was all looked at, and nothing lost? Torn ends that the server copes with are in order."""
+        """True if everything was checked, nothing is wrong and nothing is lost. Torn ends that the server accepts are
+        healthy.
+        """
         if self.unsettled is not None:
             return True
         errors = any(found.severity is Severity.ERROR for found in self.report.findings)
@@ -78,21 +84,25 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
 
 class Diagnoses(msgspec.Struct, frozen=True):
-    """Every log that was found. failures: places that could not be looked at."""
+    """The diagnoses of all logs that were found.
+
+    Attributes:
+        failures: Places that could not be read.
+    """
 
     logs: tuple[Diagnosis, ...]
     failures: tuple[Failure, ...] = ()
 
     @property
     def codes(self) -> list[int]:
-        """The exit status that each log and each failure stands for (cli.md 6.11)."""
+        """The exit status of each log and of each failure."""
         told = [LimitError.exit_code if one.start == UNKNOWN else int(not one.well) for one in self.logs]
         return told + [failure.exit_code for failure in self.failures]
 
     def to_json(self) -> bytes:
-        """`diagnose -O json` (binlogtool/diagnose/1)."""
+        """Return `diagnose -O json` (binlogtool/diagnose/1)."""
         return results.diagnoses_as(self, "json")
 
     def to_markdown(self) -> bytes:
-        """For a ticket."""
+        """Return the diagnoses as Markdown, for a ticket."""
         return results.diagnoses_as(self, "markdown")

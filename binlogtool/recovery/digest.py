@@ -1,10 +1,13 @@
-"""The state that a replay leaves, as a digest: last writer wins per key; the order of the keys does not matter.
+"""Digest of the rows that a replay leaves: the last change of each key counts, the order of the keys does not matter.
 
-Each live row gives a number: BLAKE2b of object, key and image, 256 bits. The digest is their sum modulo 2^256, so it is
-the same for one log, for the log split in files, and for parts that were added up elsewhere. In memory there is an
-entry for each key; when they get too many, all go to temporary files by a part of their hash, and each of these is
-folded alone at the end. An object that is renamed takes its rows along: they are kept under the name that it had first,
-and numbered at the end.
+Each live row gives a number: BLAKE2b of object, key and image, 256 bits. The digest is their sum modulo 2^256, so it
+is
+the same for one log, for the log split into files, and for sums of parts that were computed elsewhere. Memory holds
+one
+entry per key; when they get too many, all are spilled to temporary files by a part of the key's hash, and each file
+is
+folded on its own at the end. A renamed object keeps its rows: they stay under the name that it had first, and are
+hashed at the end.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ Entry = tuple[int, int, bytes, tuple[bytes, ...]]
 
 
 def row_number(object: str, key: bytes, image: bytes) -> int:
-    """What a row adds to the digest."""
+    """Hash a row to the 256-bit integer that it adds to the digest."""
     name = _name(object)
     data = b"%d:%d:%b%b%b" % (len(name), len(key), name, key, image)
     return int.from_bytes(blake2b(data, digest_size=32).digest(), "big")
@@ -48,7 +51,7 @@ def row_number(object: str, key: bytes, image: bytes) -> int:
 
 @lru_cache
 def _weight_of(object: str) -> int:
-    """What the sum of an object's rows without a key is multiplied by: the rows may be counted under another name."""
+    """Return the odd factor for the sum of an object's keyless rows, which may be counted under another name."""
     return int.from_bytes(blake2b(_name(object), digest_size=32).digest(), "big") | 1
 
 
@@ -58,12 +61,20 @@ def _name(object: str) -> bytes:
 
 
 def image_hash(image: bytes) -> bytes:
-    """What is kept of an image that is never changed in parts."""
+    """Hash an image that is only ever replaced as a whole, to 16 bytes that are kept in its place."""
     return blake2b(image, digest_size=16).digest()
 
 
 def fold(before: Entry | None, epoch: int, kind: int, image: bytes, patch: Patch | None) -> Entry:
-    """The entry of a key after one more change. An entry of an earlier epoch is as if it were not there."""
+    """Return the entry of a key after one more change.
+
+    Args:
+        before: The entry so far; one of an earlier epoch counts as absent.
+        epoch: How often the object was emptied.
+        kind: PUT, DELETE or PATCH.
+        image: The new image, or the operation of a PATCH.
+        patch: See `Replay.patch`; None if images are always whole.
+    """
     if kind == PUT:
         return epoch, KNOWN, image, ()
     if kind == DELETE:
@@ -85,7 +96,7 @@ def _patched(before: Entry, operation: bytes, patch: Patch) -> Entry:
 
 
 def join(before: Entry | None, later: Entry, patch: Patch | None) -> Entry:
-    """Two entries of one key, made one after the other."""
+    """Merge two entries of one key; `later` was made after `before`."""
     if later[1] != OPEN or before is None or before[0] != later[0]:
         return later
     for operation in later[3]:
@@ -94,7 +105,9 @@ def join(before: Entry | None, later: Entry, patch: Patch | None) -> Entry:
 
 
 def settled(entry: Entry, patch: Patch | None) -> Entry:
-    """The entry at the end: of an object that was seen empty, a key without an image was not there."""
+    """Return the entry at the end of the replay: in an object that was seen empty, a key without an image was
+    absent.
+    """
     epoch, state, _, operations = entry
     if state != OPEN or not epoch:
         return entry
@@ -105,7 +118,9 @@ def settled(entry: Entry, patch: Patch | None) -> Entry:
 
 
 def final_image(entry: Entry) -> bytes:
-    """What the digest sees of an entry: the image, with what could not be applied to it behind it."""
+    """Return what the digest hashes of an entry: the image, or a hash of it and of the operations that could not be
+    applied.
+    """
     _, state, image, operations = entry
     if state == KNOWN and not operations:
         return image
@@ -116,7 +131,7 @@ def final_image(entry: Entry) -> bytes:
 
 
 def final_row(object: str, key: bytes, entry: Entry, patch: Patch | None) -> tuple[int, int] | None:
-    """The row that is there at the end: epoch of the object, and what the row adds to the digest; None = none."""
+    """Return the epoch of the object and the hash of the row that is there at the end; None if there is no row."""
     if entry[1] == KNOWN and not entry[3]:
         return entry[0], row_number(object, key, entry[2])
     last = settled(entry, patch)
@@ -124,24 +139,35 @@ def final_row(object: str, key: bytes, entry: Entry, patch: Patch | None) -> tup
 
 
 class ObjectState(msgspec.Struct):
-    """One object. keys: live keys, or rows of an object without key. total: the sum of their numbers."""
+    """The rows of one object.
+
+    Attributes:
+        keys: Live keys, or rows of an object without a key.
+        total: The sum of their hashes, modulo 2^256.
+    """
 
     keys: int = 0
     total: int = 0
 
     def add(self, number: int, count: int = 1, keys: int | None = None) -> None:
-        """One row more, or one less; or a sum over `keys` rows."""
+        """Add (count 1) or remove (count -1) a row by its hash, or add a sum over `keys` rows."""
         self.keys += count if keys is None else keys
         self.total = (self.total + count * number) % MODULUS
 
     @property
     def digest(self) -> str:
-        """As text."""
+        """The total as 64 hexadecimal digits."""
         return f"{self.total:064x}"
 
 
 class State(msgspec.Struct):
-    """The fold over all changes. max_memory: bytes; patch: see `Replay.patch`. `close` removes the temporary files."""
+    """The rows that a replay leaves, folded from all changes. `close` removes the temporary files.
+
+    Attributes:
+        max_memory: Bytes that the entries may take before they are spilled.
+        patch: See `Replay.patch`.
+        spilled: Entries that were written to temporary files.
+    """
 
     max_memory: int
     patch: Patch | None = None
@@ -157,7 +183,7 @@ class State(msgspec.Struct):
     _open: ExitStack = msgspec.field(default_factory=ExitStack)
 
     def take(self, changes: Iterable[Change]) -> None:
-        """Changes in the order of the log."""
+        """Apply changes in the order of the log."""
         kept = self._kept
         for name, kind, key, image in changes:
             name = kept.get(name, name) if kept else name
@@ -172,14 +198,16 @@ class State(msgspec.Struct):
                 self._rename(name, image.decode(errors="surrogatepass"))
 
     def quick(self, compiled: Callable[[Kernel], Kernel]) -> Rows:
-        """Where compiled code keeps rows. A key that it has is asked for there first."""
+        """Return the row store of compiled kernels, created on the first call. Keys that it holds are looked up there
+        first.
+        """
         if self._quick is None:
             names = Names(lambda name: self._kept.get(name, name), lambda name: self._epochs.get(name, 0))
             self._quick = Rows(compiled, names, self._may_grow)
         return self._quick
 
     def _may_grow(self, size: int) -> bool:
-        """May compiled code have so many bytes more? If not, all entries were written away."""
+        """Return True if the row store may take `size` more bytes; otherwise spill all entries and return False."""
         assert self._quick is not None
         if self._bytes + self._quick.size + size <= self.max_memory or not len(self._quick):
             return True
@@ -192,7 +220,9 @@ class State(msgspec.Struct):
         self._rows.pop(name, None)
 
     def _rename(self, one: str, name: str) -> None:
-        """What is kept as `one` is called `name`; what had that name is empty, and is what `one` was called."""
+        """Call the object that is kept as `kept_name` `new_name`; the object that had that name is emptied, and takes
+        the old name.
+        """
         before, other = self._names.get(one, one), self._kept.get(name, name)
         if one == other:
             return
@@ -205,7 +235,7 @@ class State(msgspec.Struct):
             self._quick.version += 1
 
     def _put(self, place: tuple[str, bytes], kind: int, image: bytes) -> None:
-        """PUT, DELETE or PATCH of a key."""
+        """Apply PUT, DELETE or PATCH to a key."""
         if self.patch is None and kind == PUT:
             image = image_hash(image)
         quick = self._quick
@@ -222,7 +252,9 @@ class State(msgspec.Struct):
             self._spill()
 
     def objects(self, most: int = 1 << 20) -> dict[str, ObjectState]:
-        """Every object that was changed, by name; also those that are empty now. Beyond `most` they are summed up."""
+        """Return the state of every object that was changed, by name, also of empty ones; beyond `max_objects` they
+        are summed up.
+        """
         sums = _Sums(self, {name: rows for name, (_, rows) in self.bases().items()}, most)
         for entries in self._parts():
             for (kept, key), entry in entries.items():
@@ -233,15 +265,15 @@ class State(msgspec.Struct):
         return dict(sorted(sums.result.items()))
 
     def called(self, kept: str) -> str:
-        """What an object is called now."""
+        """Return the present name of the object that is kept as `kept_name`."""
         return self._names.get(kept, kept)
 
     def epoch(self, kept: str) -> int:
-        """How often an object was emptied."""
+        """Return how often the object was emptied."""
         return self._epochs.get(kept, 0)
 
     def bases(self) -> dict[str, tuple[int, ObjectState]]:
-        """Objects that were emptied, or have rows without a key: their epoch, and those rows."""
+        """Return the epoch and the keyless rows of each object that was emptied or has such rows, by name."""
         result = {}
         for kept in {**self._epochs, **self._rows}:
             name, rows = self._names.get(kept, kept), self._rows.get(kept) or ObjectState()
@@ -250,7 +282,9 @@ class State(msgspec.Struct):
         return result
 
     def entries(self) -> Iterator[tuple[tuple[str, bytes], Entry]]:
-        """What `objects` would fold to the end: (object, key) and entry; those of one key in the order of the log."""
+        """Yield ((object, key), entry) of everything that `sum_objects` would fold; entries of one key in the order
+        of the log.
+        """
         if self._files:
             self._spill()
         quick = () if self._quick is None else self._quick.items()
@@ -259,13 +293,14 @@ class State(msgspec.Struct):
                 yield (self._names.get(kept, kept), key), entry
 
     def close(self) -> None:
-        """Removes what was written."""
+        """Remove the temporary files."""
         self._open.close()
         self._files = []
 
     # -- more keys than memory -------------------------------------------------------------------------------------
 
     def _spill(self) -> None:
+        """Write all entries to the temporary files, bucketed by the hash of their key, and clear the memory."""
         if not self._files:
             import tempfile
 
@@ -291,7 +326,7 @@ class State(msgspec.Struct):
             yield self._folded(file)
 
     def _folded(self, file: IO[bytes]) -> dict[tuple[str, bytes], Entry]:
-        """The entries of one temporary file, each key once.
+        """Return the entries of one temporary file, one per key.
 
         Raises:
             LimitError: even a part of the keys does not fit into memory.
@@ -308,20 +343,20 @@ class State(msgspec.Struct):
 
 
 class _Sums(msgspec.Struct):
-    """Adds up what objects have at the end. Beyond `most` of them they are summed up."""
+    """Adds up the final rows per object; objects beyond `max_objects` are summed up as OTHERS."""
 
     state: State
     result: dict[str, ObjectState]
     most: int
 
     def of(self, kept: str) -> ObjectState:
-        """Where an object is counted."""
+        """Return the total that an object is counted in, created on the first call."""
         name = self.state.called(kept)
         known = name if name in self.result or len(self.result) < self.most else OTHERS
         return self.result.get(known) or self.result.setdefault(known, ObjectState())
 
     def add(self, kept: str, key: bytes, entry: Entry) -> None:
-        """An entry."""
+        """Add the row of an entry, if there is one at the end."""
         one = self.of(kept)
         row = final_row(self.state.called(kept), key, entry, self.state.patch)
         if row is not None and row[0] == self.state.epoch(kept):
@@ -342,5 +377,5 @@ def _weight(place: tuple[str, bytes], entry: Entry) -> int:
 
 
 def _growth(before: Entry, after: Entry) -> int:
-    """Bytes that the entry of a key takes more than the one before it."""
+    """Return how many bytes more an entry takes than the one before it."""
     return len(after[2]) - len(before[2]) + sum(map(len, after[3])) - sum(map(len, before[3]))

@@ -1,4 +1,4 @@
-"""What would happen to one file: the cut at its durable end, or what else was asked for. Nothing is written here."""
+"""Draft the repair of one file: the cut at its durable end, or what else the policy allows. Nothing is written here."""
 
 from __future__ import annotations
 
@@ -30,8 +30,13 @@ MAX_GAPS = 20
 
 
 class Draft(NamedTuple):
-    """What would happen to one file, what the user should know of it, why it must not be, and the result as `verify`
-    would see it (None: the file stays)."""
+    """The plan for one file, not yet approved.
+
+    Attributes:
+        notes: What the user should know of it.
+        reasons: Why it must not be carried out.
+        predicted_file: The result as `verify` would see it; None if the file stays.
+    """
 
     plan: FilePlan
     notes: tuple[str, ...] = ()
@@ -40,15 +45,20 @@ class Draft(NamedTuple):
 
 
 class Drafts:
-    """What would happen to files, in their order. Of a file that stays, and of which there is nothing to say, only the
-    plan is kept: there may be very many. told: the others, by path."""
+    """The drafts for many files, in their order.
+
+    A file that stays and has neither notes nor reasons is kept as its packed plan only: there may be very many.
+
+    Attributes:
+        noteworthy: All other drafts, by path.
+    """
 
     def __init__(self) -> None:
         self.told: dict[str, Draft] = {}
         self._all: list[KeptPlan | str] = []
 
     def add(self, draft: Draft) -> None:
-        """The next file."""
+        """Append the draft for the next file."""
         plan = draft.plan
         if plan.action == "none" and not (draft.notes or draft.reasons):
             self._all.append(packed(plan))
@@ -60,13 +70,13 @@ class Drafts:
         return (self.told[one] if isinstance(one, str) else Draft(unpacked(one)) for one in self._all)
 
     def plans(self, *more: FilePlan) -> FilePlans:
-        """The plans for all of them, and some more."""
+        """Return the plans of all drafts, then the extra ones."""
         own = (self.told[one].plan if isinstance(one, str) else one for one in self._all)
         return FilePlans(chain(own, more))
 
 
 def file_plan(report: FileReport, reading: Reading, asked: Asked) -> Draft:
-    """What would happen to one file."""
+    """Draft the plan for one file and predict its result."""
     end = report.durable_end
     format_ = reading.format_of(report.format)
     keep = report.size if end is None else keep_of(report, end)
@@ -103,24 +113,24 @@ def file_plan(report: FileReport, reading: Reading, asked: Asked) -> Draft:
 
 
 def unchanged(report: FileReport) -> FilePlan:
-    """The plan for a file that stays."""
+    """Return the plan for a file that stays."""
     end = report.durable_end
     proof = {"records": report.records, "last_seq": report.last_seq, "durable_end": end}
     return FilePlan(report.path, report.size, "none", end, 0, 0, proof, None, None)
 
 
 def _missing(made: Salvage, after: FileReport, repair: Repair) -> tuple[str, ...]:
-    """What the user should know of records that are, or may be, missing in the middle of a salvaged log."""
+    """Return notes about records that are, or may be, missing in the middle of a salvaged log."""
     gaps = [f"in the result: {f.message}" for f in after.findings if f.id == "gap-in-sequence"]
     possible = bool(gaps) if repair.numbered else made.holes > 0
     return (*((repair.gaps,) if possible and repair.gaps else ()), *gaps[:MAX_GAPS])
 
 
 def whole_transactions(report: FileReport, format_: Format) -> int:
-    """The end of the last whole transaction.
+    """Return the end of the last complete transaction, as an offset in the file.
 
     Raises:
-        UsageError: the format knows no other end than the durable one.
+        UsageError: the format has no other end than the durable one.
     """
     if format_.repair.transactions is None:
         text = "a log of this format never ends within a transaction behind its durable end"
@@ -129,10 +139,10 @@ def whole_transactions(report: FileReport, format_: Format) -> int:
 
 
 def bound(plan: FilePlan) -> FilePlan:
-    """The same plan with the hashes of the kept and the cut part, and which file it is about.
+    """Return the plan with the hashes of the kept and the cut bytes, and the identity of the file.
 
     Raises:
-        InputOutputError: the file cannot be read, or is another one now.
+        InputOutputError: the file cannot be read, or was changed or replaced.
     """
     if plan.made_like is not None:
         nothing = sha256(())
@@ -154,9 +164,9 @@ def bound(plan: FilePlan) -> FilePlan:
 
 
 def keep_of(report: FileReport, end: int) -> int:
-    """The bytes to keep: up to the durable end, or everything if what stands behind it is as it should be.
+    """Return how many bytes to keep: up to the durable end, or everything if what follows it belongs there.
 
-    That is the end mark, or space that the writer reserved.
+    What may follow it is the end mark, or space that the writer reserved.
     """
     cuttable = any(f.id in CUTTABLE and _ends_behind(f, end) for f in report.findings)
     if not report.closed:
@@ -166,12 +176,12 @@ def keep_of(report: FileReport, end: int) -> int:
 
 
 def _bars(found: Finding, end: int) -> bool:
-    """Does it say that what stands behind the durable end is not as it should be?"""
+    """Return True if the finding says that the bytes after the durable end do not belong there."""
     return (found.id in CUTTABLE or found.severity is Severity.ERROR) and _ends_behind(found, end)
 
 
 def _ends_behind(found: Finding, end: int) -> bool:
-    """Is it about anything from the durable end on?"""
+    """Return True if the finding covers any byte at or after the durable end."""
     return found.offset is not None and found.offset + max(found.length, 1) > end
 
 

@@ -1,4 +1,4 @@
-"""Where the durable part of a log ends, and the plan that would cut the rest. Nothing is written here."""
+"""Plan the repair of a log: find where its durable part ends, and what to cut. Nothing is written here."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def plan_truncate(
 
 
 def planned(path: str, reading: Reading, asked: Asked) -> Plan:
-    """The plan for one log; refused while an earlier repair of it is not finished."""
+    """Plan the repair of one log; refuse it while an earlier repair of the log is not finished."""
     plan = judged(path, reading, asked)[0]
     forced = asked.allow_empty_result and reading.format != "auto" and not os.path.isdir(path)
     empty = empties(plan.files, forced=forced)
@@ -65,7 +65,7 @@ def planned(path: str, reading: Reading, asked: Asked) -> Plan:
 
 
 def _copyable(plan: Plan, reading: Reading) -> str | None:
-    """The file that a plan is refused for, where a plan for a copy of it that keeps what is provable would not be."""
+    """Return the file that a plan is refused for, if a salvaged copy of it would not be refused; else None."""
     about, asked = plan.about, plan.asked
     if about is None or about.action == "none" or asked.salvage or asked.copy:
         return None
@@ -77,7 +77,7 @@ def _copyable(plan: Plan, reading: Reading) -> str | None:
 
 
 def judged(path: str, reading: Reading, asked: Asked) -> tuple[Plan, Report]:
-    """The plan for one log, and the report that it was made from."""
+    """Draft the plan for one log; return it with the report that it was made from."""
     _refuse_compressed(path)
     seen = reading.examined(path)
     logs, report = seen.logs, seen.report
@@ -107,14 +107,18 @@ def judged(path: str, reading: Reading, asked: Asked) -> tuple[Plan, Report]:
 
 
 def _newest_files(logs: Sequence[Examined]) -> frozenset[str]:
-    """The newest file of each whole log. What marks it as in use stays: without it the server does not look for
-    prepared transactions, and rolls back what the file holds (MySQL) or does not start (MariaDB)."""
+    """Return the newest file of each log set.
+
+    Its in-use mark stays: without it the server does not look for prepared transactions, and rolls back what the file
+    holds
+    (MySQL) or does not start (MariaDB).
+    """
     newest_names = ((one.log, newest(one.log.names)) for one in logs if one.log.is_set)
     return frozenset(log.member_path(name) for log, names in newest_names for _, name in names.values())
 
 
 def _others(report: Report, lists: Mapping[str, FilePlan]) -> Iterator[FileReport]:
-    """The files that are not brought in line as a whole."""
+    """Yield the reports of files that are not rewritten as a whole by a list fix."""
     return (one for one in report.files if one.path not in lists)
 
 
@@ -131,17 +135,19 @@ def _left(
     reading: Reading,
     asked: Asked,
 ) -> list[str]:
-    """What would still be wrong afterwards."""
+    """Describe what would still be wrong after the plan."""
     made = {name: one.after for name, one in drafts.items() if one.after is not None}
     if os.path.isdir(path):
         return [text for one in logs for text in _left_of(one, plans, made, reading, asked)]
     (plan,), (own,) = plans, report.files
-    if asked.salvage and plan.action != "none":  # rows may be missing; `refusals` said what else would be wrong
+    if (
+        asked.salvage and plan.action != "none"
+    ):  # rows may be missing; `collect_refusals` reports what else would be wrong
         return []
     if plan.action == "none":
         kept = [f for f in damage(own.findings) if not (asked.salvage and f.id == "gap-in-sequence")]
         return [unmended(f"{path}: {words(f)}", *([WAY] if is_corrected(f) else ())) for f in kept]
-    (log,) = logs  # of a file by itself `refusals` said what would be wrong
+    (log,) = logs  # for a single file `collect_refusals` reports what would be wrong
     here = next((one for one in map(log.log.member_path, log.log.names) if same_file(one, path)), path)
     return made_worse(log, replace(plan, path=here), {here: made[path]}, reading.options) if log.log.is_set else []
 
@@ -159,7 +165,7 @@ def _left_of(
 
 
 def _settles(path: str, report: Report) -> bool:
-    """Does the format itself say what becomes of all files of a log?
+    """Return True if the format decides itself what becomes of all files of a log.
 
     Raises:
         UsageError: there are logs of another format, too.
@@ -183,7 +189,7 @@ def _settled(path: str, report: Report, reading: Reading, asked: Asked) -> tuple
 
 
 def _lists(logs: Sequence[Examined]) -> dict[str, FilePlan]:
-    """The files of the logs' directories that are brought in line, by path."""
+    """Return the plans for the list files of the logs' directories that `--fix-meta` corrects, by path."""
     plans = [_list(one.log, made) for one in logs if one.log.is_set for made in mended(one.log)]
     return {plan.path: plan for plan in plans}
 
@@ -199,7 +205,7 @@ def _list(log: Group, made: Mended) -> FilePlan:
 
 
 def result_check(plan: Plan, reading: Reading) -> Callable[[], list[str]]:
-    """Looks at the files after the repair: says what is not as planned."""
+    """Return a function that examines the files after the repair and lists what is not as planned."""
 
     def check() -> list[str]:
         left = [one.path for one in plan.files if one.action == "remove" and os.path.lexists(one.path)]
@@ -215,7 +221,9 @@ def result_check(plan: Plan, reading: Reading) -> Callable[[], list[str]]:
 
 
 def _its_log(path: str, report: Report, reading: Reading) -> list[Examined]:
-    """The log in whose directory a file lies, if it is a member of it and its format has rules for such logs."""
+    """Return the examined log set that a single file is a member of, if its format validates log sets; else an empty
+    list.
+    """
     format_ = reading.format_of(report.files[0].format)
     if format_.judging.judge_set is None:
         return []
@@ -228,13 +236,13 @@ def _its_log(path: str, report: Report, reading: Reading) -> list[Examined]:
 
 
 def _with_its_set(path: str, report: Report, logs: Sequence[Examined]) -> Report:
-    """The same report with what the other files of the log say about a single file that would be changed."""
+    """Return the report on a single file with what the other files of its log set say about it."""
     found = [one for one in joined(log.found.report for log in logs).files if same_file(one.path, path)]
     return Report(tuple(replace(one, path=path) for one in found) or report.files, ())
 
 
 def _left_behind(plan: Plan) -> list[str]:
-    """What earlier runs left beside the files; nothing where that cannot be looked at."""
+    """Describe what earlier runs left beside the files; skip directories that cannot be read."""
     homes: dict[str, list[str]] = {}
     for file in plan.files:
         homes.setdefault(directory_of(file.path), []).append(os.path.basename(file.path))
@@ -252,6 +260,6 @@ def _refuse_compressed(path: str) -> None:
         with open(path, "rb") as file:
             head = file.read(4)
     except OSError:
-        return  # what is wrong is said where the file is read
+        return  # reported where the file is read
     if head.startswith(_COMPRESSED):
         raise RefusedError(f"{path}: is a compressed file; unpack it first; nothing was changed")

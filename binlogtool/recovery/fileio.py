@@ -1,4 +1,4 @@
-"""Reading, hashing and writing files by way of the system object, piece by piece."""
+"""Read, hash and write files in chunks through the system object."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BLANK = 1 << 16
 
 
 def chunks(system: System, fd: int, start: int, end: int) -> Iterator[bytes]:
-    """The bytes `[start, end)` of an open file. Holes are not read.
+    """Yield the bytes `[start, end)` of an open file in chunks; holes are not read.
 
     Raises:
         OSError: it cannot be read, or is shorter.
@@ -38,7 +38,7 @@ def chunks(system: System, fd: int, start: int, end: int) -> Iterator[bytes]:
 
 
 def piece_chunks(system: System, fd: int, pieces: Iterable[Piece]) -> Iterator[bytes]:
-    """The bytes that pieces mean, taken from an open file."""
+    """Yield the bytes that the pieces describe, in chunks; kept ranges come from an open file."""
     for piece in pieces:
         if piece.kept:
             yield from chunks(system, fd, piece.start, piece.end)
@@ -49,14 +49,16 @@ def piece_chunks(system: System, fd: int, pieces: Iterable[Piece]) -> Iterator[b
 
 
 def zeros(size: int) -> Iterator[bytes]:
-    """So many zero bytes."""
+    """Yield `size` zero bytes in chunks."""
     while size > 0:
         yield bytes(min(size, MIB))
         size -= MIB
 
 
 def runs(system: System, fd: int, part: Piece) -> Iterator[tuple[Piece, bool]]:
-    """A range of an open file, cut into parts that are nothing but zeros and others; of some size, and in order."""
+    """Split a range of an open file into runs, in order; yield each with True if it is all zeros (in blocks of
+    ZERO_BLOCK).
+    """
     start, blank, at = part.start, False, part.start
     while at < part.end:
         data = b"".join(chunks(system, fd, at, min(at + BLANK, part.end)))
@@ -70,7 +72,7 @@ def runs(system: System, fd: int, part: Piece) -> Iterator[tuple[Piece, bool]]:
 
 
 def gaps(kept: list[Piece], size: int) -> list[Piece]:
-    """The ranges of a file that no piece takes."""
+    """Return the ranges of a file that no piece covers."""
     out = []
     place = 0
     for piece in [*sorted(kept), Piece(size, size)]:
@@ -81,7 +83,7 @@ def gaps(kept: list[Piece], size: int) -> list[Piece]:
 
 
 def three_hashes(system: System, fd: int, kept: list[Piece], size: int, *, entire: bool = True) -> tuple[str, str, str]:
-    """SHA-256 of the kept ranges, of the others, and (if wanted) of the entire file, in one pass.
+    """Return the SHA-256 of the kept ranges, of the other ranges and, if wanted, of the whole file, in one pass.
 
     Raises:
         LimitError: most of the file is a hole, whose zeros would take very long.
@@ -112,7 +114,7 @@ def _refuse_huge_holes(system: System, fd: int, size: int) -> None:
 
 
 def sha256(data: Iterable[bytes]) -> str:
-    """The hash of bytes that come in parts."""
+    """Return the SHA-256 of bytes that come in chunks."""
     digest = hashlib.sha256()
     for part in data:
         digest.update(part)
@@ -120,7 +122,7 @@ def sha256(data: Iterable[bytes]) -> str:
 
 
 def write_all(system: System, fd: int, data: bytes, offset: int) -> int:
-    """Writes everything; returns the place behind it.
+    """Write all bytes; return the offset after them.
 
     Raises:
         OSError: the disk is full, or the like.
@@ -136,7 +138,7 @@ def write_all(system: System, fd: int, data: bytes, offset: int) -> int:
 
 
 def remove(system: System, path: str) -> bool:
-    """Removes a file that is of no use any more, if that is possible; False = it is still there."""
+    """Remove a file that is no longer needed, durably; return False if it is still there."""
     try:
         system.unlink(path)
         system.fsync_directory(directory_of(path))
@@ -148,7 +150,7 @@ def remove(system: System, path: str) -> bool:
 
 
 def exists(system: System, path: str) -> bool:
-    """Is there such a name?"""
+    """Return True if the path exists; links are not followed."""
     try:
         system.lstat(path)
     except FileNotFoundError:
@@ -157,18 +159,23 @@ def exists(system: System, path: str) -> bool:
 
 
 def directory_of(path: str) -> str:
-    """The directory that a file is in."""
+    """Return the directory that a file is in."""
     return os.path.dirname(path) or "."
 
 
 def temporary_beside(path: str) -> str:
-    """A name for a file that is not finished yet, in the same directory."""
+    """Make a random path for an unfinished file, in the same directory."""
     name = os.path.basename(path)[:150]
     return os.path.join(directory_of(path), f".{name}.binlogtool-tmp-{secrets.token_hex(6)}")
 
 
 class Temporary:
-    """A new file that gets its name when it is whole and durable. A context manager: without a name it vanishes."""
+    """A new file that is named only when it is complete and durable; left without a name, the context manager removes
+    it.
+
+    Attributes:
+        name: The temporary path; None once it is published.
+    """
 
     def __init__(self, system: System, path: str, mode: int = 0o600) -> None:
         self._system = system
@@ -179,7 +186,7 @@ class Temporary:
         self._end = 0
 
     def append(self, data: Iterable[bytes]) -> str:
-        """Writes parts behind each other; returns the SHA-256 of what was written now."""
+        """Append chunks; return the SHA-256 of what was appended by this call."""
         digest = hashlib.sha256()
         for part in data:
             self._end = write_all(self._system, self.fd, part, self._end)
@@ -187,7 +194,8 @@ class Temporary:
         return digest.hexdigest()
 
     def take(self, source: int, part: Piece) -> Iterator[bytes]:
-        """Appends a part of an open file, shared with it where the file system can; yields the bytes as they were read.
+        """Append a range of an open file, sharing its blocks where the file system can; yield the bytes that were
+        read.
 
         Raises:
             OSError.
@@ -198,7 +206,7 @@ class Temporary:
             yield data
 
     def publish(self, *, replace: bool) -> None:
-        """Makes the bytes durable, gives the file its name, and makes the name durable.
+        """Make the bytes durable, give the file its name, and make the name durable.
 
         Raises:
             OSError: FileExistsError, if the name is taken and may not be replaced.

@@ -1,4 +1,4 @@
-"""The mark that a repair of several files is under way: names its undo file until all of them are changed."""
+"""The intent file: marks a repair of several files as under way, and names its undo file, until all are changed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,16 @@ MAX_SIZE = 1 << 16
 
 
 def path_for(*logs: str) -> str:
-    """Return where the intent of a repair is: in the directory that all of its files are in or below."""
+    """Return the path of the intent of a repair: in the directory that all of its files are in or below."""
     return os.path.join(os.path.commonpath([directory_of(log) for log in logs]), NAME)
 
 
 def write(system: System, path: str, undo: str, direction: str, *, replace: bool = False) -> None:
-    """Publishes an intent, durably. direction: apply or undo. replace: in place of the one that is there.
+    """Publish an intent, durably.
+
+    Args:
+        direction: apply or undo.
+        replace: Overwrite the intent that is there.
 
     Raises:
         OSError: FileExistsError, if there is one that may not be replaced.
@@ -31,7 +35,7 @@ def write(system: System, path: str, undo: str, direction: str, *, replace: bool
 
 
 def read(system: System, path: str) -> tuple[str, str] | None:
-    """The undo file and the direction of an intent; None if there is none.
+    """Return the undo file and the direction of an intent; None if there is no intent.
 
     Raises:
         RefusedError: it is damaged. OSError.
@@ -57,7 +61,7 @@ def read(system: System, path: str) -> tuple[str, str] | None:
 
 
 def remove(system: System, path: str) -> None:
-    """All files are changed.
+    """Remove an intent once all files are changed.
 
     Raises:
         OSError.

@@ -60,7 +60,9 @@ def finish_interrupted(path: str | os.PathLike[str], *, system: System = SYSTEM)
 
 
 def unfinished(path: str) -> list[str]:
-    """Return the reason, with the files to be written, why a log cannot be planned for before a repair is finished."""
+    """Return why a log cannot be planned for before an interrupted repair is finished, with the files to be written;
+    else [].
+    """
     folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
     if not os.path.lexists(os.path.join(folder, intent.NAME)):
         return []

@@ -1,4 +1,4 @@
-"""The rows of a replay that compiled code keeps: memory for `formats.keeping`, and what the general way asks of it."""
+"""The row store of a replay: the memory that compiled kernels keep rows in, and access to single rows from Python."""
 
 from __future__ import annotations
 
@@ -27,17 +27,19 @@ Entry = tuple[int, int, bytes, tuple[bytes, ...]]
 
 
 class Names(NamedTuple):
-    """How a state calls an object: the name that it is kept under, and the epoch of that."""
+    """How the replay state names objects: name -> the name that its rows are kept under; kept name -> its epoch."""
 
     kept: Callable[[str], str]
     epoch: Callable[[str], int]
 
 
 class Rows:
-    """Rows by object and key, in a table that grows (`formats.keeping.Kept`).
+    """Rows by object and key in a hash table that grows, shared with compiled kernels (`formats.keeping.Kept`).
 
-    compiled: makes compiled code of a kernel. names: of objects. full: asked for room; says whether the table may have
-    so many bytes, else it has made them free.
+    Args:
+        compiled: Compiles a kernel.
+        names: Maps objects to the names that they are kept under.
+        full: Returns True if the table may take that many bytes more, else frees them.
     """
 
     def __init__(self, compiled: Callable[[Kernel], Kernel], names: Names, full: Callable[[int], bool]) -> None:
@@ -68,7 +70,7 @@ class Rows:
 
     @property
     def size(self) -> int:
-        """Bytes of memory."""
+        """Bytes of memory that the table takes."""
         return len(self._bytes) + 8 * len(self._slots)
 
     def __len__(self) -> int:
@@ -82,7 +84,7 @@ class Rows:
     # -- one by one ------------------------------------------------------------------------------------------------
 
     def get(self, kept: str, key: bytes) -> Entry | None:
-        """The entry of a key; None: it is not in the table."""
+        """Return the entry of a key; None if the key is not in the table."""
         number = self.numbers.get(kept)
         if number is None:
             return None
@@ -90,7 +92,7 @@ class Rows:
         return None if at < 0 else self._entry(at)[2]
 
     def put(self, kept: str, key: bytes, entry: Entry) -> None:
-        """Keeps an entry."""
+        """Store the entry of a key."""
         epoch, state, image, operations = entry
         if operations:
             state, image = state | MIXED, msgspec.msgpack.encode((image, operations))
@@ -98,16 +100,17 @@ class Rows:
         self._asked(keeping.put, key + image, len(key), len(key) + len(image), number=number, state=epoch << 8 | state)
 
     def _asked(self, kernel: Kernel, data: bytes, *sizes: int, **last: int) -> int:
+        """Call a kernel on the table; grow the table and repeat while it has no room."""
         while True:
             found: int = self.compiled(kernel)(data, *sizes, *self.memory, *last.values())
             if found != NO_ROOM:
                 return found
             self.more(8 * 8 + len(data))
 
-    # -- room ------------------------------------------------------------------------------------------------------
+    # -- memory ----------------------------------------------------------------------------------------------------
 
     def more(self, size: int = 0) -> None:
-        """Makes room, for so many bytes at least, or frees all of it."""
+        """Make room for at least `size` bytes more, by rebuilding or growing the table, or free all of it."""
         head = self._head
         if 3 * (len(self) + 1) > 2 * len(self._slots):
             self._rebuilt(2 * len(self._slots))
@@ -137,7 +140,7 @@ class Rows:
         self._view()
 
     def clear(self) -> None:
-        """Forgets all rows; objects keep their numbers."""
+        """Remove all rows; objects keep their numbers."""
         self._rows.release()
         self._bytes.release()
         self._room.close()
@@ -146,7 +149,7 @@ class Rows:
     # -- all of them -----------------------------------------------------------------------------------------------
 
     def items(self) -> Iterator[tuple[tuple[str, bytes], Entry]]:
-        """All entries, with the names that their objects are kept under."""
+        """Yield ((kept name, key), entry) of all rows."""
         names, at = list(self.numbers), 0
         while at < self._head[FREE]:
             after = self._behind(at)
@@ -158,9 +161,11 @@ class Rows:
     def add(
         self, called: Callable[[str], str], other: Callable[[str, bytes, Entry], None]
     ) -> dict[str, tuple[int, int]]:
-        """For each object, by the name that it is kept under: how many rows it has and the sum of their numbers.
+        """Return, per object by kept name, the number of rows and the sum of their hashes.
 
-        called: the name of an object in the digest. other: told of entries that are not simply rows.
+        Args:
+            digest_name: Kept name -> the name that the digest uses.
+            on_other_entry: Called for entries that are not plain rows.
         """
         names = list(self.numbers)
         text, places = keeping.names_of([called(name) for name in names])
@@ -185,7 +190,7 @@ class Rows:
         return at + keeping.CONTENT + (key + 7 >> 3) + (room + 7 >> 3)
 
     def _entry(self, at: int) -> tuple[int, bytes, Entry]:
-        """Number of the object, key and entry of the row at this integer."""
+        """Return object number, key and entry of the row at an index of 64-bit words."""
         owner, state = self._rows[at + OWNER], self._rows[at + STATE]
         start = 8 * (at + keeping.CONTENT)
         key = bytes(self._bytes[start : start + (owner & _LOW)])

@@ -1,6 +1,7 @@
-"""What runs that broke off left behind: temporary files that nobody needs, and undo files of repairs that never were.
+"""Find and clear what aborted runs left: temporary files, and undo files of repairs that were never applied.
 
-Undo files are only told of: they may be the last copy of something. A temporary file is removed before the next repair,
+Undo files are only reported: they may be the last copy of something. A temporary file is removed before the next
+repair
 if it has the name that this program gives, belongs to this user, has no other name, and no process holds its lock.
 """
 
@@ -25,7 +26,7 @@ _LONGEST = 150
 
 
 def leftovers(system: System, folder: str, names: Sequence[str]) -> list[str]:
-    """What lies in a directory and belongs to these files, in words.
+    """Describe what aborted runs left in a directory for these files.
 
     Raises:
         OSError: the directory cannot be read.
@@ -44,7 +45,7 @@ def leftovers(system: System, folder: str, names: Sequence[str]) -> list[str]:
 
 
 def clear(system: System, folder: str, names: Sequence[str]) -> list[str]:
-    """Removes the temporary files that nobody can need; says which.
+    """Remove the temporary files that nobody can need; return a line for each.
 
     Raises:
         OSError: the directory cannot be read.
@@ -62,19 +63,21 @@ def _temporaries(system: System, folder: str, names: set[str]) -> Iterator[str]:
 
 
 def _is_of(name: str, names: set[str]) -> bool:
-    """Is it the name of one of the files, of an undo file of them, or of the mark that a repair is under way?"""
+    """Return True for the name of one of the files, of an undo file of them, or of the intent file."""
     cut_short = len(name) == _LONGEST
     logs = {log_name(name) or name}
     return name == intent.NAME or bool(logs & names) or (cut_short and any(_begins_alike(name, one) for one in names))
 
 
 def _begins_alike(name: str, log: str) -> bool:
-    """Is it the beginning of the name of the log, or of one of its undo files?"""
+    """Return True if the name is a prefix of the log's undo file names, or begins with their common prefix."""
     return f"{log}.binlogtool-undo-".startswith(name) or name.startswith(f"{log}.binlogtool-undo-")
 
 
 def _is_unused(system: System, path: str) -> bool:
-    """Its maker has a lock of it as long as it works with it."""
+    """Return True for a plain file of this user that no process has locked or open; its writer locks it while it
+    works.
+    """
     try:
         status = system.lstat(path)
         if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or status.st_uid != system.user():
@@ -89,7 +92,7 @@ def _is_unused(system: System, path: str) -> bool:
 
 
 def _is_prepared(system: System, path: str) -> bool:
-    """Was the repair never marked as done? What is no undo file at all is none of ours."""
+    """Return True for an undo file whose repair was never marked as applied; False for any other file."""
     try:
         fd = system.open(path, READ)
         try:

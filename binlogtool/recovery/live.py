@@ -1,4 +1,4 @@
-"""Is a log in use? The engine's own locks, the locks of the file, and the processes that have it open."""
+"""Detect that a log is in use: the engine's own locks, file locks, and processes that have it open."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from binlogtool.recovery.undofile import Undo
 
 
 def take_engine_locks(system: System, directory: str, locks: tuple[EngineLock, ...], held: ExitStack) -> None:
-    """Takes the locks that a running server would have, until `held` is closed.
+    """Take the locks that a running server would hold, until `held` is closed.
 
     Raises:
-        RefusedError: the server has one. OSError.
+        RefusedError: the server holds one. OSError.
     """
     for lock in locks:
         path = os.path.join(directory, lock.name) if lock.name else directory
@@ -24,7 +24,7 @@ def take_engine_locks(system: System, directory: str, locks: tuple[EngineLock, .
         try:
             fd = system.open(path, flags)
         except FileNotFoundError:
-            continue  # no server ever started here; and none is left behind by us
+            continue  # no server ever started here; do not leave a lock file
         except PermissionError as error:
             raise RefusedError(f"{path}: the server's lock cannot be looked at: {error.strerror}") from error
         held.callback(system.close, fd)
@@ -33,10 +33,10 @@ def take_engine_locks(system: System, directory: str, locks: tuple[EngineLock, .
 
 
 def take_locks_again(system: System, undo: Undo, held: ExitStack) -> None:
-    """The engine locks for the files of an undo file.
+    """Take the engine locks for the files of an undo file.
 
     Raises:
-        RefusedError: the server has one. OSError.
+        RefusedError: the server holds one. OSError.
     """
     locks = formats.get(undo.format).repair.locks if undo.format in formats.names() else ()
     for directory in dict.fromkeys(os.path.dirname(entry.path) for entry in undo.entries):
@@ -44,10 +44,10 @@ def take_locks_again(system: System, undo: Undo, held: ExitStack) -> None:
 
 
 def take_file_locks(system: System, path: str, fd: int) -> None:
-    """Takes both kinds of lock of a file that is open for writing, and looks for others that have it open.
+    """Take both kinds of lock of a file that is open for writing, and check that no other process has it open.
 
     Raises:
-        RefusedError: somebody uses the file. OSError.
+        RefusedError: the file is in use. OSError.
     """
     if not (system.flock(fd) and system.record_lock(fd)):
         raise RefusedError(f"{path}: locked by another process, perhaps another repair; nothing was changed")

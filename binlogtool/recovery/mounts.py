@@ -1,7 +1,7 @@
-"""Which kind of file system a path is on, by the kernel's table of mounts.
+"""Detect the type of the file system that a path is on, from the kernel's mount table.
 
-On a file system of the network, locks and the processes of other machines cannot be seen, and what was written is not
-always durable when the call returns: a repair is refused there unless it is asked for.
+On a network file system, locks and the processes of other machines cannot be seen, and a write is not always durable
+when the call returns: a repair is refused there unless it is allowed explicitly.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
 def type_of(table: str, path: str) -> str | None:
-    """The file system type of an absolute path without links; None if the table does not say.
+    """Return the file system type of an absolute path without links; None if the table has no entry for it.
 
-    table: text of /proc/self/mountinfo (proc(5)). Of several mounts on one place, the last one is seen.
+    Args:
+        table: Text of /proc/self/mountinfo (proc(5)). Of several mounts on one mount point, the last one counts.
     """
     found: tuple[int, str] | None = None
     for line in table.splitlines():
@@ -52,7 +53,7 @@ def _is_below(path: str, place: str) -> bool:
 
 
 def is_network(kind: str) -> bool:
-    """Can other machines change its files?"""
+    """Return True if other machines can change the files of a file system of this type."""
     main, _, program = kind.partition(".")
     if main == "fuse":
         return program not in LOCAL_FUSE
@@ -60,7 +61,7 @@ def is_network(kind: str) -> bool:
 
 
 def refuse_network(system: System, directories: list[str], allowed: bool) -> None:
-    """Nothing is changed, and no undo file is kept, on a file system of the network.
+    """Refuse to change files, or keep an undo file, on a network file system.
 
     Raises:
         RefusedError: one of the directories is on such a file system, and that was not allowed.

@@ -1,4 +1,4 @@
-"""Is a log as a plan says that it would be? The one check, of what is predicted before and of the files afterwards."""
+"""Compare a log with what its plan promised: used on the prediction before a repair and on the files after it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ from binlogtool.recovery.report import FileReport
 
 
 class Standing(NamedTuple):
-    """A log as a plan sees it: what would become of its files, why that must not be, and what `verify` says of them."""
+    """A log as a plan sees it.
+
+    Attributes:
+        files: The plan for each file.
+        reasons: Why the plans must not be carried out.
+        reports: What `verify` says of the files.
+    """
 
     files: Sequence[FilePlan]
     reasons: Sequence[str]
@@ -19,7 +25,7 @@ class Standing(NamedTuple):
 
 
 def wrong(before: Standing, after: Standing) -> list[str]:
-    """What is not as planned once `before` was carried out and the log stands as `after`."""
+    """Describe what is not as planned after `before` was carried out and the log is as in `after`."""
     changes = [file for file in before.files if file.action not in ("none", "remove")]
     found = [text for text in after.reasons if text not in before.reasons]
     found += [f"{file.path}: still has something to cut" for file in after.files if file.action != "none"]

@@ -1,4 +1,4 @@
-"""What `verify` would say of a log as the plan leaves it: no repair is begun whose result would not be clean."""
+"""Predict what `verify` would say of a log after a plan: no repair starts whose result would not be clean."""
 
 from __future__ import annotations
 
@@ -16,23 +16,26 @@ from binlogtool.recovery.verify import Examination, Judged, Options
 def shortcomings(
     one: Examined, files: Sequence[FilePlan], made: Mapping[str, Judged], options: Options
 ) -> Iterator[tuple[str, bool]]:
-    """What would be wrong with a log afterwards, in words, and whether that is wrong already.
+    """Yield, in words, what would be wrong with a log after the plan, each with True if it is wrong already.
 
-    made: results that were judged already, by path.
+    Args:
+        predictions: Results that were verified already, by path.
     """
     before = set(errors(one.found))
     return ((text, text in before) for text in errors(_after(one, files, made, options)))
 
 
 def made_worse(one: Examined, file: FilePlan, made: Mapping[str, Judged], options: Options) -> list[str]:
-    """The same for the one file that was named: what is wrong with the others of its log already does not count."""
+    """Return reasons against the plan for a single file; present damage of other files of its log set does not
+    count.
+    """
     before = set(errors(one.found))
     after = errors(_after(one, [file], made, options))
     return [unclean(text) for text in after if text not in before or text.startswith(f"{file.path}: ")]
 
 
 def _after(one: Examined, files: Sequence[FilePlan], made: Mapping[str, Judged], options: Options) -> Examination:
-    """The log with what the plan makes of its files; those that stay as they are are not read again."""
+    """Verify the log as it would be after the plan; files that stay are not read again."""
     changed = [file for file in files if file.action != "none"]
     names = {one.log.member_path(name): name for name in one.log.names} if changed else {}
     results = {file.path: None if file.action == "remove" else file.pieces for file in changed if _is_of(file, names)}
@@ -45,12 +48,12 @@ def _after(one: Examined, files: Sequence[FilePlan], made: Mapping[str, Judged],
 
 
 def _is_of(file: FilePlan, names: Mapping[str, str]) -> bool:
-    """Does it belong to this log? A new file does if it lies beside its files."""
+    """Return True if the file is one of the log, or a new file beside them."""
     return file.path in names or (file.made_like is not None and file.made_like in names)
 
 
 def errors(found: Examination) -> list[str]:
-    """All damage of a log."""
+    """Return all errors and failures of a log in words."""
     own = () if found.set is None else (found.set,)
     every: Iterable[FileReport | SetReport] = chain((one.report for one in found.files), own)
     failed = [f"{one.path}: {one.message}" for one in found.failures]
@@ -58,20 +61,20 @@ def errors(found: Examination) -> list[str]:
 
 
 def damage(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Those findings that are errors."""
+    """Yield the findings that are errors."""
     return (one for one in findings if one.severity is Severity.ERROR)
 
 
 def words(found: Finding) -> str:
-    """A finding in a reason."""
+    """Return a finding as text for a reason."""
     return f"{found.id}: {found.message}"
 
 
 def unclean(text: str) -> str:
-    """The reason not to make such a result."""
+    """Return the reason against a result that would not be clean."""
     return f"the result would not be clean: {text}"
 
 
 def unmended(text: str, remedy: str = "nothing that this command can mend") -> str:
-    """The reason for damage that the plan leaves."""
+    """Return the reason for damage that the plan leaves."""
     return f"{text} ({remedy})"

@@ -1,4 +1,4 @@
-"""Can a server of another user open the files of a log? The owner of its directory says who the server is."""
+"""Check that a server that runs as the owner of the log's directory can open its files."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ SHOWN = 3
 
 
 def unusable(directory: str, paths: Iterable[str]) -> Iterator[str]:
-    """What the owner of the directory cannot read and write, in words; nothing where all files are its own.
+    """Yield a line about the files that the owner of the directory cannot read and write; nothing if it can.
 
-    Only users and modes are looked at: groups, ACLs and capabilities can allow more.
+    Only users and modes are checked: groups, ACLs and capabilities can allow more.
     """
     try:
         owner = os.stat(directory).st_uid
@@ -31,7 +31,7 @@ def _is_usable(path: str, owner: int) -> bool:
     try:
         status = os.stat(path)
     except OSError:
-        return True  # what is wrong with it is said elsewhere
+        return True  # what is wrong with it is reported elsewhere
     if owner == 0:
         return True
     bits = (stat.S_IRUSR, stat.S_IWUSR) if status.st_uid == owner else (stat.S_IROTH, stat.S_IWOTH)

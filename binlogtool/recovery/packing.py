@@ -1,4 +1,4 @@
-"""Very many values: each is packed where that takes less memory, and made anew where it is looked at."""
+"""Sequences of very many structs: each is kept as MessagePack where that takes less memory, and decoded on access."""
 
 from __future__ import annotations
 
@@ -14,16 +14,20 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 def packed(value: msgspec.Struct, instead: Mapping[int, Any] = MappingProxyType({})) -> bytes | None:
-    """The members of a value, some of them by number in other words; None where they cannot be packed."""
+    """Encode the members of a struct; None if they cannot be encoded.
+
+    Args:
+        replacements: Values to encode in place of members, by the member's index.
+    """
     members = [instead.get(number, member) for number, member in enumerate(astuple(value))]
     try:
-        return msgspec.msgpack.encode(members, enc_hook=dict)  # a mapping that is no dictionary
-    except (TypeError, ValueError, OverflowError):  # details that are no JSON
+        return msgspec.msgpack.encode(members, enc_hook=dict)  # a mapping that is not a dictionary
+    except (TypeError, ValueError, OverflowError):  # details that JSON cannot express
         return None
 
 
 class Many(Sequence[S], Generic[S]):
-    """Values in their order. What may be packed, and how, says the class that is made of this one."""
+    """An immutable sequence of structs; subclasses define what is packed, and how."""
 
     __slots__ = ("_kept",)
 
@@ -33,12 +37,12 @@ class Many(Sequence[S], Generic[S]):
     @staticmethod
     @abstractmethod
     def pack(value: S | bytes, /) -> S | bytes:
-        """How a value is kept."""
+        """Return the value as it is kept: packed, or unchanged."""
 
     @staticmethod
     @abstractmethod
     def unpack(kept: S | bytes, /) -> S:
-        """The value itself."""
+        """Return the value."""
 
     @property
     def kept(self) -> Sequence[S | bytes]:

@@ -19,11 +19,18 @@ __all__ = [
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What the user allows and wants of a repair (cli.md 6.6). max_loss in bytes; None = the default bound.
+    """What the user allows and wants of a repair (the options of `truncate-to-durable`).
 
-    salvage: keep what is provable behind a damage, too. copy: the result goes to a new file; the source stays.
-    transactions: cut behind the last whole transaction, not behind the last whole record. allow_empty_result: also
-    where no record is kept, of a file given by itself whose format was named.
+    Attributes:
+        max_loss: Most bytes that may be cut; None = no limit.
+        max_loss_records: Most complete records that may be cut; None = no limit.
+        allow_discard_valid: Complete records after damage may be discarded.
+        fix_meta: Also correct lists of files and headers.
+        write_close_marker: Also write the end mark of a closed file.
+        salvage: Keep what is provable after damage, too.
+        copy: The result goes to a new file; the source stays.
+        transactions: Cut after the last complete transaction, not after the last complete record.
+        allow_empty_result: Also where no record is kept, if a single file was given and its format was named.
     """
 
     max_loss: int | None = None
@@ -37,17 +44,24 @@ class Asked(msgspec.Struct, frozen=True):
     allow_empty_result: bool = False
 
     def as_value(self) -> dict[str, Any]:
-        """What was asked beyond the defaults."""
+        """Return the settings that differ from the defaults, as JSON."""
         given = {name: getattr(self, name) for name in self.__struct_fields__}
         return {name: value for name, value in given.items() if value is not None and value is not False}
 
 
 class FilePlan(msgspec.Struct, frozen=True):
-    """What would be done to one file. action: none, truncate, zero-fill, rewrite or remove.
+    """The repair of one file.
 
-    pieces: the bytes of the result, in order; for `none` and `remove` there are none. sha256_kept: of what stays of the
-    file as it is; sha256_cut: of the rest. inode, mtime_ns: which file was looked at, and when it was last written.
-    made_like: of a file that does not exist yet: the one whose mode and owner it gets.
+    Attributes:
+        action: none, truncate, zero-fill, rewrite or remove.
+        durable_end: Offset after the last record that is proven durable; None if there is none.
+        cut_bytes: Bytes that go.
+        cut_valid_records: Complete records that go.
+        proof: Why this is the result, as JSON.
+        sha256_kept: Hash of the bytes that stay; sha256_cut: of the rest.
+        inode, mtime_ns: The identity of the file when it was read.
+        pieces: The bytes of the result, in order; none for `none` and `remove`.
+        made_like: For a file that does not exist yet: the file whose mode and owner it gets.
     """
 
     path: str
@@ -66,25 +80,25 @@ class FilePlan(msgspec.Struct, frozen=True):
 
     @property
     def kept_records(self) -> int:
-        """Complete records in the result."""
+        """Number of complete records in the result."""
         if self.action == "remove":
             return 0
         return int(self.proof.get("records_kept", self.proof.get("records")) or 0)
 
     @property
     def result_size(self) -> int:
-        """The size of the file afterwards; 0 where it is removed."""
+        """Size of the result in bytes; 0 if the file is removed."""
         if self.action == "remove":
             return 0
         return sum(p.size for p in self.pieces) if self.pieces else self.size
 
     @property
     def corrects(self) -> bool:
-        """Are flipped bits put right, and nothing cut?"""
+        """True if flipped bits are corrected and nothing is cut."""
         return "corrected" in self.proof
 
     def as_value(self) -> dict[str, Any]:
-        """One member of `files` (cli.md 6.19)."""
+        """Return one member of `files` of a plan as JSON."""
         return {
             "path": self.path,
             "size": self.size,
@@ -108,14 +122,14 @@ KeptPlan = FilePlan | bytes
 
 
 def packed(plan: KeptPlan) -> KeptPlan:
-    """What is kept of the plan for one of very many files: a quarter of its memory, if the file stays as it is."""
+    """Pack the plan for a file that stays, to a quarter of its memory; return any other unchanged."""
     if isinstance(plan, bytes) or plan.action != "none" or plan.pieces:
         return plan
     return packing.packed(plan) or plan
 
 
 def unpacked(kept: KeptPlan) -> FilePlan:
-    """The plan itself."""
+    """Return the plan that `pack_file_plan` packed."""
     if not isinstance(kept, bytes):
         return kept
     values = msgspec.msgpack.decode(kept)
@@ -124,7 +138,7 @@ def unpacked(kept: KeptPlan) -> FilePlan:
 
 
 class FilePlans(packing.Many[FilePlan]):
-    """Plans for files, in their order."""
+    """The plans for many files, in their order."""
 
     __slots__ = ()
     pack = staticmethod(packed)
@@ -132,7 +146,7 @@ class FilePlans(packing.Many[FilePlan]):
 
 
 def pieces_value(pieces: tuple[Piece, ...]) -> list[dict[str, Any]]:
-    """How a result is made, as JSON: ranges of the file, zeros, and new bytes in hexadecimal digits."""
+    """Return pieces as JSON: ranges of the file, zeros, and new bytes in hexadecimal digits."""
     return [_piece_value(one) for one in pieces]
 
 
@@ -143,7 +157,7 @@ def _piece_value(piece: Piece) -> dict[str, Any]:
 
 
 def pieces_from(value: list[dict[str, Any]]) -> tuple[Piece, ...]:
-    """The reverse of `pieces_value`."""
+    """Reverse `pieces_to_json`."""
     return tuple(_piece_from(one) for one in value)
 
 
@@ -154,11 +168,16 @@ def _piece_from(value: dict[str, Any]) -> Piece:
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """All files of one repair. refused: a safety rule forbids it; reasons say why (also the harmless ones).
+    """The plan for all files of one repair.
 
-    target: the path that the plan was made for. asked: with which allowances. notes: what the user should know.
-    left: the files of the directory that are no logs; they are not touched. copyable: of a refused plan: the file of
-    which a copy can be made that keeps everything provable.
+    Attributes:
+        refused: A safety rule forbids it; `reasons` say why.
+        reasons: Why it is refused, also reasons that do not forbid it.
+        target: The path that the plan was made for.
+        policy: The allowances that it was made with.
+        notes: What the user should know.
+        skipped: The files of the directory that are not logs; they are not touched.
+        copyable_path: For a refused plan: the file that a salvaged copy can be made of.
     """
 
     format: str
@@ -173,21 +192,21 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def about(self) -> FilePlan | None:
-        """The file that the first reason is about."""
+        """The file that the first reason is about; None if it is about none."""
         return next((one for one in self.files if self.reasons and self.reasons[0].startswith(f"{one.path}: ")), None)
 
     @property
     def unread(self) -> bool:
-        """Is a file encrypted without its key?"""
+        """True if a file is encrypted and its key was not given."""
         return any(file.proof.get("encrypted") for file in self.files)
 
     @property
     def changes(self) -> tuple[FilePlan, ...]:
-        """The files that would change."""
+        """The plans of the files that would change."""
         return tuple(f for f in self.files if f.action != "none")
 
     def as_value(self) -> dict[str, Any]:
-        """`truncate-to-durable -O json` (cli.md 6.19)."""
+        """Return `truncate-to-durable -O json` as a value."""
         asked = self.asked.as_value()
         return {
             "schema": "binlogtool/plan/1",
@@ -201,13 +220,15 @@ class Plan(msgspec.Struct, frozen=True):
         }
 
     def to_json(self) -> bytes:
-        """`truncate-to-durable -O json` (binlogtool/plan/1). Saved in a file, `binlogtool.saved_plan` reads it."""
+        """Return `truncate-to-durable -O json` (binlogtool/plan/1); saved in a file, `binlogtool.saved_plan` reads
+        it.
+        """
         return results.plan_as_json(self)
 
     def apply(
         self, *, undo_dir: str | None = None, backup: str = "tail", network: bool = False, **reading: Any
     ) -> Applied:
-        """Carries it out; the same as `binlogtool.apply_plan`.
+        """Carry the plan out; the same as `binlogtool.apply_plan`.
 
         Raises:
             RefusedError, InputOutputError: nothing was changed. RestoredError: the original was restored.
@@ -216,7 +237,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Written(NamedTuple):
-    """One file that was changed (or made): sizes in bytes and SHA-256, before and after; "" where there is no file."""
+    """One file that was changed or created: sizes in bytes and SHA-256, before and after; "" where there is no file."""
 
     path: str
     size_before: int
@@ -226,7 +247,12 @@ class Written(NamedTuple):
 
 
 class Applied(msgspec.Struct, frozen=True):
-    """What was done. undo: the file that takes it back; None where no existing file was changed. notes: what else."""
+    """The changes that a repair, or an undo, made.
+
+    Attributes:
+        undo: The undo file; None where no existing file was changed.
+        notes: What else the user should know.
+    """
 
     files: tuple[Written, ...]
     undo: str | None
@@ -234,9 +260,14 @@ class Applied(msgspec.Struct, frozen=True):
 
 
 class UndoPlan(msgspec.Struct, frozen=True):
-    """What `undo` would do. state: of the undo file (prepared, applied, undone). reasons: why it cannot be done.
+    """What `undo` would do.
 
-    files: path, and what would happen to it: `restore`, or `none` when it is the original already.
+    Attributes:
+        undo: The undo file.
+        state: State of the undo file: prepared, applied or undone.
+        made: Time when the undo file was made.
+        files: Path, action (`restore`, or `none` if the file is the original already), and the change.
+        reasons: Why it cannot be done.
     """
 
     undo: str
@@ -247,8 +278,13 @@ class UndoPlan(msgspec.Struct, frozen=True):
 
 
 class FinishPlan(msgspec.Struct, frozen=True):
-    """What finishing an interrupted repair would do. intent: the file that says so. undo: its undo file; None = it is
-    gone, as nothing was changed yet. direction: apply or undo. files: path, and what happens to it.
+    """What finishing an interrupted repair would do.
+
+    Attributes:
+        intent: The intent file.
+        undo: Its undo file; None if that is gone because nothing was changed yet.
+        direction: apply or undo.
+        files: Path, and what would happen to it.
     """
 
     intent: str

@@ -1,4 +1,4 @@
-"""The result of a repair, verified before anything is written: the planned bytes, read as if they were a file."""
+"""Verify the result of a repair before anything is written: the planned bytes are read as if they were a file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from binlogtool.recovery.verify import Examination, Judged, Options, examine, ju
 
 
 class PiecesSource:
-    """Pieces of a file as a source of their own."""
+    """A read-only source over the pieces of a planned result."""
 
     def __init__(self, path: str, pieces: tuple[Piece, ...]) -> None:
         self.name = path
@@ -33,7 +33,7 @@ class PiecesSource:
         self._pieces = pieces
 
     def read_at(self, offset: int, view: memoryview) -> int:
-        """Fills `view` from `offset`, piece by piece."""
+        """Fill `view` from `offset`; return the number of bytes."""
         done = at = 0
         for piece in self._pieces:
             skip = offset + done - at
@@ -53,22 +53,22 @@ class PiecesSource:
         return len(part)
 
     def skip_hole(self, offset: int) -> int:
-        """Holes are read as zeros."""
+        """Return the offset unchanged: holes are read as zeros."""
         return offset
 
     def changed(self) -> Finding | None:
-        """The file below."""
+        """Return a finding if the underlying file changed while it was read."""
         return self._file.changed()
 
     def close(self) -> None:
-        """Closes the file below."""
+        """Close the underlying file."""
         self._file.close()
 
 
 def predicted(
     path: str, pieces: tuple[Piece, ...], format_: Format, limits: Limits, backend: str, hints: Hints
 ) -> Judged:
-    """What `verify` would say of the result, by itself."""
+    """Verify the planned result of one file on its own."""
     source = PiecesSource(path, pieces)
     file = open_file(path, os.path.basename(path), format_, limits, source, hints=hints)
     try:
@@ -83,10 +83,11 @@ def predicted_log(
     options: Options,
     known: Mapping[str, Judged] = MappingProxyType({}),
 ) -> Examination:
-    """What `verify` would say of a whole log.
+    """Verify a whole log as it would be after the repair.
 
-    results: by path, of the files that change or are new; None = it is gone. known: files that were judged already, by
-    name; those that stay as they are need not be read again.
+    Args:
+        results: The pieces of each file that changes or is new, by path; None = the file is removed.
+        verified: Files that were verified already, by name; those that do not change are not read again.
     """
     assert group.format is not None
 
@@ -111,7 +112,7 @@ def predicted_log(
 
 
 def read_pieces(path: str, pieces: tuple[Piece, ...], offset: int, size: int) -> bytes:
-    """The bytes `[offset, offset + size)` of pieces of a file."""
+    """Return the bytes `[offset, offset + size)` of a planned result."""
     source = PiecesSource(path, pieces)
     try:
         return read_range(source, offset, size)
@@ -120,9 +121,12 @@ def read_pieces(path: str, pieces: tuple[Piece, ...], offset: int, size: int) ->
 
 
 def not_clean(report: FileReport, *, salvage: bool = False, open_end: bool = False) -> list[str]:
-    """Why a result is none: errors, and ends that would have to be cut again. In a salvaged log rows may be missing.
+    """Return, in words, the findings that forbid a result: errors, and ends that would have to be cut again.
 
-    open_end: a log may end as a crash leaves it, or go on in the next file: there nothing was cut.
+    Args:
+        salvage: Records may be missing, as in a salvaged log.
+        allow_open_end: The log may end as a crash leaves it, or continue in the next file, because nothing was cut
+            there.
     """
     least = Severity.WARNING if open_end else Severity.NOTE
     wrong = [f for f in report.findings if f.severity is Severity.ERROR or (f.id in CUTTABLE and f.severity >= least)]

@@ -1,4 +1,4 @@
-"""Which processes have a file open or mapped, as `/proc` tells it (proc(5)); not every server takes a lock."""
+"""Find the processes that have a file open or mapped, in `/proc` (proc(5)); not every server takes a lock."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import suppress
 
 
 def holders(status: os.stat_result) -> Iterator[str]:
-    """Other processes that have this file open or mapped, by name, as far as they can be looked into."""
+    """Yield the names of other processes that have this file open or mapped, as far as this user can see them."""
     try:
         processes = [name for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
     except OSError:
-        return  # no /proc on this system: the locks must do
+        return  # no /proc on this system: only the locks protect
     device, inode = status.st_dev, status.st_ino
     for process in processes:
         with suppress(OSError):  # it ended, or belongs to somebody else
@@ -27,9 +27,12 @@ def _opened(process: str, device: int, inode: int) -> bool:
 
 
 def _mapped(process: str, device: int, inode: int) -> bool:
-    """One text names the inodes of all mappings; of each by itself the system would let only root ask.
+    """Return True if the process maps the file.
 
-    Its devices are those of the file systems below, not what `stat` says of btrfs or an overlay: there its path tells.
+    The maps file lists the inodes of all mappings; the entries of map_files are readable by root only. Its device
+    numbers
+    are those of the underlying file system, not what `stat` returns on btrfs or an overlay: there the path is
+    compared.
     """
     with open(f"/proc/{process}/maps", "rb") as file:
         text = file.read()

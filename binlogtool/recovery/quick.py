@@ -1,4 +1,4 @@
-"""Records of a replay by compiled code where it can, by the general way where it cannot; nobody sees which."""
+"""Replay most records in compiled code, and hand the others over to be ruled on one by one in Python."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ OnRun = Callable[[str, Ran, int], None]
 
 
 class QuickRuns(msgspec.Struct):
-    """What a format's compiled code rules on and keeps. rows: None = the state is not wanted."""
+    """Runs a format's compiled replay kernels over record ranges.
+
+    Attributes:
+        rows: The row store; None if the state is not wanted.
+    """
 
     quick: Quick
     compiled: Callable[[Kernel], Kernel]
@@ -35,7 +39,7 @@ class QuickRuns(msgspec.Struct):
     _keeping: int = 1
 
     def blocks(self, stretch: Stretch, name: str, on_run: OnRun) -> Iterator[Block]:
-        """The records of a stretch that have to be ruled on one by one, in order; the others before and between."""
+        """Replay a range of records; yield, in order, the blocks that have to be ruled on in Python."""
         at, stop, context = stretch.start, stretch.stop, stretch.maker.layout.context
         while at < stop:
             ran = self.quick.run(name, context, stretch.batch, at, stop, self.compiled)
@@ -65,7 +69,7 @@ class QuickRuns(msgspec.Struct):
 
 
 def quick_runs(quick: Quick, backend: str, effects: Effects | None, state: State) -> QuickRuns | None:
-    """None where there is no compiled code for this machine."""
+    """Create the compiled replay; None if there is no compiled code for this machine."""
     chosen = backends.choose(backend)
     if chosen.name != "native":
         return None

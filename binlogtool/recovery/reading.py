@@ -1,4 +1,4 @@
-"""How the logs of a repair are read: the same for the plan and for the check of its result."""
+"""Read and examine the logs of a repair: in the same way for the plan and for the check of its result."""
 
 from __future__ import annotations
 
@@ -21,42 +21,42 @@ from binlogtool.recovery.verify import Examination, Options, examine
 
 
 class Examined(NamedTuple):
-    """A log, and what `verify` found in it."""
+    """A log with what `verify` found in it."""
 
     log: Group
     found: Examination
 
 
 class Seen(NamedTuple):
-    """What a path names: its logs, and the files of a directory that are none."""
+    """The logs that a path names, and the files of a directory that are not logs."""
 
     logs: list[Examined]
     left: tuple[LeftOut, ...]
 
     @property
     def report(self) -> Report:
-        """All of it."""
+        """The report on all logs of the path."""
         return replace(joined(one.found.report for one in self.logs), left=self.left)
 
 
 class Reading(How, frozen=True):
-    """How a log is read; the same for the plan and for the check of the result."""
+    """Read options with the calls that examine logs by them."""
 
     @classmethod
     def of(cls, how: How) -> Reading:
-        """The same, able to examine."""
+        """Create an examiner from read options."""
         return cls(how.format, how.limits, how.backend, how.hints)
 
     @property
     def options(self) -> Options:
-        """The same for `verify`."""
+        """The options for `verify`."""
         return Options(limits=self.limits, backend=self.backend, hints=self.hints or Hints())
 
     def examined(self, path: str) -> Seen:
-        """Everything that `verify` finds in the logs that a path names.
+        """Verify the logs that a path names.
 
         Raises:
-            BinlogtoolError: the path cannot be worked on.
+            BinlogtoolError: the path cannot be read.
         """
         there = named(path, self.format)
         found = [Examined(log, examine(log, self.options)) for log in there.groups]
@@ -65,26 +65,28 @@ class Reading(How, frozen=True):
         return Seen(found, left_of(path, there.left).left)
 
     def report(self, path: str) -> Report:
-        """The same as one report."""
+        """Verify the logs that a path names; return one report."""
         return self.examined(path).report
 
     def format_of(self, name: str) -> Format:
-        """The description of a format, with the variant that the user fixed."""
+        """Return the format of this name, in the variant that the user chose."""
         return formats.get(name) if self.format == "auto" else by_name(self.format)
 
 
 def raised(failure: Failure) -> Exception:
-    """What a path that cannot be worked on means where there is nothing else to work on."""
+    """Return the exception for a failure where there is nothing else to work on."""
     message = failure.message if failure.path in failure.message else f"{failure.path}: {failure.message}"
     kinds = (errors.UnknownFormatError, errors.RefusedError, errors.LimitError)
     return next((kind(message) for kind in kinds if kind.exit_code == failure.exit_code), InputOutputError(message))
 
 
 def raw(path: str) -> Read:
-    """The bytes of a file as they are; it is opened for each read: a log may have thousands."""
+    """Return a function that reads the bytes of a file; it opens the file for each read because a log may have
+    thousands.
+    """
     return reopened(os.path.realpath(path))
 
 
 def same_file(one: str, other: str) -> bool:
-    """Do two paths name the same file?"""
+    """Return True if two paths name the same file."""
     return os.path.realpath(one) == os.path.realpath(other)

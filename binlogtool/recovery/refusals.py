@@ -1,4 +1,4 @@
-"""Why a file must not be cut as planned."""
+"""Reasons to refuse the cut of a file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNCERTAIN = "dialect not certain"
 
 
 def refusals(report: FileReport, plan: FilePlan, asked: Asked) -> list[str]:
-    """The reasons, in words; none for a file that does not change."""
+    """Return the reasons against a file's plan, in words; none for a file that does not change."""
     reasons = []
     if report.encrypted:
         reasons.append(f"{report.path}: {sealed(report)}")
@@ -45,14 +45,14 @@ def refusals(report: FileReport, plan: FilePlan, asked: Asked) -> list[str]:
 
 
 def sealed(report: FileReport) -> str:
-    """What can be said of the end of an encrypted log without its key."""
+    """Describe what is known of the end of an encrypted log without its key."""
     known = report.bytes.get("record", 0)
     sizes = f"the sizes of its events account for {known:,} of {report.size:,} bytes; " if known else ""
     return f"the log is encrypted; {sizes}where its durable part ends is only known with --keyfile FILE"
 
 
 def beyond(plan: FilePlan, asked: Asked) -> list[str]:
-    """What would be cut beyond the bounds that the user set."""
+    """Return the reasons against cutting more than --max-loss and --max-loss-records allow."""
     reasons = []
     if asked.max_loss is not None and plan.cut_bytes > asked.max_loss:
         reasons.append(f"{plan.path}: {plan.cut_bytes:,} bytes would be cut, --max-loss allows {asked.max_loss:,}")
@@ -63,7 +63,11 @@ def beyond(plan: FilePlan, asked: Asked) -> list[str]:
 
 
 def empties(plans: Sequence[FilePlan], *, forced: bool) -> list[str]:
-    """Why a plan that cuts keeps too little: no record, or a file in which nothing is left. forced: take that."""
+    """Return the reasons against a plan that cuts and keeps no record, or nothing of a file.
+
+    Args:
+        allow_empty: Accept an empty result.
+    """
     cut = [one for one in plans if one.cut_bytes and one.made_like is None]
     if forced or not cut:
         return []
@@ -74,12 +78,16 @@ def empties(plans: Sequence[FilePlan], *, forced: bool) -> list[str]:
 
 
 def _server_cuts(report: FileReport) -> bool:
-    """Does the server itself cut what stands behind the durable end? Never complete records."""
+    """Return True if the server itself cuts what follows the durable end; never if complete records follow."""
     return bool(report.details.get(SERVER_CUTS)) and all(f.id != "valid-after-damage" for f in report.findings)
 
 
 def _allowed(found: Finding, plan: FilePlan, asked: Asked, cuts: bool) -> bool:
-    """May the file be changed in spite of this finding? cuts: the server itself cuts behind the durable end."""
+    """Return True if the file may be changed in spite of the finding.
+
+    Args:
+        server_cuts: The server itself cuts after the durable end.
+    """
     if found.id == "changed-while-read" or found.facts.get("diagnosis") == UNCERTAIN:
         return False
     if found.severity is not Severity.ERROR or found.id in (*CUTTABLE, "damaged-range"):
@@ -93,7 +101,7 @@ def _allowed(found: Finding, plan: FilePlan, asked: Asked, cuts: bool) -> bool:
 
 
 def _is_detail(found: Finding) -> bool:
-    """What would be lost is said before what is wrong."""
+    """Return True for findings that are listed after those about lost records."""
     return found.id not in ("valid-after-damage", "gap-in-sequence")
 
 

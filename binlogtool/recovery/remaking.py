@@ -1,4 +1,4 @@
-"""The plans for the files of a log that change together, and which of their complete records go."""
+"""Build the plans for files of a log that change together, and count the complete records that each loses."""
 
 from __future__ import annotations
 
@@ -16,8 +16,12 @@ from binlogtool.recovery.report import FileReport
 def plans(
     log: Group, reports: Sequence[FileReport], remade: Mapping[str, Remade], after: Mapping[str, FileReport]
 ) -> tuple[FilePlan, ...]:
-    """The plan for each file, before it is bound to its bytes. remade, after: by path; after: what `verify` says of the
-    result."""
+    """Return the plan for each file, not yet bound to its bytes.
+
+    Args:
+        rewritten: What the format makes of files, by path.
+        after: What `verify` says of the result, by path.
+    """
     paths = [one.path for one in reports]
     derived = _derived(log)
     files = [_plan(one, remade.get(one.path), after.get(one.path), derived) for one in reports]
@@ -31,7 +35,7 @@ def _derived(log: Group) -> frozenset[str]:
 
 
 def _gone(report: FileReport, after: FileReport | None, but: frozenset[str] = frozenset()) -> Counter[str]:
-    """Complete records that are not in the result, by type."""
+    """Count the complete records that are not in the result, by type."""
     gone = Counter(report.record_types)
     gone.subtract({} if after is None else after.record_types)
     return Counter({name: count for name, count in gone.items() if count > 0 and name not in but})
@@ -40,7 +44,7 @@ def _gone(report: FileReport, after: FileReport | None, but: frozenset[str] = fr
 def repeated(
     log: Group, reports: Sequence[FileReport], files: Sequence[FilePlan], after: Mapping[str, FileReport]
 ) -> Iterator[str]:
-    """Records that go with an unfinished one, and that only repeat what others say."""
+    """Yield notes about removed records that only repeat what other records say."""
     known = {one.path: one for one in reports}
     for file in files:
         if file.action == "none" or file.path not in known:
@@ -51,7 +55,7 @@ def repeated(
 
 
 def _new(path: str, log: Group, remade: Remade, after: FileReport | None) -> FilePlan:
-    """A file that is made."""
+    """Return the plan for a file that does not exist yet."""
     assert remade.like is not None
     records = 0 if after is None else after.records or 0
     last = None if after is None else after.last_seq
@@ -63,7 +67,7 @@ def _new(path: str, log: Group, remade: Remade, after: FileReport | None) -> Fil
 
 
 def _plan(report: FileReport, remade: Remade | None, after: FileReport | None, derived: frozenset[str]) -> FilePlan:
-    """One file, before it is bound to its bytes."""
+    """Return the plan for one file, not yet bound to its bytes."""
     end = report.durable_end
     proof: dict[str, Any] = {"records": report.records, "last_seq": report.last_seq, "durable_end": end}
     if remade is None:

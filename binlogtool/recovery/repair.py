@@ -1,4 +1,4 @@
-"""The repair commands as functions: carry a plan out, also a saved one, write a copy."""
+"""The repair commands as functions: carry out a plan, also a saved one, or write a salvaged copy."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def apply_plan(
 
 
 def read_plan(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """A saved plan, as it was printed.
+    """Return a saved plan as it was printed.
 
     Raises:
-        RefusedError: it is none. InputOutputError.
+        RefusedError: the file is not a saved plan. InputOutputError.
     """
     try:
         with open(path, "rb") as file:
@@ -70,7 +70,7 @@ def read_plan(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _is_path(text: str) -> bool:
-    """Whether the system can have a file of this name."""
+    """Return True if the system can have a file of this name."""
     try:
         return b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:
@@ -82,7 +82,7 @@ def replanned(
     paths: tuple[str, ...],
     how: How,
 ) -> Plan:
-    """The plan of today for the log of a saved plan, if it is that very plan.
+    """Make the plan for the log of a saved plan again; return it if it is the same.
 
     Raises:
         RefusedError: anything is different. BinlogtoolError: the log cannot be read.
@@ -102,10 +102,10 @@ def replanned(
 
 
 def _asked(given: Any) -> Asked:
-    """The allowances of a saved plan.
+    """Return the repair policy of a saved plan.
 
     Raises:
-        RefusedError: they are none.
+        RefusedError: it is not a policy.
     """
     kinds = {"max_loss": int, "max_loss_records": int}
     known = Asked.__struct_fields__
@@ -115,7 +115,9 @@ def _asked(given: Any) -> Asked:
 
 
 def _comparable(value: dict[str, Any]) -> dict[str, Any]:
-    """A plan without the words that depend on how its path was written; inode, size and hashes name the files."""
+    """Return a plan without the texts that depend on how its path was written; inode, size and hashes identify the
+    files.
+    """
     files = [
         {**one, "path": os.path.basename(str(one.get("path")))} if isinstance(one, dict) else one
         for one in value["files"]
@@ -124,7 +126,7 @@ def _comparable(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_copy(plan: Plan, new: str | os.PathLike[str], how: How, *, system: System = SYSTEM) -> Applied:
-    """Writes the result of a plan for one file to a new file; the source is only read.
+    """Write the result of a plan for one file to a new file; the source is only read.
 
     Raises:
         RefusedError: a safety rule forbids it, the new file exists, or the copy does not verify. InputOutputError.
@@ -168,13 +170,13 @@ def _copied(system: System, plan: Plan, file: FilePlan, new: str, held: ExitStac
 
 
 def _mode_of(system: System, source: int, copy: int) -> Any:
-    """The mode of the source, and the owner that the copy has already."""
+    """Return the mode of the source with the owner that the copy has already."""
     own = system.fstat(copy)
     return SimpleNamespace(st_mode=system.fstat(source).st_mode, st_uid=own.st_uid, st_gid=own.st_gid)
 
 
 def _check_copy(temporary: str, new: str, file: FilePlan, reading: Reading, salvage: bool) -> None:
-    """The copy must verify, by itself and under the name of its source, as the plan says.
+    """Check that the copy verifies as the plan says, by itself and under the name of its source.
 
     Raises:
         RefusedError.

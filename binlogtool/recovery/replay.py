@@ -1,4 +1,6 @@
-"""What a server would do with a log: the format's rules folded over the one record stream, tallied, with a digest."""
+"""Predict what a server does with a log: apply the format's rules to every record, count the decisions, digest the
+rows.
+"""
 
 from __future__ import annotations
 
@@ -73,13 +75,17 @@ def replay_group(
     fold: FoldElsewhere | None = None,
     look: Look = examine,
 ) -> Replayed:
-    """The replay of one log. fold: where the state is folded instead of here; the result is then without state. look:
-    how all of the log is verified first."""
+    """Replay one log.
+
+    Args:
+        make_change_sink: Folds the state elsewhere; the result is then without state.
+        verify: Verifies the whole log first.
+    """
     return _Fold(group, wish, on_decision, fold, look).result()
 
 
 def logs_of(path: str, format: str) -> list[Group]:
-    """The logs that a path names.
+    """Return the logs that a path names.
 
     Raises:
         UsageError, UnknownFormatError, InputOutputError.
@@ -107,7 +113,7 @@ class _Fold:
         self._format = format_of(group, examination)
         self._replay = rules_of(self._format)
         self._situation = situation(group, examination, wish, self._replay, self._is_cut)
-        del examination  # there may be very many files, and it has reports on all of them
+        del examination  # it has a report on every file, and there may be very many
         self._replayer: Replayer = self._replay.begin(self._situation)
         self._undecided = Waiting(wish.limits.max_memory // _UNPACKED_PART)
         self._files: tuple[str, ...] = ()
@@ -130,7 +136,9 @@ class _Fold:
         self._quick = self._quick_of(fold)
 
     def _quick_of(self, fold: FoldElsewhere | None) -> QuickRuns | None:
-        """Compiled code for most records: where nobody wants to hear of each one, or may end the work between two."""
+        """Return compiled code for most records; None if decisions are listened to, or the replay may end between two
+        records.
+        """
         wanted, wish = self._replay.quick, self._wish
         ends = wish.until is not None or wish.policy == "strict" or self._left is not None
         here = self._effects is None or (fold is None and wish.limits.max_memory >= LEAST_MEMORY)
@@ -139,7 +147,7 @@ class _Fold:
         return quick_runs(wanted(self._replayer, self._effects, wish.limits), wish.backend, self._effects, self._state)
 
     def result(self) -> Replayed:
-        """Runs it."""
+        """Run the replay; return its result."""
         try:
             with memory.few_collections():
                 return self._run()
@@ -188,7 +196,7 @@ class _Fold:
             log.close()
 
     def _looked_at(self, parts: Iterable[Stretch | Block | Trouble], by_path: Mapping[str, str]) -> Iterator[Block]:
-        """The records that have to be looked at; the others are booked."""
+        """Yield the blocks that have to be ruled on in Python; count the others."""
         bodied, files = BodiedBlocks(), memory.FileByFile()
         for part in parts:
             if isinstance(part, Stretch):
@@ -214,7 +222,7 @@ class _Fold:
                 tally.last_seq = one.last_seq
 
     def _is_over(self, name: str, end: Stop | None) -> bool:
-        """Did the replay end in a file before this one?"""
+        """Return True if the replay ended in a file before this one."""
         if name in self._reached or (end is None and self._wish.until is None):
             return False
         place = self._places[name]
@@ -222,21 +230,26 @@ class _Fold:
 
     @cached_property
     def _places(self) -> dict[str, int]:
-        """Of the files that are read, in the order of reading."""
+        """File name -> position in the reading order."""
         return {name: place for place, name in enumerate(self._files)}
 
     def _leaps(self, block: Block) -> bool:
-        """Does a record before this one have the sequence number that `--until` names, or a higher one? Numbers of
-        several origins need not rise together; the replay ends at the first one."""
+        """Return True if a record before this block has the sequence number that `--until` names, or a higher one.
+
+        Numbers of several origins need not rise together; the replay ends at the first such record.
+        """
         before, self._last = self._last, (block.file, block.record[-1])
         if not by_sequence(self._wish.until):
             return False
         return block.record[0] > (before[1] + 1 if before[0] == block.file else 0)
 
     def _is_cut(self, stop: int | None = None) -> bool:
-        """Did the position of `--until` keep records of the files before place `stop` from being read? None: of any.
+        """Return True if the position of `--until` kept records of the files before position `stop` from being read.
 
-        The first `_whole` files were read completely, and stay so.
+        Args:
+            stop: Position in the reading order; None = all files.
+
+        The first `_complete_files` files were read completely, and stay so.
         """
         if self._wish.until is None:
             return False
@@ -246,7 +259,7 @@ class _Fold:
         return self._whole < stop
 
     def _strict_end(self) -> Stop | None:
-        """The first thing that is wrong: policy strict stops there; what is wrong with the whole set comes first."""
+        """Return the first error, where policy strict stops; errors of the set as a whole come first."""
         places = [("", found) for found in self._situation.findings]
         for file in self._situation.files:
             places += [(file.name, found) for found in sorted(file.findings, key=lambda one: one.offset or 0)]
@@ -278,7 +291,7 @@ class _Fold:
     # -- booking ---------------------------------------------------------------------------------------------------
 
     def _late(self, ruling: Ruling) -> None:
-        """A ruling on records that were fed before."""
+        """Apply a ruling on records that were fed before."""
         for number in range(ruling.first, ruling.stop):
             block, i = self._undecided.pop(number)
             self._decide(block, i, i + 1, ruling.verb, ruling.reason)
@@ -316,7 +329,7 @@ class _Fold:
         return tally
 
     def _rest(self, itinerary: Itinerary) -> None:
-        """Records that nobody ruled on: behind the stop, behind `--until`, or in files that were not read."""
+        """Skip the records that nobody ruled on: after the stop, after `--until`, or in files that were not read."""
         reason = NOT_REACHED if self._stop is not None or self._wish.until is None else UNTIL
         reason = LIMIT if self._clock.over else reason
         for number in list(self._undecided.numbers()):
@@ -357,15 +370,15 @@ class _Fold:
         return with_state(found, self._state.objects(self._most), self._state.spilled, self._most)
 
     def _told_policy(self) -> dict[str, str]:
-        """What the policy does in this format, where its name does not say it."""
+        """Return what policy force does in this format, as details."""
         return {"force": self._replay.force} if self._wish.policy == "force" and self._replay.force else {}
 
     def _limited(self) -> dict[str, str]:
-        """Why this is a part only."""
+        """Return why the replay is incomplete, as details."""
         return {"incomplete": TIME} if self._clock.over else {}
 
     def _doubted(self) -> dict[str, Any]:
-        """Objects whose digest is not that of the server's rows."""
+        """Return the objects whose digest is not that of the server's rows, as details."""
         doubts = {} if self._effects is None else self._effects.doubts()
         return {"not_comparable": dict(sorted(doubts.items()))} if doubts else {}
 
@@ -375,7 +388,7 @@ _OPTIONS = {"inflate-limit": "--max-inflate", "nesting-too-deep": "--max-depth"}
 
 
 def _demand_within_limits(file: str, found: Finding) -> None:
-    """A limit of this program says nothing about what the server does.
+    """Raise if a finding is about a limit of this program, which says nothing about the server.
 
     Raises:
         LimitError: the finding is about one.
@@ -397,5 +410,5 @@ def _rule(rules: Replay, reason: str) -> str:
 
 
 def _before(block: Block, offset: int) -> Block:
-    """The records of a block that start before an offset of the file."""
+    """Return the records of a block that start before an offset of the file."""
     return block.part(0, sum(1 for at in block.offset if at < offset))

@@ -1,4 +1,4 @@
-"""What `replay-dry-run` says, as values (JSON shape binlogtool/replay/1, cli.md 6.19)."""
+"""Results of `replay-dry-run` (JSON shape binlogtool/replay/1)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,15 @@ _OBJECT_BYTES = 1000
 
 
 class Decision(NamedTuple):
-    """What becomes of one record. file: its path; the rest as `dump` shows it."""
+    """The decision on one record.
+
+    Attributes:
+        file: Path of its file.
+        verb: applied, skipped or rejected.
+        reason: A key of `ReplayResult.rules`.
+
+    The other members are as `dump` shows them.
+    """
 
     file: str
     record: int
@@ -37,7 +45,7 @@ class Decision(NamedTuple):
 
 
 def decision_of(block: Block, i: int, verb: str, reason: str) -> Decision:
-    """What becomes of record `i` of a block."""
+    """Return the decision on one record of a block."""
     e = block.envelope
     return Decision(
         block.file, block.record[i], block.offset[i], block.size[i], e.type[i], e.seq[i], e.time[i], e.object[i],
@@ -49,7 +57,12 @@ OnDecision = Callable[[Decision], None]
 
 
 class Tally(msgspec.Struct):
-    """The records of one object, by verb. first_seq, last_seq: of those that were applied."""
+    """The records of one object, by verb.
+
+    Attributes:
+        first_seq, last_seq: Sequence numbers of the applied ones.
+        keys: Live rows at the end; digest: of them.
+    """
 
     name: str
     counts: dict[str, int] = msgspec.field(default_factory=lambda: dict.fromkeys(VERBS, 0))
@@ -60,13 +73,21 @@ class Tally(msgspec.Struct):
 
 
 class Replayed(msgspec.Struct, frozen=True):
-    """The replay of one log (JSON shape binlogtool/replay/1, cli.md 6.19).
+    """The replay of one log (JSON shape binlogtool/replay/1).
 
-    starts: does the server come up; None = this log does not decide it. findings: (path, finding), those of `verify`
-    first. digest: 64 hexadecimal digits, or None where the format has no state. read: paths in the
-    order in which the server reads them. details: `force`, where that is the policy: what it does in this format; and
-    what else the format tells. unknown: objects of which no record tells all rows, and why: their keys and digest, and
-    the digest of the whole state, are None.
+    Attributes:
+        starts: True if the server starts; None if this log does not decide it.
+        decisions: Verb -> records; reasons: reason -> records.
+        stop: Where the server stops, if it does.
+        position: The last applied position, which `--against` takes.
+        digest: 64 hexadecimal digits; None where the format has no state.
+        read: Paths, in the order in which the server reads them.
+        findings: (path, finding), those of `verify` first.
+        rules: Reason -> the rule in words.
+        details: What policy `force` does in this format, and what else the format reports.
+        unknown: Objects whose rows are not all in the log -> why; their keys and digest, and the digest of the whole
+            state,
+            are None.
     """
 
     path: str
@@ -87,35 +108,39 @@ class Replayed(msgspec.Struct, frozen=True):
 
     @property
     def encrypted(self) -> bool:
-        """Is a file of it encrypted without its key? Then nobody knows what it does."""
+        """True if a file is encrypted and its key was not given; then its effects are unknown."""
         return any(found.id == ENCRYPTED for _, found in self.findings)
 
     @property
     def incomplete(self) -> str | None:
-        """The limit that ended the work: then all else is about the part before it."""
+        """The limit that ended the replay early; everything else is about the part before it. None if it is
+        complete.
+        """
         why: str | None = self.details.get("incomplete")
         return why
 
     @property
     def clean(self) -> bool:
-        """Everything that is in the log takes effect as it should (of a part: as far as it goes)."""
+        """True if every record takes effect as it should (of an incomplete replay: every record that was reached)."""
         bad = any(found.severity is Severity.ERROR for _, found in self.findings)
         return not bad and self.stop is None and self.starts is not False and not self.decisions["rejected"]
 
     def to_json(self) -> bytes:
-        """`replay-dry-run -O json` (binlogtool/replay/1)."""
+        """Return `replay-dry-run -O json` (binlogtool/replay/1)."""
         return results.replay_as_json(self)
 
 
 def most_objects(limits: Limits) -> int:
-    """How many objects are told one by one."""
+    """Return how many objects are listed one by one."""
     return limits.max_memory // _OBJECT_BYTES
 
 
 def with_state(found: Replayed, state: Mapping[str, ObjectState], spilled: int, most: int) -> Replayed:
-    """The result with the state that the log leaves. spilled: entries that went to temporary files.
+    """Return the result with the state that the log leaves.
 
-    most: objects that are told one by one.
+    Args:
+        spilled: Entries that went to temporary files.
+        max_listed: Objects that are listed one by one.
     """
     tallies, sums = {tally.name: tally for tally in found.objects}, dict[str, ObjectState]()
     for name, one in state.items():

@@ -1,4 +1,4 @@
-"""What `verify` says, as values (JSON shape binlogtool/verify/1, cli.md 6.19)."""
+"""Results of `verify` (JSON shape binlogtool/verify/1)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,12 @@ BYTE_CLASSES = ("header", "record", "padding", "preallocated", "torn_tail", "dam
 
 
 class FileReport(msgspec.Struct, frozen=True):
-    """One file. `bytes` has every class of BYTE_CLASSES and sums to `size`. details: extra, format-specific JSON."""
+    """The report on one file.
+
+    Attributes:
+        bytes: Bytes of every class of BYTE_CLASSES; they sum to `size`.
+        details: Additional, format-specific JSON.
+    """
 
     path: str
     format: str
@@ -38,7 +43,7 @@ class FileReport(msgspec.Struct, frozen=True):
 
     @property
     def encrypted(self) -> bool:
-        """Is the log encrypted without its key? Then what is in it was not checked."""
+        """True if the log is encrypted and its key was not given; then its content was not checked."""
         return any(found.id == ENCRYPTED for found in self.findings)
 
 
@@ -49,7 +54,7 @@ _BYTES, _FINDINGS = map(FileReport.__struct_fields__.index, ("bytes", "findings"
 
 
 def packed(report: Kept) -> Kept:
-    """What is kept of a report on one of very many files: a third of its memory, if nothing was found in the file."""
+    """Pack a report without findings, to a third of its memory; return any other unchanged."""
     if isinstance(report, bytes) or report.findings:
         return report
     if tuple(report.bytes) != BYTE_CLASSES:
@@ -58,7 +63,7 @@ def packed(report: Kept) -> Kept:
 
 
 def unpacked(kept: Kept) -> FileReport:
-    """The report itself."""
+    """Return the report that `pack_report` packed."""
     if not isinstance(kept, bytes):
         return kept
     values = msgspec.msgpack.decode(kept)
@@ -67,7 +72,7 @@ def unpacked(kept: Kept) -> FileReport:
 
 
 class FileReports(packing.Many[FileReport]):
-    """Reports on files, in their order."""
+    """The reports on many files, in their order."""
 
     __slots__ = ()
     pack = staticmethod(packed)
@@ -75,7 +80,7 @@ class FileReports(packing.Many[FileReport]):
 
 
 class SetReport(msgspec.Struct, frozen=True):
-    """A directory (or several files of one log) seen as one log."""
+    """The report on a directory (or several files of one log) as one log set."""
 
     path: str
     format: str
@@ -84,7 +89,7 @@ class SetReport(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """A path that could not be worked on at all; `exit_code` as in cli.md 6.11."""
+    """A path that could not be read or recognised, with the exit status that it causes."""
 
     path: str
     message: str
@@ -95,20 +100,26 @@ UNREAD = "not checked: it is compressed; unpack it, or name it by itself"
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """The files of a directory that are no logs."""
+    """The files of a directory that are not logs."""
 
     path: str
     files: tuple[Left, ...]
 
     @property
     def unread(self) -> list[str]:
-        """The paths of compressed files that are named like files of a log."""
+        """Paths of compressed files that are named like files of a log."""
         return [os.path.join(self.path, one.name) for one in self.files if is_packed_log(one)]
 
 
 class Report(msgspec.Struct, frozen=True):
-    """All files and sets of one call. failures: paths that could not be read or recognised. left: what is no log.
-    left_out: how many findings are not in it as the user wished, by the option that said so (`ignore`, `baseline`)."""
+    """The report on all files and log sets of one call.
+
+    Attributes:
+        failures: Paths that could not be read or recognised.
+        incomplete: A limit ended the work early.
+        skipped: Files of directories that are not logs.
+        suppressed: Number of findings that were left out, by the option that did so (`ignore`, `baseline`).
+    """
 
     files: Sequence[FileReport]
     sets: tuple[SetReport, ...]
@@ -119,12 +130,12 @@ class Report(msgspec.Struct, frozen=True):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Every finding, files first."""
+        """All findings, those of files first."""
         files = tuple(one for report in self.files for one in report.findings)
         return files + tuple(one for report in self.sets for one in report.findings)
 
     def count(self, severity: Severity) -> int:
-        """How many findings have exactly this severity."""
+        """Return the number of findings of exactly this severity."""
         return sum(f.severity is severity for f in self.findings)
 
     @property
@@ -135,37 +146,45 @@ class Report(msgspec.Struct, frozen=True):
         return "findings" if self.findings else "clean"
 
     def to_json(self) -> bytes:
-        """`verify -O json` (binlogtool/verify/1)."""
+        """Return `verify -O json` (binlogtool/verify/1)."""
         return results.report_as(self, "json")
 
     def to_junit(self, *, fail_on: Severity | None = Severity.ERROR) -> bytes:
-        """JUnit XML, for CI. fail_on: the least severity that is a failure; None = none is."""
+        """Return JUnit XML, for CI.
+
+        Args:
+            fail_on: The least severity that is a failure; None = none is.
+        """
         return results.report_as(self, "junit", fail_on=fail_on)
 
     def to_sarif(self) -> bytes:
-        """SARIF 2.1.0, for code scanning."""
+        """Return SARIF 2.1.0, for code scanning."""
         return results.report_as(self, "sarif")
 
     def to_gitlab(self) -> bytes:
-        """GitLab's code quality JSON."""
+        """Return GitLab's code quality JSON."""
         return results.report_as(self, "gitlab")
 
     def to_markdown(self) -> bytes:
-        """For a ticket or a pull request."""
+        """Return Markdown, for a ticket or a pull request."""
         return results.report_as(self, "markdown")
 
     def to_html(self, **reading: Any) -> bytes:
-        """One page for people, for which the files are read once more. reading: as for `binlogtool.report_as`."""
+        """Return an HTML page; the files are read once more for it.
+
+        Args:
+            read_options: As for `binlogtool.report_as`.
+        """
         return results.report_as(self, "html", **reading)
 
 
 def kept_of(files: Sequence[FileReport]) -> Iterable[Kept]:
-    """Reports as they are kept."""
+    """Return the reports packed, where they are kept so."""
     return files.kept if isinstance(files, FileReports) else files
 
 
 def joined(parts: Iterable[Report]) -> Report:
-    """One report about all that the parts are about, in their order."""
+    """Merge reports into one, in their order."""
     all_ = list(parts)
     return Report(
         FileReports(kept for part in all_ for kept in kept_of(part.files)),
@@ -177,7 +196,9 @@ def joined(parts: Iterable[Report]) -> Report:
 
 
 def left_of(path: str, left: Sequence[Left]) -> Report:
-    """The report on what is no log in a directory; compressed files of a log are part of it, and were not read."""
+    """Report the files of a directory that are not logs; compressed log files count as failures, because they were
+    not read.
+    """
     if not left:
         return Report((), ())
     found = LeftOut(path, tuple(left))
@@ -185,5 +206,5 @@ def left_of(path: str, left: Sequence[Left]) -> Report:
 
 
 def failed(path: str, error: BinlogtoolError) -> Report:
-    """The report on a path that could not be worked on."""
+    """Report a path that could not be read."""
     return Report((), (), (Failure(path, str(error), error.exit_code),))

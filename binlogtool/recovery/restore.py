@@ -1,4 +1,4 @@
-"""Puts the original of a repaired file back, as a new file that takes its name: never a mix of the two."""
+"""Restore the original of a repaired file as a new file that takes its name, never as a mix of the two."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ ORIGINAL, RESULT, OTHER = "original", "result", "other"
 
 
 def state_of(system: System, entry: Entry) -> str:
-    """Is the file the original, the result, or neither?
+    """Return whether the file is the ORIGINAL, the RESULT of the repair, or OTHER.
 
-    No such file is the result of a removal, and the original of one that was created.
+    A missing file is the result of a removal, and the original of a file that was created.
 
     Raises:
         OSError.
@@ -40,8 +40,8 @@ def state_of(system: System, entry: Entry) -> str:
 
 
 def restore(system: System, undo: Undo, entry: Entry) -> bool:
-    """Makes the file the original again, with mode, owner and times, or removes it if there was none; False if it is
-    the original.
+    """Restore content, mode, owner and times of a file, or remove it if there was none; return False if nothing had
+    to change.
 
     Raises:
         RefusedError: it is neither the original nor the result. OSError.
@@ -94,7 +94,7 @@ def _replace(system: System, undo: Undo, entry: Entry, source: int | None, body:
 
 
 def dress(system: System, fd: int, path: str, like: os.stat_result) -> None:
-    """Gives the new file for a path owner and mode.
+    """Give the new file for a path the owner and mode of another one.
 
     Raises:
         RefusedError: this user may not. OSError.
@@ -108,15 +108,15 @@ def dress(system: System, fd: int, path: str, like: os.stat_result) -> None:
 
 
 def noted(entry: Entry) -> os.stat_result:
-    """Owner and mode that the undo file has."""
+    """Return the owner and mode that the undo file records."""
     return SimpleNamespace(st_uid=entry.uid, st_gid=entry.gid, st_mode=entry.mode)  # type: ignore[return-value]
 
 
 def refuse_other_owner(system: System, entries: Iterable[Entry]) -> None:
-    """Can new files get the owner that the undo file has? Tried out, before anything is changed.
+    """Check, with a temporary file each, that new files can get the owner that the undo file records.
 
     Raises:
-        RefusedError: no. OSError.
+        RefusedError: they cannot; nothing was changed. OSError.
     """
     for entry in entries:
         with Temporary(system, entry.path) as trial:
@@ -124,7 +124,7 @@ def refuse_other_owner(system: System, entries: Iterable[Entry]) -> None:
 
 
 def dress_as_noted(system: System, fd: int, entry: Entry) -> None:
-    """The same where it must not fail: a file that cannot be given away stays with this user."""
+    """Give a file the recorded owner and mode; a file that cannot be given away stays with this user."""
     like = noted(entry)
     try:
         system.dress(fd, like)

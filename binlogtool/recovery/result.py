@@ -1,4 +1,4 @@
-"""How the bytes of a repaired file are made: what stays of it, and the few bytes that the format asks for."""
+"""Plan the bytes of a repaired file: the parts that stay, and the few bytes that the format adds."""
 
 from __future__ import annotations
 
@@ -20,8 +20,13 @@ from binlogtool.recovery.salvage import Salvage, salvage
 
 
 class Result(NamedTuple):
-    """pieces: none where the file stays as it is. salvaged: the account of a salvaged log. reasons: why it must not be
-    made."""
+    """The planned bytes of a file.
+
+    Attributes:
+        pieces: Empty if the file stays.
+        salvaged: The account of a salvaged log.
+        reasons: Why it must not be made.
+    """
 
     pieces: tuple[Piece, ...]
     notes: tuple[str, ...] = ()
@@ -32,7 +37,11 @@ class Result(NamedTuple):
 def result_of(
     report: FileReport, keep: int, format_: Format, asked: Asked, limits: Limits, backend: str, hints: Hints
 ) -> Result:
-    """The result of one file. keep: where a cut would be."""
+    """Plan the bytes of one file.
+
+    Args:
+        keep_size: Offset of a plain cut.
+    """
     plain = Result((Piece(0, keep),) if keep != report.size else ())
     if report.durable_end is None or not (asked.fix_meta or asked.write_close_marker or asked.salvage):
         return plain
@@ -66,14 +75,14 @@ def _no_holes(file: LogFile) -> tuple[str, ...]:
 
 
 def head_edits(file: LogFile) -> tuple[Edit, ...]:
-    """What `--fix-meta` changes in the file itself."""
+    """Return the edits that `--fix-meta` makes in the file itself."""
     if file.format.repair.head_edits is None:
         return ()
     return tuple(file.format.repair.head_edits(file.layout, raw(file.path)))
 
 
 def mended(log: Group) -> tuple[Mended, ...]:
-    """The files of a log's directory that `--fix-meta` brings in line.
+    """Return the files without records of a log's directory that `--fix-meta` corrects.
 
     Raises:
         InputOutputError.
@@ -83,7 +92,7 @@ def mended(log: Group) -> tuple[Mended, ...]:
 
 
 def with_edits(pieces: tuple[Piece, ...], edits: Sequence[Edit]) -> tuple[Piece, ...]:
-    """The pieces with some bytes replaced; edits lie inside the first piece, in order."""
+    """Return the pieces with some bytes replaced; the edits are inside the first piece, in order."""
     first, *more = pieces
     out: list[Piece] = []
     place = first.start
@@ -96,7 +105,7 @@ def with_edits(pieces: tuple[Piece, ...], edits: Sequence[Edit]) -> tuple[Piece,
 
 
 def _ends_with_mark(pieces: tuple[Piece, ...], report: FileReport, file: LogFile) -> bool:
-    """Does the result end with the end mark already?"""
+    """Return True if the result already ends with the end mark."""
     mark = file.layout.frame.end_mark
     last = pieces[-1]
     if mark is None or last.data is not None:

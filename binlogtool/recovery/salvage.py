@@ -1,4 +1,4 @@
-"""What is provable of a damaged file, as ranges, with an exact account of what is left out."""
+"""Salvage a damaged file: the provable ranges, with an exact account of what is left out."""
 
 from __future__ import annotations
 
@@ -20,10 +20,14 @@ MOST_MENDED = 16 * MIB
 
 
 class Salvage(NamedTuple):
-    """pieces: header, good frames, and the end mark if the file has one; an empty one if there is nothing of these.
-    left_out: the damaged ranges, told.
+    """The provable content of a file.
 
-    holes: of them, those with good frames behind. mended: frames that got a right head, told.
+    Attributes:
+        pieces: Header, good frames and, if the file has one, the end mark; a single empty piece if there is none of
+            these.
+        left_out: The ranges that are left out, described as JSON.
+        holes: How many of these have good frames after them.
+        fixed_frames: Frames that got a correct header, described as JSON.
     """
 
     pieces: tuple[Piece, ...] = ()
@@ -33,7 +37,7 @@ class Salvage(NamedTuple):
 
 
 def salvage(file: LogFile, limits: Limits, backend: str) -> Salvage:
-    """One pass over one file."""
+    """Salvage a file in one pass."""
     scan = Scan(file.source, file.format, file.layout, backends.choose(backend), limits)
     made = _Making(file, Piece(0, file.layout.frames_at))
     for segment in scan.segments():
@@ -50,7 +54,11 @@ def salvage(file: LogFile, limits: Limits, backend: str) -> Salvage:
 
 
 class _Making:
-    """The result as it grows. last: where its last frame starts in the file."""
+    """Collects the content of a salvaged file.
+
+    Attributes:
+        last_frame_start: Offset of the last kept frame in the file.
+    """
 
     def __init__(self, file: LogFile, head: Piece) -> None:
         self.ranges = [head]
@@ -60,13 +68,13 @@ class _Making:
         self._file = file
 
     def frames(self, batch: Batch) -> None:
-        """Good frames."""
+        """Keep good frames."""
         offsets, ends = batch.frames["offset"], batch.frames["end"]
         for index in range(batch.frames.count):
             self._keep(batch.base + int(offsets[index]), batch.base + int(ends[index]))
 
     def damage(self, damage: Damage) -> None:
-        """What of a damaged range can be proven stays; the rest is left out."""
+        """Keep what can be proven of a damaged range; leave the rest out."""
         place = damage.start
         for one in self._proven(damage):
             start, end = damage.start + one.start, damage.start + one.end
@@ -81,7 +89,7 @@ class _Making:
             self.left_out.append(_told(damage, place, damage.end))
 
     def close(self, mark: bytes) -> None:
-        """The end mark stands behind the last frame, perhaps with something between."""
+        """Append the end mark: from the file if it follows the last frame directly, else as new bytes."""
         last = self.ranges[-1]
         if last.kept and read_range(self._file.source, last.end, len(mark)) == mark:
             self.ranges[-1] = Piece(last.start, last.end + len(mark))

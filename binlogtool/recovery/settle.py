@@ -1,4 +1,6 @@
-"""The plan for logs whose files change together: the format says what becomes of each, the engine proves the result."""
+"""Plan the repair of logs whose files change together: the format decides about each file, the engine proves the
+result.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,14 @@ from binlogtool.recovery.verify import Examination
 
 
 class Settlement(NamedTuple):
-    """The plans for the files (not yet bound to their bytes), why they must not be carried out, what to know, and the
-    report that they were made from."""
+    """The joint plan for the files of logs.
+
+    Attributes:
+        files: The plans, not yet bound to the bytes of the files.
+        reasons: Why they must not be carried out.
+        notes: What the user should know.
+        report: The report that they were made from.
+    """
 
     files: tuple[FilePlan, ...]
     reasons: tuple[str, ...]
@@ -41,7 +49,12 @@ Results = Mapping[str, "tuple[Piece, ...] | None"]
 
 
 class _Log(NamedTuple):
-    """A log as it is, or as it would be. read: path -> its bytes. only: the one file that was named, else None."""
+    """A log as it is, or as it would be after the repair.
+
+    Attributes:
+        read: Path -> the bytes of the file.
+        named_path: The single file that was named, else None.
+    """
 
     group: Group
     reports: Sequence[FileReport]
@@ -51,7 +64,7 @@ class _Log(NamedTuple):
 
 
 def settled(path: str, report: Report, reading: Reading, asked: Asked) -> Settlement:
-    """What becomes of the logs that a path names. Of a single file, the whole log in its directory is looked at."""
+    """Plan the joint repair of the logs that a path names; for a single file, its whole log set is examined."""
     format_ = reading.format_of(report.files[0].format)
     whole = os.path.isdir(path)
     logs = groups(path, format_.spec) if whole else [_log_of(path, format_.spec)]
@@ -68,7 +81,7 @@ def settled(path: str, report: Report, reading: Reading, asked: Asked) -> Settle
 
 
 def _log_of(path: str, format_name: str) -> Group:
-    """The log that a file belongs to; the file by itself, if it belongs to none."""
+    """Return the log set that a file belongs to; the file by itself if it belongs to none."""
     here = os.path.realpath(path)
     try:
         found = groups(os.path.dirname(path) or ".", format_name)
@@ -86,7 +99,7 @@ def _log(log: Group, report: Report, only: str | None) -> _Log:
 
 
 def _alone(path: str, files: Sequence[FilePlan]) -> tuple[tuple[FilePlan, ...], list[str]]:
-    """The plan of the one file that was named; it is not changed if others have to change with it."""
+    """Return the plan of the one file that was named, and a reason against it if other files have to change with it."""
     here = os.path.realpath(path)
     own = tuple(one for one in files if os.path.realpath(one.path) == here)
     others = [one.path for one in files if one.action != "none" and one not in own]
@@ -97,7 +110,7 @@ def _alone(path: str, files: Sequence[FilePlan]) -> tuple[tuple[FilePlan, ...], 
 
 
 def _one(log: _Log, reading: Reading, asked: Asked) -> Settlement:
-    """One log."""
+    """Plan the repair of one log."""
     group = log.group
     made = _made(log, reading, asked)
     remade = {group.member_path(one.name): one for one in made.files}
@@ -114,7 +127,7 @@ def _one(log: _Log, reading: Reading, asked: Asked) -> Settlement:
 
 
 def _made(log: _Log, reading: Reading, asked: Asked) -> Settled:
-    """What becomes of the files: what the format says; of a log to be salvaged, what the stored checksums prove."""
+    """Return what becomes of the files: as the format decides, or in a salvage, what the stored checksums prove."""
     group, hints = log.group, reading.hints
     assert group.format is not None
     repair = group.format.repair
@@ -131,7 +144,7 @@ def _made(log: _Log, reading: Reading, asked: Asked) -> Settled:
 
 
 def _corrected(log: _Log) -> tuple[Remade, ...]:
-    """The files with flipped bits put right; where one file was named, that one."""
+    """Return the files with flipped bits put back; only the named one, if a file was named."""
     every = zip(log.group.names, log.reports, strict=True)
     chosen = [(name, one) for name, one in every if log.only in (None, os.path.realpath(one.path))]
     made = [corrected(one, name, log.read(one.path)) for name, one in chosen]
@@ -139,7 +152,7 @@ def _corrected(log: _Log) -> tuple[Remade, ...]:
 
 
 def _predicted(log: _Log, results: Results, reading: Reading) -> Examination | None:
-    """What `verify` would say of the result; None where nothing changes, or nothing is left."""
+    """Verify the log as it would be; None where nothing changes, or no file is left."""
     if not results or all(results.get(one.path, ()) is None for one in log.reports):
         return None
     return predicted_log(log.group, results, reading.options)
@@ -149,7 +162,7 @@ def _predicted(log: _Log, results: Results, reading: Reading) -> Examination | N
 
 
 def _barred(log: _Log, made: Settled) -> list[str]:
-    """What the format has against it, and files that changed while they were read."""
+    """Return the format's reasons against the repair, and the files that changed while they were read."""
     moved = [f"{one.path}: {f.id}: {f.message}" for one in log.reports for f in one.findings if _moved(f)]
     return [*(f"{log.group.path}: {text}" for text in made.reasons), *moved]
 
@@ -159,7 +172,9 @@ def _moved(found: Finding) -> bool:
 
 
 def _lost(group: Group, made: Settled, files: Sequence[FilePlan], asked: Asked) -> list[str]:
-    """Complete records are given up only by consent, unless it is proven that they never were durable."""
+    """Return a reason if complete records would be discarded without consent, and are not proven never to have been
+    durable.
+    """
     lost = sum(one.cut_valid_records for one in files)
     if not lost or made.reasons or made.proven or asked.allow_discard_valid:
         return []
@@ -169,7 +184,7 @@ def _lost(group: Group, made: Settled, files: Sequence[FilePlan], asked: Asked) 
 def _shortcomings(
     log: _Log, before: Standing, results: Results, found: Examination | None, reading: Reading, asked: Asked
 ) -> list[str]:
-    """What would be wrong afterwards, by the very check that carrying it out ends with."""
+    """Return what would be wrong after the repair, by the same check that the repair ends with."""
     if found is None:
         return _errors(log.reports, log.sets) if not results else []
     reports = [one.report for one in found.files]
@@ -184,26 +199,26 @@ def _shortcomings(
 
 
 def _again(log: _Log, reading: Reading, asked: Asked) -> Standing:
-    """What a second plan would make of the result. A copy is only verified."""
+    """Return what a second plan would make of the result; a salvaged copy is only verified."""
     made = Settled() if asked.salvage else _made(log, reading, asked)
     remade = {log.group.member_path(one.name): one for one in made.files}
     return Standing(plans(log.group, log.reports, remade, {}), _barred(log, made), log.reports)
 
 
 def _read(results: Results, path: str) -> Read:
-    """The bytes of a file of the result."""
+    """Return a function that reads the bytes of a file of the result."""
     pieces = results.get(path)
     return raw(path) if pieces is None else partial(read_pieces, path, pieces)
 
 
 def _errors(files: Iterable[FileReport], sets: Iterable[SetReport]) -> list[str]:
-    """The damage, in words."""
+    """Return the errors of files and sets in words."""
     every: list[FileReport | SetReport] = [*files, *sets]
     return [f"{one.path}: {f.id}: {f.message}" for one in every for f in one.findings if f.severity is Severity.ERROR]
 
 
 def _flips(log: _Log, reading: Reading) -> list[str]:
-    """The files of which one flipped bit each explains all damage."""
+    """Return notes about files whose damage single flipped bits explain completely."""
     said = []
     for name, one in zip(log.group.names, log.reports, strict=True):
         made = corrected(one, name, log.read(one.path))

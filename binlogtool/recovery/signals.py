@@ -1,4 +1,4 @@
-"""Ctrl-C and its like wait while a repair is between two states."""
+"""Defer signals such as Ctrl-C while a repair is between two states."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _WAITING = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGHUP, signal
 
 
 class Deferred:
-    """A context manager: signals that come inside take effect when it is left. Only the main thread gets signals."""
+    """A context manager: signals that arrive inside take effect on exit. Only the main thread gets signals."""
 
     def __init__(self) -> None:
         self._before: dict[int, Any] = {}

@@ -1,4 +1,4 @@
-"""What a format's rules are told of a log before its replay."""
+"""Describe a log to its format's replay rules before the replay."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ from binlogtool.recovery.wish import Wish
 
 
 def format_of(group: Group, examination: Examination) -> Format:
-    """The format of a log, which may have been told by its files alone. Raises: what kept them from being read."""
+    """Return the format of a log, from its files if it was not named.
+
+    Raises:
+        BinlogtoolError: no file could be read.
+    """
     if group.format is not None:
         return group.format
     if examination.failures:
@@ -30,14 +34,22 @@ def format_of(group: Group, examination: Examination) -> Format:
 
 
 def rules_of(format_: Format) -> Replay:
-    """The rules of a format. Raises: UsageError: there are none."""
+    """Return the replay rules of a format.
+
+    Raises:
+        UsageError: it has none.
+    """
     if format_.replay is None:
         raise UsageError(f"nothing replays a log of the format {format_.name}, or its rules are not known")
     return format_.replay
 
 
 def situation(group: Group, examination: Examination, wish: Wish, rules: Replay, cut: Callable[[], bool]) -> Situation:
-    """The log as the rules see it. cut: did something end the reading?"""
+    """Build the view of a log that the rules get.
+
+    Args:
+        is_cut: Returns True if `--until` ended the reading before the log's end.
+    """
     files = tuple(examined(one, rules) for one in examination.files)
     unread = tuple(
         Examined(os.path.relpath(f.path, group.path) if group.is_set else f.path, f.path, 0, 0, None, None, None)
@@ -61,14 +73,14 @@ def situation(group: Group, examination: Examination, wish: Wish, rules: Replay,
 
 
 def _read_member(group: Group, name: str) -> Read | None:
-    """The bytes of a member in a folder below the log, or of another file in the directory of the log."""
+    """Return a reader of a member in a folder below the log, or of another file in the directory of the log."""
     if group.is_set and name in group.names and os.path.dirname(name) and not is_url(group.path):
         return reopened(group.member_path(name))
     return read_beside(os.path.join(group.path, "_") if group.is_set else group.path, name)
 
 
 def examined(one: Judged, rules: Replay) -> Examined:
-    """One file, with the records that a replay finds in it."""
+    """Describe one file, with the number of records that a replay finds in it."""
     report, member = one.report, one.member
     counted = None if member.verdict is None else rules.count
     records = report.records or 0 if counted is None else counted(report.details)

@@ -1,7 +1,8 @@
-"""Verifying a log while its server writes: what is wrong for a moment only is not told.
+"""Verify a log while its server writes it, without reporting what is wrong only for a moment.
 
-A server makes files before it lists them, removes them after it forgot them, and writes one file while another one is
-read. So what is wrong must be wrong twice: the list of files is taken again, and what changed is read again.
+A server creates files before it lists them, removes them after it unlisted them, and writes one file while another
+one
+is read. So a problem must be seen twice: the files are listed again, and what changed is read again.
 """
 
 from __future__ import annotations
@@ -34,7 +35,11 @@ Key = tuple[str, str, int | str]
 
 
 def steady(group: Group, again: Callable[[], Group | None], options: Options) -> Report:
-    """The report on one log that may change. again: takes the list of its files anew; None = it is not there now."""
+    """Verify one log that may change; report only problems that two successive passes find.
+
+    Args:
+        relist: Lists the files again; returns None if the log is gone.
+    """
     stamps = _stamps(group)
     seen = examine(group, options)
     doubts = _doubts(seen.report)
@@ -53,7 +58,7 @@ def steady(group: Group, again: Callable[[], Group | None], options: Options) ->
 
 
 def _passing(group: Group, doubts: set[Key]) -> set[Key]:
-    """What is said of files that a server has for a moment: it is about to rename or remove them."""
+    """Return the problems of files that a server keeps for a moment only, before it renames or removes them."""
     patterns = () if group.format is None else group.format.files.passing
     return {one for one in doubts if any(fnmatch.fnmatchcase(os.path.basename(one[0]), p) for p in patterns)}
 
@@ -66,7 +71,7 @@ def _listed(again: Callable[[], Group | None]) -> Group | None:
 
 
 def _stamps(group: Group) -> dict[str, Stamp]:
-    """Size, time and inode of each file that is not being written at this moment."""
+    """Return size, modification time and inode of each file that is not being written at this moment."""
     found = {}
     for name in group.names:
         try:
@@ -79,13 +84,13 @@ def _stamps(group: Group) -> dict[str, Stamp]:
 
 
 def _unchanged(group: Group, seen: Examination, before: dict[str, Stamp]) -> dict[str, Judged]:
-    """Files that are as they were before they were read."""
+    """Return the files that have not changed since before they were read."""
     now = _stamps(group)
     return {name: one for name, one in seen.alone.items() if name in now and now[name] == before.get(name)}
 
 
 def _doubts(report: Report) -> set[Key]:
-    """What would be told as wrong."""
+    """Return the keys of all findings above notes."""
     owners = [(one.path, one.findings) for one in report.files] + [(one.path, one.findings) for one in report.sets]
     return {
         finding_key(path, found) for path, findings in owners for found in findings if found.severity > Severity.NOTE
@@ -93,12 +98,14 @@ def _doubts(report: Report) -> set[Key]:
 
 
 def finding_key(path: str, found: Finding) -> Key:
-    """What is said of no place is told apart by its words: they name the file that is missing."""
+    """Return what identifies a finding between passes; one without an offset by its message, which names the missing
+    file.
+    """
     return path, found.id, found.message if found.offset is None else found.offset
 
 
 def _without(report: Report, sure: set[Key]) -> Report:
-    """The report with that part of its doubts that is sure."""
+    """Return the report without the problems that are not confirmed."""
 
     def kept(path: str, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
         return tuple(one for one in findings if one.severity is Severity.NOTE or finding_key(path, one) in sure)

@@ -1,4 +1,4 @@
-"""The system calls of a repair, behind one small object: tests replace it by a disk that can be cut from power."""
+"""The system calls of a repair, in one small object: tests replace it by a disk that can lose power."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ _CLONE_RANGE = 0x4020940D
 
 
 class System:
-    """The calls as they are. Each may raise `OSError`; none is tried again."""
+    """The real system calls. Each may raise `OSError`; none is retried."""
 
     def open(self, path: str, flags: int, mode: int = 0o600) -> int:
-        """A descriptor; links are not followed."""
+        """Open a path without following links; return the descriptor."""
         return os.open(path, flags, mode)
 
     def close(self, fd: int) -> None:
-        """Gives a descriptor back."""
+        """Close a descriptor."""
         os.close(fd)
 
     def pread(self, fd: int, size: int, offset: int) -> bytes:
-        """At most `size` bytes."""
+        """Read at most `size` bytes."""
         return os.pread(fd, size, offset)
 
     def next_data(self, fd: int, offset: int) -> int:
-        """Where a hole that `offset` lies in ends; `offset` where there is none, or the file system does not say."""
+        """Return where the hole around `offset` ends; `offset` if there is none, or the file system does not say."""
         try:
             return os.lseek(fd, offset, os.SEEK_DATA)
         except OSError as error:  # ENXIO: nothing but a hole up to the end
             return max(offset, os.fstat(fd).st_size) if error.errno == errno.ENXIO else offset
 
     def pwrite(self, fd: int, data: memoryview, offset: int) -> int:
-        """How many bytes were written."""
+        """Write; return the number of bytes written."""
         return os.pwrite(fd, data, offset)
 
     def ftruncate(self, fd: int, size: int) -> None:
-        """Sets the size."""
+        """Set the size of a file."""
         os.ftruncate(fd, size)
 
     def clone(self, source: int, start: int, size: int, target: int, offset: int) -> bool:
-        """Lets a part of a file share the bytes of another one until either is written; False = that is impossible."""
+        """Let a range of a file share the blocks of another file, copy on write; return False if that is impossible."""
         try:
             fcntl.ioctl(target, _CLONE_RANGE, struct.pack("qQQQ", source, start, size, offset))
         except OSError:
@@ -57,11 +57,11 @@ class System:
         return True
 
     def fsync(self, fd: int) -> None:
-        """Makes the bytes and the size durable."""
+        """Make the bytes and the size durable."""
         os.fsync(fd)
 
     def fsync_directory(self, path: str) -> None:
-        """Makes the names in a directory durable."""
+        """Make the names in a directory durable."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -69,36 +69,36 @@ class System:
             os.close(fd)
 
     def rename(self, old: str, new: str) -> None:
-        """Replaces `new`."""
+        """Rename; `new` is replaced."""
         os.rename(old, new)
 
     def link(self, old: str, new: str) -> None:
-        """A second name; fails if it exists."""
+        """Give a file a second name; fail if the name exists."""
         os.link(old, new, follow_symlinks=False)
 
     def unlink(self, path: str) -> None:
-        """Removes a name."""
+        """Remove a name."""
         os.unlink(path)
 
     def lstat(self, path: str) -> os.stat_result:
-        """About a name; links are not followed."""
+        """Return the status of a path; links are not followed."""
         return os.lstat(path)
 
     def fstat(self, fd: int) -> os.stat_result:
-        """About an open file."""
+        """Return the status of an open file."""
         return os.fstat(fd)
 
     def names(self, directory: str) -> list[str]:
-        """What is in a directory."""
+        """List the names in a directory."""
         return os.listdir(directory)
 
     def free(self, directory: str) -> int:
-        """Bytes that can still be written there."""
+        """Return the bytes that this user can still write in the file system of a directory."""
         found = os.statvfs(directory)
         return found.f_bavail * found.f_frsize
 
     def mounts(self) -> str:
-        """The table of what is mounted where; empty where the system has none."""
+        """Return the text of the mount table; empty where the system has none."""
         try:
             with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
                 return file.read()
@@ -106,18 +106,18 @@ class System:
             return ""
 
     def user(self) -> int:
-        """Who this program runs as."""
+        """Return the effective user id."""
         return os.geteuid()
 
     def dress(self, fd: int, like: os.stat_result) -> None:
-        """Gives an open file the owner and the mode of another one."""
+        """Give an open file the owner and the mode of another one."""
         now = os.fstat(fd)
         if (now.st_uid, now.st_gid) != (like.st_uid, like.st_gid):
             os.fchown(fd, like.st_uid, like.st_gid)
         os.fchmod(fd, like.st_mode & 0o7777)
 
     def attributes(self, fd: int) -> dict[str, bytes]:
-        """The extended attributes (access lists, security labels, ...) that this user can see."""
+        """Return the extended attributes (access lists, security labels, ...) that this user can see."""
         found = {}
         with suppress(OSError):  # the file system may have none
             for name in os.listxattr(fd):
@@ -126,9 +126,9 @@ class System:
         return found
 
     def set_attributes(self, fd: int, wanted: dict[str, bytes]) -> None:
-        """Gives a file these extended attributes and no others, as far as the system allows."""
+        """Give a file these extended attributes and no others, as far as the system allows."""
         has = self.attributes(fd)
-        for name in sorted(has.keys() - wanted.keys()):  # the directory may have given it some
+        for name in sorted(has.keys() - wanted.keys()):  # it may have inherited some from the directory
             with suppress(OSError):
                 os.removexattr(fd, name)
         for name, value in wanted.items():
@@ -137,19 +137,19 @@ class System:
                     os.setxattr(fd, name, value)
 
     def set_times(self, fd: int, atime_ns: int, mtime_ns: int) -> None:
-        """Sets the times of access and of modification."""
+        """Set the access and modification times."""
         os.utime(fd, ns=(atime_ns, mtime_ns))
 
     def flock(self, fd: int) -> bool:
-        """Takes the exclusive lock of the open file, without waiting; False = somebody has it."""
+        """Take the exclusive flock lock of an open file without waiting; return False if another process holds it."""
         return _locked(fcntl.flock, fd)
 
     def record_lock(self, fd: int) -> bool:
-        """Takes the POSIX write lock of the whole file, without waiting; False = somebody has it."""
+        """Take the POSIX write lock of the whole file without waiting; return False if another process holds it."""
         return _locked(fcntl.lockf, fd)
 
     def holders(self, status: os.stat_result) -> list[str]:
-        """Other processes that have this file open or mapped, as far as they can be looked into."""
+        """Return the other processes that have this file open or mapped, as far as this user can see them."""
         return sorted(set(holders(status)))
 
 

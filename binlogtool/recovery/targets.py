@@ -1,4 +1,4 @@
-"""The files that a plan changes: opened, locked, and proved to be the planned ones."""
+"""Open and lock the files that a plan changes, and prove that they are the planned ones."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ETXTBSY)
 
 
 class Target(msgspec.Struct, frozen=True):
-    """A file that is open, locked and proved to be the planned one. Of one that is to be made: the one beside it that
-    it gets mode and owner of."""
+    """A file that is open, locked and proven to be the planned one.
+
+    For a file that is to be created, descriptor and status are those of the file whose mode and owner it gets.
+    """
 
     plan: FilePlan
     path: str
@@ -31,31 +33,31 @@ class Target(msgspec.Struct, frozen=True):
 
     @property
     def is_cut(self) -> bool:
-        """Is shortening all that happens to it?"""
+        """True if the file is only shortened."""
         pieces = self.plan.pieces
         return len(pieces) == 1 and pieces[0].kept and pieces[0].start == 0
 
     @property
     def is_removed(self) -> bool:
-        """Does it go?"""
+        """True if the file is removed."""
         return self.plan.action == "remove"
 
     @property
     def is_new(self) -> bool:
-        """Is there no such file yet?"""
+        """True if the file does not exist yet."""
         return self.plan.made_like is not None
 
     @property
     def is_replaced(self) -> bool:
-        """Does a new file take its name?"""
+        """True if a new file takes its name."""
         return not self.is_cut and not self.is_removed
 
 
 def open_target(system: System, file: FilePlan, held: ExitStack) -> Target:
-    """Opens and locks one file, and proves that it is what the plan was made for.
+    """Open and lock one file, and prove that it is what the plan was made for.
 
     Raises:
-        RefusedError: it is not, or it is in use, or must not be written. OSError.
+        RefusedError: it is not, is in use, or must not be written. OSError.
     """
     path = os.path.join(os.path.realpath(directory_of(file.path)), os.path.basename(file.path))
     if file.made_like is not None:
@@ -74,7 +76,7 @@ def open_target(system: System, file: FilePlan, held: ExitStack) -> Target:
 
 
 def _open_model(system: System, file: FilePlan, path: str, like: str, held: ExitStack) -> Target:
-    """For a file that does not exist yet."""
+    """Open the model of a file that does not exist yet."""
     if exists(system, path):
         _differs(path)
     fd = system.open(like, READ)
@@ -84,7 +86,7 @@ def _open_model(system: System, file: FilePlan, path: str, like: str, held: Exit
 
 
 def refuse_odd(system: System, path: str) -> None:
-    """Only plain files with one name are written.
+    """Refuse links, special files and files with several names.
 
     Raises:
         RefusedError, OSError.
@@ -100,7 +102,7 @@ def refuse_odd(system: System, path: str) -> None:
 
 
 def open_for_change(system: System, path: str, held: ExitStack) -> int:
-    """A descriptor for reading and writing, closed with `held`.
+    """Open a file for reading and writing; it is closed with `held`.
 
     Raises:
         RefusedError: it must not be written. OSError.
@@ -117,7 +119,7 @@ def open_for_change(system: System, path: str, held: ExitStack) -> int:
 
 
 def _proved(system: System, fd: int, file: FilePlan) -> str:
-    """Compares the hashes of the kept and the cut part; returns that of the whole."""
+    """Compare the hashes of the kept and the cut part; return that of the whole file."""
     kept = [p for p in file.pieces if p.kept]
     found = three_hashes(system, fd, kept, file.size)
     if found[:2] != (file.sha256_kept, file.sha256_cut):
@@ -130,7 +132,11 @@ def _differs(path: str) -> NoReturn:
 
 
 def still(system: System, target: Target) -> None:
-    """Nothing happened to the file while its undo file was written."""
+    """Check that nothing happened to the file while its undo file was written.
+
+    Raises:
+        RefusedError: it changed. OSError.
+    """
     if target.is_new:
         if exists(system, target.path):
             _differs(target.path)

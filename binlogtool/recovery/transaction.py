@@ -1,8 +1,8 @@
-"""Carries a plan out: the old file or the new one after any crash, and everything removed is kept in an undo file.
+"""Carry out a plan: after any crash there is the old file or the new one, and an undo file keeps everything removed.
 
 Order of the steps: lock and check again; write the undo file, make it durable and read it back; one atomic change per
-file (shorten in place, remove, make, or a new file that takes the old one's name); verify; mark the undo file as
-applied. Several files change under an intent that the next run finishes.
+file (shorten in place, remove, create, or rename a new file over the old one); verify; mark the undo file as applied.
+Several files change under an intent that the next run finishes.
 """
 
 from __future__ import annotations
@@ -48,8 +48,13 @@ Check = Callable[[], list[str]]
 
 
 class How(msgspec.Struct, frozen=True):
-    """locks: those of the engine. undo_dir: where the undo file goes, None = beside the first file. full: it keeps the
-    whole file. network: also where other machines can change the files.
+    """Options for carrying out a plan.
+
+    Attributes:
+        locks: The locks of the engine.
+        undo_dir: Directory of the undo file; None = beside the first file.
+        full_backup: The undo file keeps the whole file.
+        allow_network: Also on network file systems.
     """
 
     locks: tuple[EngineLock, ...] = ()
@@ -68,11 +73,11 @@ def apply(
     network: bool = False,
     system: System = SYSTEM,
 ) -> Applied:
-    """Carries out a plan that nothing forbids.
+    """Carry out a plan that is not refused.
 
     Raises:
         RefusedError: a safety rule forbids it; nothing was changed. InputOutputError: nothing was changed.
-        RestoredError: it was changed but did not hold.
+        RestoredError: the result did not verify; the original was restored.
     """
     if plan.refused:
         raise RefusedError(f"{plan.reasons[0]}; nothing was changed")
@@ -140,7 +145,7 @@ def _announce(system: System, guard: str, undo: str) -> None:
     try:
         intent.write(system, guard, undo, "apply")
     except BaseException:
-        if remove(system, guard):  # else the next run would look for it
+        if remove(system, guard):  # else the intent still names it
             remove(system, undo)
         raise
 
@@ -159,13 +164,15 @@ def _check_space(system: System, targets: list[Target], where: str, full: bool) 
 
 
 def _kept_bytes(system: System, target: Target) -> int:
-    """How many bytes of a file the undo file keeps."""
+    """Return how many bytes of a file the undo file keeps."""
     gone = gaps([p for p in target.plan.pieces if p.kept], target.plan.size)
     return sum(part.size for one in gone for part, blank in runs(system, target.fd, one) if not blank)
 
 
 class _new_file:
-    """The finished new content of a file that is to be replaced, without its name yet, and its SHA-256."""
+    """Context manager for the complete new content of a file that is replaced, not yet named; yields it with its
+    SHA-256.
+    """
 
     def __init__(self, system: System, target: Target) -> None:
         self._file = Temporary(system, target.path)
@@ -221,7 +228,7 @@ def _entries(
 
 
 def _result_hash(target: Target) -> str:
-    """Of a file that is shortened; nothing is left of one that goes."""
+    """Return the hash of the result of a file that is shortened; empty if the file is removed."""
     return "" if target.is_removed else str(target.plan.sha256_kept)
 
 
@@ -237,7 +244,7 @@ def _change(
     guard: str | None,
     check: Check,
 ) -> None:
-    """The steps that change something. What goes wrong here is taken back."""
+    """Change the files, verify, and mark the undo file as applied; roll back if anything fails."""
     try:
         for target, new in zip(targets, fresh, strict=True):
             if new is not None:
@@ -256,7 +263,11 @@ def _change(
 
 
 def _shorten(system: System, path: str, fd: int, size: int | None) -> None:
-    """A file to its new size, durably; None = it goes."""
+    """Set a file to its new size, durably.
+
+    Args:
+        size: Bytes; None = remove the file.
+    """
     if size is None:
         system.unlink(path)
         system.fsync_directory(directory_of(path))
@@ -327,7 +338,7 @@ def finish(undo_path: str, guard: str, *, system: System = SYSTEM) -> Applied:
 
 
 def _locked(system: System, entry: Entry, held: ExitStack) -> int | None:
-    """None: there is no such file yet."""
+    """Open and lock a file; return None if it does not exist yet."""
     if entry.created:
         return None
     refuse_odd(system, entry.path)

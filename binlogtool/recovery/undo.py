@@ -1,4 +1,4 @@
-"""Takes a repair back, with the same care: plan first, locks, proof, one atomic change per file."""
+"""Undo a repair with the same care: plan, locks, proof, one atomic change per file."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from binlogtool.recovery.undofile import UNDONE, Entry, Undo, mark, read_undo, r
 
 
 def plan_undo(path: str | os.PathLike[str], *, system: System = SYSTEM) -> UndoPlan:
-    """What taking a repair back would do; nothing is written.
+    """Return what undoing a repair would do; nothing is written.
 
     Raises:
-        UnknownFormatError: this is no undo file. RefusedError: not a whole one. InputOutputError.
+        UnknownFormatError: this is not an undo file. RefusedError: it is incomplete. InputOutputError.
     """
     name = os.path.abspath(os.fspath(path))
     try:
@@ -50,13 +50,14 @@ def _plan(system: System, undo: Undo) -> UndoPlan:
 
 
 def apply_undo(path: str | os.PathLike[str], *, network: bool = False, system: System = SYSTEM) -> Applied:
-    """Takes a repair back: bytes, owner, mode, times and extended attributes are the original's again.
+    """Undo a repair: content, owner, mode, times and extended attributes are those of the original again.
 
-    network: also where other machines can change the files.
+    Args:
+        allow_network: Also on network file systems, where other machines can change the files.
 
     Raises:
-        RefusedError: a safety rule forbids it; nothing was changed. InputOutputError: what is missing can be done by
-            calling it again.
+        RefusedError: a safety rule forbids it; nothing was changed. InputOutputError: no file is half-written; call
+            it again.
     """
     name = os.path.abspath(os.fspath(path))
     with ExitStack() as held:
@@ -80,7 +81,7 @@ def _apply(system: System, undo: Undo, held: ExitStack, network: bool) -> Applie
         refuse_network(system, [directory_of(entry.path) for entry in entries], network)
         take_locks_again(system, undo, held)
     for entry in entries:
-        if not entry.removed:  # there is no such file now
+        if not entry.removed:  # a removed file does not exist
             _lock(system, entry, held)
     refuse_other_owner(system, entries)
     refuse_without_space(system, _needed(entries))
@@ -114,13 +115,17 @@ def _lock(system: System, entry: Entry, held: ExitStack) -> None:
 
 
 def _guard(system: System, undo: Undo) -> str | None:
-    """Says that several files are under way, so that the next run finishes it."""
+    """Publish the intent to undo several files, so that the next run finishes it; return its path, None for one file.
+
+    Raises:
+        RefusedError: another repair was interrupted here. OSError.
+    """
     if len(undo.entries) < 2:
         return None
     guard = intent.path_for(*(entry.path for entry in undo.entries))
     known = intent.read(system, guard)
     if known is not None and known[0] != undo.path:
         raise RefusedError(f"{directory_of(guard)}: another repair was interrupted here; finish that first")
-    if known != (undo.path, "undo"):  # never a moment without one: some files may be changed already
+    if known != (undo.path, "undo"):  # replace it atomically: some files may be changed already
         intent.write(system, guard, undo.path, "undo", replace=known is not None)
     return guard

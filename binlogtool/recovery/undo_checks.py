@@ -1,6 +1,7 @@
-"""Check what an undo file or an intent would write: both may come with a directory from elsewhere.
+"""Check what an undo file or an intent would write: both may have come with a directory from elsewhere.
 
-Their SHA-256 proves that they are whole, not who made them. So only regular log files in the expected directory are
+Their SHA-256 proves that they are complete, not who made them. So only regular log files in the expected directory
+are
 written, and none is given set-user-ID bits or capabilities.
 """
 
@@ -21,11 +22,11 @@ _PRIVILEGES = "security.capability"
 
 
 def read_intended(system: System, undo_path: str, guard: str) -> Undo:
-    """Read the undo file that an intent names; refuse one that names anything but log files in and below the directory
-    of the intent.
+    """Read the undo file that an intent names; refuse one that names anything but log files in and below its
+    directory.
 
     Args:
-        guard: the path of the intent.
+        intent_path: The path of the intent.
 
     Raises:
         RefusedError: nothing was changed. OSError.
@@ -100,7 +101,7 @@ def _refuse_strange_entries(system: System, undo: Undo) -> None:
 
 
 def _has_now(system: System, entry: Entry) -> bool:
-    """Whether the file exists with this very mode and owner, so that nothing is gained by them."""
+    """Return True if the file already has this very mode and owner, so that nothing is gained by them."""
     try:
         now = system.lstat(entry.path)
     except OSError:

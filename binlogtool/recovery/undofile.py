@@ -1,7 +1,7 @@
-"""The file that takes a repair back: what was cut, how to put it together again, and hashes of everything.
+"""Undo files: what a repair removed, how to restore the original, and hashes of everything.
 
-Layout: magic, state (8 bytes each), size of the header, place and size of the body (u64 LE each), SHA-256 of header and
-body; then the header (JSON), and at a multiple of 4,096 the body: the bytes that the repair removed.
+Layout: magic, state (8 bytes each), size of the header, offset and size of the body (u64 LE each), SHA-256 of header
+and body; then the header (JSON), and at a multiple of 4,096 the body: the bytes that the repair removed.
 """
 
 from __future__ import annotations
@@ -37,12 +37,16 @@ PREPARED, APPLIED, UNDONE = "prepared", "applied", "undone"
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One changed file. cut: its end was taken off in place; removed: it is gone; created: it was not there before;
-    else it was replaced as a whole.
+    """One changed file of an undo file. Serialised under these names.
 
-    pieces: how the result is made of the original. restore: how the original is made, in order: ("result", start, end)
-    are bytes of the result, ("undo", start, end) bytes of the undo file's body, ("zero", 0, size) zeros. attributes:
-    extended ones (access lists, security labels, ...), by name, in hexadecimal digits.
+    Attributes:
+        cut: Its end was cut off in place. removed: it was removed. created: it did not exist before. Else it was
+            replaced.
+        pieces: How the result is made of the original.
+        restore: How the original is made, in order: ("result", start, end) are bytes of the result, ("undo", start,
+            end)
+            bytes of the undo file's body, ("zero", 0, size) zeros.
+        attributes: Extended attributes (access lists, security labels, ...), by name, in hexadecimal digits.
     """
 
     path: str
@@ -63,16 +67,16 @@ class Entry(msgspec.Struct, frozen=True):
     attributes: dict[str, str] = msgspec.field(default_factory=dict)
 
     def as_value(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the entry as JSON."""
         plain = {name: getattr(self, name) for name in self.__struct_fields__}
         return plain | {"pieces": pieces_value(self.pieces), "restore": [list(one) for one in self.restore]}
 
     @classmethod
     def from_value(cls, value: dict[str, Any]) -> Entry:
-        """The reverse of `as_value`.
+        """Parse an entry from JSON.
 
         Raises:
-            ValueError, KeyError, TypeError: it is not an entry, or does not add up.
+            ValueError, KeyError, TypeError: it is not an entry, or its numbers contradict each other.
         """
         plain = {name: value[name] for name in cls.__struct_fields__ if name in value or name not in _LATER}
         restore = tuple((source, start, end) for source, start, end in value["restore"])
@@ -83,7 +87,14 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Undo(msgspec.Struct, frozen=True):
-    """An undo file that was read and found whole. format: of the log. body_at: where the removed bytes start in it."""
+    """An undo file that was read and found complete.
+
+    Attributes:
+        state: PREPARED, APPLIED or UNDONE.
+        made: Time when it was made.
+        format: Name of the log's format.
+        body_offset: Where the removed bytes start in it.
+    """
 
     path: str
     state: str
@@ -128,9 +139,19 @@ def _check_sizes(entry: Entry) -> None:
 def restoring(
     pieces: tuple[Piece, ...], size: int, body_at: int, split: Callable[[Piece], Iterable[tuple[Piece, bool]]]
 ) -> tuple[Steps, list[Piece]]:
-    """How the original is put together: ("result", start, end), ("undo", start, end) and ("zero", 0, size) in order;
-    and what of the original must be kept for it. body_at: where in the body that will lie. split: a range of the
-    original -> its parts, and which are nothing but zeros."""
+    """Plan how to restore the original from the result and the undo file.
+
+    Args:
+        pieces: How the result is made of the original.
+        size: Bytes of the original.
+        body_offset: Where the removed bytes will lie in the undo file's body.
+        split_zero_runs: Range of the original -> its parts, each with True if it is all zeros.
+
+    Returns:
+        The steps ("result", start, end), ("undo", start, end) and ("zero", 0, size) in order, and the ranges of the
+        original
+        that the undo file must keep.
+    """
     kept: list[tuple[int, int, int]] = []  # start and end in the original, start in the result
     at = 0
     for piece in pieces:
@@ -162,7 +183,10 @@ def write_undo(
     entries: list[Entry],
     bodies: list[tuple[int, list[Piece]]],
 ) -> None:
-    """Writes, publishes, and reads back an undo file in the state `prepared`. bodies: open files, what to keep of each.
+    """Write, publish and read back an undo file in the state `prepared`.
+
+    Args:
+        bodies: Per changed file, its descriptor and the ranges to keep of it.
 
     Raises:
         OSError. InputOutputError: what was read back is not what was written.
@@ -188,10 +212,10 @@ def write_undo(
 
 
 def read_undo(system: System, path: str) -> Undo:
-    """An undo file, checked to the last byte.
+    """Read an undo file and check all of its bytes.
 
     Raises:
-        UnknownFormatError: it is none. RefusedError: it is damaged, or was changed. OSError.
+        UnknownFormatError: it is not an undo file. RefusedError: it is damaged, or was changed. OSError.
     """
     fd = system.open(path, READ)
     try:
@@ -225,10 +249,11 @@ def _read(system: System, fd: int, path: str) -> Undo:
 
 
 def refuse_foreign(system: System, path: str) -> None:
-    """What an undo file or an intent says is done to files of any name, owner and mode: its maker must be trusted.
+    """Refuse an undo file or intent of another user: it decides about names, owner and mode of files, so its maker
+    must be trusted.
 
     Raises:
-        RefusedError: another user, who is not root, made it. OSError.
+        RefusedError: it belongs to another user, who is not root. OSError.
     """
     owner = system.lstat(path).st_uid
     if owner not in (0, system.user()):
@@ -236,7 +261,7 @@ def refuse_foreign(system: System, path: str) -> None:
 
 
 def mark(system: System, path: str, state: str) -> None:
-    """Changes the state of an undo file, durably."""
+    """Change the state of an undo file, durably."""
     fd = system.open(path, CHANGE)
     try:
         write_all(system, fd, state.encode().ljust(8, b"\0"), STATE_AT)

@@ -1,4 +1,4 @@
-"""Where a replay ends: the position of `--until`, in a log and over several of them."""
+"""End positions of a replay (`--until`), in one log and over several, and its time limit."""
 
 from __future__ import annotations
 
@@ -19,10 +19,14 @@ from binlogtool.recovery.verify import Examination
 
 
 def before(position: str | None, paths: Sequence[str], base: Collection[str]) -> Selection:
-    """The records of a log before a position. paths: its files. base: those of them that are loaded whole.
+    """Return the selection of a log's records before a position.
+
+    Args:
+        paths: The files of the log.
+        base: Those of them that the server loads as a whole (snapshots).
 
     Raises:
-        UsageError: the position lies in one of these.
+        UsageError: the position is in a file of `base`.
     """
     if position is not None and not by_gtid(position):
         name = named(position)[0]
@@ -35,10 +39,10 @@ def before(position: str | None, paths: Sequence[str], base: Collection[str]) ->
 
 
 def untils(position: str | None, logs: Sequence[Group]) -> list[str | None]:
-    """Where the replay of each log ends: as in a selection (`places.shares`), a place counts in the last one.
+    """Return the end position for each log: a position in a file applies to the last log, None to the others.
 
     Raises:
-        UsageError: the file that it names is in none of them, or not in the last one.
+        UsageError: the file that it names is in none of the logs, or not in the last one.
     """
     if position is None or by_gtid(position):
         return [position] * len(logs)
@@ -57,9 +61,10 @@ TIME = "the time limit ended the work (--timeout)"
 
 @dataclass(slots=True)
 class Clock:
-    """The time that a replay has: up to one half for the look at the whole log, the rest for its records.
+    """The time limit of a replay: at most half for verifying the whole log, the rest for its records.
 
-    over: did it end the work?
+    Attributes:
+        is_over: The limit ended the work.
     """
 
     limits: Limits
@@ -71,23 +76,25 @@ class Clock:
 
     @property
     def for_the_look(self) -> Limits:
-        """The limits of the first half."""
+        """The limits for verifying: half of the time."""
         timeout = self.limits.timeout
         return self.limits if timeout is None else replace(self.limits, timeout=timeout / 2)
 
     @property
     def for_records(self) -> Limits:
-        """The limits of reading: it is ended from outside, between two blocks."""
+        """The limits for reading records, without a timeout: the replay checks the time between two blocks."""
         return replace(self.limits, timeout=None)
 
     def ended(self) -> bool:
-        """Is no time left?"""
+        """Return True if no time is left."""
         late = self._end is not None and time.monotonic() >= self._end
         self.over = self.over or late
         return late
 
     def left_at(self, seen: Examination) -> Stop | None:
-        """Where the look was ended: what is behind is not known well enough to be replayed."""
+        """Return where the time limit ended the verification; the records after it are not known well enough to be
+        replayed.
+        """
         for one in seen.files:
             if "unread" in one.report.details:
                 self.over = True

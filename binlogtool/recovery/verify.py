@@ -1,4 +1,4 @@
-"""Judges files and sets: one scan per file, the format's judge fed with it, the set's rules at the end."""
+"""Verify files and log sets: one scan per file that feeds the format's validator, then the rules for the set."""
 
 from __future__ import annotations
 
@@ -31,7 +31,11 @@ DEPTHS = ("frame", "checksum", "payload", "set")
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How to verify; see `binlogtool.verify`. causes: findings name the likely cause of a damage."""
+    """How to verify; see `binlogtool.verify`.
+
+    Attributes:
+        causes: Findings name the likely cause of damage.
+    """
 
     depth: str = "set"
     limits: Limits = Limits()
@@ -43,7 +47,7 @@ class Options(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, how: How, depth: str, live: bool, expect_closed: bool) -> Options:
-        """Everything that can be said of logs that are read so."""
+        """Create options that report causes, for logs that are read by these read options."""
         return cls(depth, how.limits, how.backend, live, expect_closed, how.hints or Hints(), causes=True)
 
     def __post_init__(self) -> None:
@@ -58,7 +62,7 @@ _NO_ENDS = (None, None)
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """One file's report with what the set's rules need. There may be very many: see `packed`."""
+    """The report on one file with what the rules for the set need. There may be very many: see `pack_report`."""
 
     kept: Kept
     member: Member
@@ -66,18 +70,21 @@ class Judged(msgspec.Struct, frozen=True):
 
     @property
     def report(self) -> FileReport:
-        """What is said of the file."""
+        """The report on the file."""
         return unpacked(self.kept)
 
     def named(self, name: str) -> Judged:
-        """The same as a member of a log."""
+        """Return the same file as a member of this name."""
         return replace(self, member=replace(self.member, name=name))
 
 
 class Examination(msgspec.Struct, frozen=True):
-    """One log. set: None where a single file was named. failures: members that could not be worked on.
+    """What `verify` found in one log.
 
-    single: the files as they are without the others.
+    Attributes:
+        set: The report on the set; None where a single file was named.
+        failures: Members that could not be read.
+        standalone: The files without the findings of the set.
     """
 
     files: tuple[Judged, ...]
@@ -87,7 +94,7 @@ class Examination(msgspec.Struct, frozen=True):
 
     @property
     def alone(self) -> dict[str, Judged]:
-        """The files as they are without the others, by name."""
+        """The files without the findings of the set, by name."""
         return {one.member.name: one for one in self.single}
 
     @property
@@ -99,7 +106,7 @@ class Examination(msgspec.Struct, frozen=True):
 
 
 def judge_file(file: LogFile, options: Options) -> Judged:
-    """One pass over one file."""
+    """Verify one file in one pass."""
     began = time.perf_counter()
     deep = DEPTHS.index(options.depth) >= DEPTHS.index("payload")
     backend = backends.choose(options.backend)
@@ -149,23 +156,23 @@ def judge_file(file: LogFile, options: Options) -> Judged:
 
 
 def _settled(file: LogFile) -> Layout:
-    """What is kept of the layout: a directory may have 100,000 files."""
+    """Return the part of the layout that is kept after the scan: a directory may have 100,000 files."""
     settled = file.format.reading.settled
     return file.layout if settled is None else settled(file.layout)
 
 
 def _unfinished(verdict: Verdict) -> Verdict:
-    """What can be said of a file that was not read to its end: nothing of the end."""
+    """Remove what a verdict says about the end of a file that was not read to its end."""
     return replace(verdict, findings=(), durable_end=None, details={}, repairable=False)
 
 
 def _unread(scan: Scan) -> dict[str, int]:
-    """Bytes at the end of which nothing is known."""
+    """Return the number of bytes at the end that were not read, as details."""
     return {"unread": scan.unread} if scan.incomplete is not None else {}
 
 
 def _count(scan: Scan, file: LogFile, deep: bool) -> int | None:
-    """Records; None at a depth that does not look into frames that hold several."""
+    """Return the number of records; None at a depth that does not look into frames that hold several."""
     return scan.records if deep or file.layout.rows is None else None
 
 
@@ -176,7 +183,7 @@ def _durable_end(scan: Scan, file: LogFile, verdict: Verdict | None) -> int | No
 
 
 def _consume(scan: Scan, judge: Judge | None, collected: Findings) -> tuple[int | None, int | None]:
-    """Feeds the judge; returns the first and the last sequence number."""
+    """Scan the file, feed the validator and collect findings; return the first and the last sequence number."""
     first = last = None
     for segment in scan.segments():
         batch = segment.kept if isinstance(segment, Damage) else segment
@@ -201,7 +208,7 @@ def _sequences(format_: Format, context: Any, batch: Batch) -> tuple[int | None,
 
 
 def _closing_findings(scan: Scan, file: LogFile, options: Options) -> list[Finding]:
-    """What only the end of the scan can tell: records behind a damage, no close mark, a file that moved."""
+    """Return what only the end of the scan shows: complete records after damage, no end mark, a file that changed."""
     found = []
     if scan.valid_after_damage and scan.landing_after_damage is not None:
         records = "records" if scan.valid_after_damage != 1 else "record"
@@ -225,12 +232,12 @@ def _explained(file: LogFile, found: Finding) -> Finding:
 
 
 def _live(findings: tuple[Finding, ...], live: bool) -> tuple[Finding, ...]:
-    """A file that may grow is allowed to have grown."""
+    """Remove the finding that a live file changed while it was read."""
     return tuple(one for one in findings if not (live and one.id == "changed-while-read"))
 
 
 def _expected(findings: tuple[Finding, ...], closed: bool) -> tuple[Finding, ...]:
-    """A log that should be closed must not end inside a record; that it lacks the mark of its end is a warning."""
+    """Raise the severity of findings about an open end, if the log is expected to be closed."""
     if not closed:
         return findings
     least = {"torn-tail": Severity.ERROR, "unclean-close": Severity.WARNING}
@@ -238,7 +245,7 @@ def _expected(findings: tuple[Finding, ...], closed: bool) -> tuple[Finding, ...
 
 
 def verify_bytes(name: str, data: bytes, *, format: str = "auto", options: Options = _USUAL) -> FileReport:
-    """Verifies one file that is in memory.
+    """Verify one file that is in memory.
 
     Raises:
         UnknownFormatError: no format fits.
@@ -251,7 +258,7 @@ def verify_bytes(name: str, data: bytes, *, format: str = "auto", options: Optio
 
 
 def verify_group(group: Group, options: Options) -> Report:
-    """The report on one log."""
+    """Verify one log; return its report."""
     return examine(group, options).report
 
 
@@ -261,14 +268,16 @@ def examine(
     opened: Callable[..., LogFile] = open_file,
     known: Mapping[str, Judged] = MappingProxyType({}),
 ) -> Examination:
-    """Every file of one log, then the log as a whole (as deep as the options say).
+    """Verify every file of one log, then the log as a whole, as deep as the options say.
 
-    opened: opens its files. known: files that were judged already, by name; they are not read again.
+    Args:
+        open_member: Opens a file of the log.
+        verified: Files that were verified already, by name; they are not read again.
     """
     failures: list[Failure] = []
     judged = list(_members(group, options, failures, opened, known))
     if options.live and group.is_set:
-        left = {one.report.path for one in judged} | {one.path for one in failures}  # others are gone meanwhile
+        left = {one.report.path for one in judged} | {one.path for one in failures}  # others were removed meanwhile
         group = replace(group, names=tuple(name for name in group.names if group.member_path(name) in left))
     kept, own = [_incomplete(one) for one in judged], None
     if group.is_set and options.depth == "set" and not _ended_early(judged, failures):
@@ -283,7 +292,9 @@ def examine(
 
 
 def _ended_early(judged: Sequence[Judged], failures: Sequence[Failure]) -> bool:
-    """Did a limit end the reading? Of a log that was not read to its end nothing is missing, and nothing in order."""
+    """Return True if a limit ended the reading: then the set cannot be validated, because members may not have been
+    read.
+    """
     return any(one.incomplete is not None and "unread" in one.report.details for one in judged) or any(
         failure.exit_code == LimitError.exit_code for failure in failures
     )
@@ -333,7 +344,7 @@ def _not_read(group: Group, count: int) -> Failure:
 
 
 def _incomplete(judged: Judged) -> Kept:
-    """The reason why a result is incomplete stands in the report's details."""
+    """Return the packed report with the reason why it is incomplete among its details."""
     if judged.incomplete is None:
         return judged.kept
     report = judged.report
@@ -348,8 +359,11 @@ def _format_name(group: Group) -> str:
 def _judge_set(
     group: Group, judged: Sequence[Judged], reports: list[Kept], failed: Sequence[str]
 ) -> tuple[list[Kept], SetReport]:
-    """The set's findings: at the file that they are about if it exists, else at the set. failed: files that are there,
-    and could not be read."""
+    """Validate the log set; add its findings to the report of the file that they are about, else to the set's.
+
+    Args:
+        unreadable: Names of files that exist and could not be read.
+    """
     assert group.format is not None
     rules = group.format.judging.judge_set
     unread = [Member(name, None, None, None) for name in (*group.strays, *failed)]
@@ -366,7 +380,7 @@ def _judge_set(
 
 
 def _stray(name: str) -> Finding:
-    """A file that the server would read, and that is none of its files."""
+    """Return the finding for a file that the server would read, but that is not a file of this log."""
     text = f"{name}: named like a file of this log, but nothing in it is one: no head, no record"
     return finding("bad-header", None, 0, text, file=name)
 

@@ -1,4 +1,4 @@
-"""Verifies what paths name: each log in turn, as it is, or while its server writes."""
+"""Verify the logs that paths name, each in turn, also while a server writes them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ def verify_paths(
 
 
 class NamedGroup(NamedTuple):
-    """A log to verify. path: the PATH argument, or the compressed file of a directory, that named it."""
+    """A log to verify.
+
+    Attributes:
+        path: The PATH argument, or the compressed file of a directory, that named it.
+    """
 
     path: str
     group: Group
@@ -61,7 +65,7 @@ def _of_path(path: str, format: str, options: Options) -> Iterator[Report]:
 
 
 def verify_live(group: Group, path: str, format: str, options: Options) -> Report:
-    """The report on one of the logs at a path, which a server may be writing."""
+    """Verify one of the logs at a path, which a server may be writing."""
 
     def again() -> Group | None:
         now = named(path, format).groups

@@ -1,4 +1,4 @@
-"""What a replay has read and cannot decide yet, in little memory."""
+"""Keep the records of a replay that cannot be decided yet, in little memory."""
 
 from __future__ import annotations
 
@@ -18,9 +18,14 @@ _RECORD_BYTES = 1000
 
 
 class _Held(msgspec.Struct):
-    """A block some of whose records wait. first: the number of its first record. pending: 1 for each that waits.
+    """A block with records that wait.
 
-    cost: bytes of the block in memory, about. packed: the block in few bytes; None = not yet.
+    Attributes:
+        first: Number of its first record.
+        pending: 1 for each record that waits.
+        count: Records that wait.
+        cost: Approximate bytes of the block in memory.
+        packed: The compressed block; None = not yet.
     """
 
     first: int
@@ -32,10 +37,13 @@ class _Held(msgspec.Struct):
 
 
 class Waiting(msgspec.Struct):
-    """Records that are not decided yet, by number. bytes: what they and the blocks that hold them cost, about.
+    """Records that are not decided yet, by number.
 
-    Blocks of long transactions, that would take more than `most_unpacked` bytes, are packed until their records are
-    decided. count: of the records.
+    Blocks of long transactions that would take more than `max_unpacked` bytes are compressed until they are decided.
+
+    Attributes:
+        bytes: Approximate memory of the records and of the blocks that hold them.
+        count: Number of records.
     """
 
     most_unpacked: int
@@ -46,7 +54,9 @@ class Waiting(msgspec.Struct):
     _unpacked: int = 0
 
     def add(self, first: int, block: Block, decided: bytearray) -> None:
-        """The records of a block, from number `first` on, that have no 1 in `decided`. Blocks come in order."""
+        """Add the records of a block that have no 1 in `decided`; `first` is the number of its first record. Blocks
+        come in order.
+        """
         pending = bytearray(0 if done else 1 for done in decided)
         cost = _RECORD_BYTES * len(block) + _content_cost(block)
         self._held.append(_Held(first, pending, sum(pending), cost, block))
@@ -58,7 +68,7 @@ class Waiting(msgspec.Struct):
                 self._pack(held)
 
     def pop(self, number: int) -> tuple[Block, int]:
-        """Takes one out."""
+        """Remove a record; return its block and its index there."""
         place = bisect_right(self._firsts, number) - 1
         held = self._held[place]
         i = number - held.first
@@ -73,7 +83,7 @@ class Waiting(msgspec.Struct):
         return block, i
 
     def numbers(self) -> Iterator[int]:
-        """Those that wait, in order; nothing may be taken out meanwhile."""
+        """Yield the numbers of the waiting records, in order; none may be removed meanwhile."""
         for held in self._held:
             yield from (held.first + i for i, waits in enumerate(held.pending) if waits)
 

@@ -1,4 +1,4 @@
-"""How a replay is to be done."""
+"""The options of a replay."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from binlogtool.log.how import Means
 
     class Wished(Means, total=False):
-        """The arguments of `binlogtool.replay` that say how."""
+        """The keyword arguments of `binlogtool.replay` that become `ReplayOptions`."""
 
         policy: str
         against: Mapping[str, Any] | str | os.PathLike[str] | None

@@ -1,1 +1,1 @@
-"""What a terminal sees."""
+"""Terminal and picture output: escaping, hexdumps, tables, HTML pages, SVG."""

@@ -1,7 +1,7 @@
-"""`hexdump-annotate -O html`: bytes and tree of fields side by side, as one page that is written piece by piece.
+"""`hexdump-annotate -O html`: bytes and field tree side by side, as one page that is written piece by piece.
 
-The page holds bytes and fields as data; its script draws what is near the screen, and draws text of the log only as
-text. A piece with many fields is told in several sections, so that no section is long.
+The page holds bytes and fields as data; its script draws what is near the visible part, and inserts text of the log
+only as text. A piece with many fields becomes several sections, so that no section is long.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ Marks = Mapping[tuple[str, str, int], Sequence[tuple[int, int]]]
 
 
 def refuse_large(file: str, size: int) -> None:
-    """Raises:
-    LimitError: so many bytes are more than a page shows well.
+    """Check that a page can show so many bytes.
+
+    Raises:
+        LimitError: it cannot.
     """
     if size > MOST_BYTES:
         raise LimitError(
@@ -45,7 +47,7 @@ def refuse_large(file: str, size: int) -> None:
 
 
 class Marked(msgspec.Struct, frozen=True):
-    """A piece of one of two logs that are compared. title, says: its head. side: a class. fields: those that differ."""
+    """How one side of a difference is shown. title, says: its heading. side: a CSS class. fields: those that differ."""
 
     title: str
     says: str
@@ -54,10 +56,13 @@ class Marked(msgspec.Struct, frozen=True):
 
 
 class AnnotatedPage(msgspec.Struct):
-    """The page as text, written while the pieces come; memory for one piece.
+    """The page as text, written while the pieces come; needs memory for one piece.
 
-    file: the path. format: its name. size: bytes of the file, None = not known. anchor: what
-    the names of places in the page begin with.
+    Args:
+        file: path.
+        format: name of the format.
+        size: bytes of the file, None = unknown.
+        anchor: prefix of the anchors in the page.
     """
 
     file: str
@@ -69,7 +74,7 @@ class AnnotatedPage(msgspec.Struct):
     _anchors: set[int] = msgspec.field(default_factory=set)
 
     def begin(self) -> str:
-        """What stands before the pieces."""
+        """Return the page up to the pieces."""
         size = "" if self.size is None else f"{self.size:,} bytes"
         return (
             head(self.file, STYLE, SCRIPT)
@@ -80,10 +85,10 @@ class AnnotatedPage(msgspec.Struct):
         )
 
     def piece(self, piece: Piece, marked: Marked | None = None) -> Iterator[str]:
-        """The sections of a piece. marked: what is said of it beside another one.
+        """Yield the sections of a piece. style: how it is shown as one side of a difference.
 
         Raises:
-            LimitError: with it the page has more than it shows well.
+            LimitError: the page would be too large.
         """
         self._fields += len(piece.rows)
         title = _title(piece) if marked is None else marked.title
@@ -116,7 +121,7 @@ class AnnotatedPage(msgspec.Struct):
         )
 
     def end(self, findings: Sequence[Finding]) -> str:
-        """What stands behind the pieces; the style shows the findings above them."""
+        """Return the page after the pieces; the style shows the findings above them."""
         lines = "".join(
             f'<li class="{one.severity.label}">'
             + ("" if one.offset is None else f'<a href="#0x{one.offset:x}">0x{one.offset:08x}</a> ')
@@ -143,7 +148,7 @@ TOOLS = (
 
 
 def _title(piece: Piece) -> str:
-    """The name of a piece, and the first words that are said about what it holds."""
+    """Return the name of a piece, and the first meaning of its content."""
     if not piece.rows:
         return ""
     said = next((row.meaning for row in piece.rows if not row.leaf and row.ok and row.meaning), "")
@@ -155,7 +160,7 @@ def _said(found: Finding) -> str:
 
 
 def _sections(rows: Sequence[FieldRow]) -> Iterator[list[FieldRow]]:
-    """Runs of rows of one space, none of them long."""
+    """Yield runs of rows of one space, none of them long."""
     run: list[FieldRow] = []
     for row in rows:
         if run and (len(run) >= _SECTION or row.space != run[0].space):
@@ -167,13 +172,13 @@ def _sections(rows: Sequence[FieldRow]) -> Iterator[list[FieldRow]]:
 
 
 def _bytes(spaces: Iterable[Space], name: str, start: int, stop: int) -> bytes:
-    """The bytes of a range, as far as they were given."""
+    """Return the bytes of a range, as far as they are given."""
     here = (one for one in spaces if one.name == name and one.base <= start < one.base + len(one.data))
     return next((one.cut(start, stop) for one in here), b"")
 
 
 def _rows(rows: Iterable[FieldRow], fields: Marks) -> list[list[Any]]:
-    """[depth, start, end, name, value, meaning, marks] of each row; the name goes on from that of the row it is in."""
+    """Return [depth, start, end, name, value, meaning, flags] of each row; names continue those of enclosing rows."""
     told: list[list[Any]] = []
     above: list[FieldRow] = []
     for row in rows:

@@ -1,6 +1,6 @@
-"""`hexdump-annotate --diff OTHER` as lines of text: `=` the same, `~` differs, `-` only in A, `+` only in B.
+"""`hexdump-annotate --diff OTHER` as text lines: `=` the same, `~` differs, `-` only in A, `+` only in B.
 
-Below a record that differs stand its fields that do, as they are in A and in B; `^` marks the bytes.
+Below a record that differs are its differing fields, as they are in A and in B; `^` marks the bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PAINT = {"-": "31", "+": "32", "~": "33"}
 
 
 class Differences(msgspec.Struct):
-    """Tells the parts, and counts them. whole: also what is the same, and everything that one side alone has."""
+    """Render differences as text and count them. shows_all: also equal parts, and all that only one side has."""
 
     options: HexdumpOptions
     whole: bool = False
@@ -34,7 +34,7 @@ class Differences(msgspec.Struct):
     """Places that differ."""
 
     def lines(self, parts: Iterable[Part]) -> Iterator[str]:
-        """Lines without line ends."""
+        """Yield lines without line ends."""
         for kind, some in groupby(parts, kind_of):
             if kind == "=":
                 yield from self._same(some)
@@ -82,7 +82,7 @@ class Differences(msgspec.Struct):
                     yield from self._marked(sign, row, piece, one)
 
     def _marked(self, sign: str, row: FieldRow, piece: Piece, one: Field) -> Iterator[str]:
-        """The lines of a field, each with the signs under its bytes that differ."""
+        """Yield the lines of a field, each with `^` under its differing bytes."""
         places = [(row.start + first, row.start + last) for first, last in one.ranges]
         if places == [(row.start, row.end)]:
             places = []
@@ -100,7 +100,7 @@ class Differences(msgspec.Struct):
         yield from _bounded(hexdump([row], piece.spaces, squeezed, heading=False), None if self.whole else _MOST_LINES)
 
     def _only(self, sign: str, some: Iterable[Part]) -> Iterator[str]:
-        """What one side alone has: the first ones with their bytes, the others as a number."""
+        """Yield what only one side has: the first records with their bytes, the number of the others."""
         where, drawn = "A" if sign == "-" else "B", 0
         left: list[int] = []
         for part in some:
@@ -136,7 +136,7 @@ def _bounded(lines: Iterable[str], most: int | None) -> Iterator[str]:
 
 
 def name_of(side: Side, piece: Piece) -> str:
-    """What a unit is called: its records with their types, or the name of its bytes."""
+    """Return the name of a unit: its records with their types, or the name of its bytes."""
     unit = side.unit
     if unit.kind != "frame":
         return escape(piece.rows[0].path.partition(".")[0]) if piece.rows else unit.kind

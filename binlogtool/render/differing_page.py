@@ -1,4 +1,6 @@
-"""`hexdump-annotate --diff OTHER -O html`: the page of `-O html`, with both sides of what differs below each other."""
+"""`hexdump-annotate --diff OTHER -O html`: the page of `-O html`, with both sides of each difference below each
+other.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from binlogtool.report.words import count, counted, place
 
 
 class DifferencesPage:
-    """The page as text, written while the parts come. whole: also everything that one side alone has."""
+    """The differences as an HTML page, written while the parts come. shows_all: everything that one side has."""
 
     def __init__(self, compared: Compared, *, whole: bool) -> None:
         self._about = compared
@@ -27,7 +29,7 @@ class DifferencesPage:
         """Places that differ."""
 
     def begin(self) -> str:
-        """What stands before the parts."""
+        """Return the page up to the parts."""
         a, b = self._about.a, self._about.b
         names = f"{os.path.basename(a.path)} → {os.path.basename(b.path)}"
         sides = "".join(
@@ -41,7 +43,7 @@ class DifferencesPage:
         )
 
     def parts(self, parts: Iterable[Part]) -> Iterator[str]:
-        """The sections of all parts."""
+        """Yield the sections of all parts."""
         for kind, some in groupby(parts, kind_of):
             if kind == "=":
                 yield from (self._line(_same(one)) for one in joined(some))
@@ -49,11 +51,11 @@ class DifferencesPage:
                 yield from self._run(some)
 
     def end(self) -> str:
-        """What stands behind the parts."""
+        """Return the page after the parts."""
         return f"</main>\n{end(SCRIPT)}"
 
     def _run(self, some: Iterable[Part]) -> Iterator[str]:
-        """Places that differ in one way; of what one side alone has, the first ones are drawn."""
+        """Yield differences of one kind; of what only one side has, the first records are shown."""
         left: list[Side] = []
         for number, part in enumerate(some):
             assert isinstance(part, Differs)
@@ -94,7 +96,7 @@ def _same(one: Same) -> str:
 
 
 def _marks(told: Iterable[Field], side: str) -> dict[tuple[str, str, int], list[tuple[int, int]]]:
-    """The fields that differ, and where their bytes do."""
+    """Return the fields that differ, and the byte ranges that do."""
     marks: dict[tuple[str, str, int], list[tuple[int, int]]] = {}
     for one in told:
         row = one.a if side == "A" else one.b

@@ -1,7 +1,8 @@
-"""`hexdump-annotate --diff OTHER -O svg`: what differs between two logs as a picture for a slide.
+"""`hexdump-annotate --diff OTHER -O svg`: the differences of two logs as a picture for a slide.
 
-Below each record that differs stand its fields that do, as they are in A and in B, with the bytes that differ in a
-colour. A picture holds the first places only, and says how many more there are.
+Below each record that differs are its differing fields, as they are in A and in B, with the differing bytes in
+colour.
+A picture shows the first differences only, and the number of the others.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _STRONG = {"-": "#ff9c9c", "+": "#86d08e"}
 
 
 class DifferencesSlide(msgspec.Struct):
-    """Makes the picture, and counts the places that differ."""
+    """Draw the picture, and count the differences."""
 
     about: Compared
     found: int = 0
@@ -42,7 +43,7 @@ class DifferencesSlide(msgspec.Struct):
     """Is a line missing?"""
 
     def picture(self, parts: Iterable[Part]) -> bytes:
-        """The whole of it."""
+        """Return the whole picture as SVG."""
         for kind, some in groupby(parts, kind_of):
             for line in self._same(some) if kind == "=" else self._different(kind, some):
                 if len(self._lines) < MOST_LINES:
@@ -106,7 +107,7 @@ class DifferencesSlide(msgspec.Struct):
 
 
 def _field(sign: str, row: FieldRow, piece: Piece, one: Field) -> Iterator[str]:
-    """One side of a field: its bytes from the first that differs on, and what it means."""
+    """Yield one side of a field: its bytes from the first difference on, and its meaning."""
     first = max(0, one.ranges[0][0] - 2) if one.ranges and row.end - row.start > _BYTES else 0
     data = held(row, piece)[first : first + _BYTES]
     yield text_at(_SIGN, 15, sign)

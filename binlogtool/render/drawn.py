@@ -1,4 +1,4 @@
-"""The lines of `render.hexdump` as bytes, many at a time: those of short fields by compiled code."""
+"""Fast hexdump: the lines of `render.hexdump` as bytes, those of short fields by compiled code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PLAIN = 1 << 64
 
 
 def compiler(backend: str) -> Callable[[Any], Any] | None:
-    """What turns a kernel into native code; None = the backend of this name has none."""
+    """Return the function that compiles kernels; None = this backend has none."""
     chosen = backends.choose(backend)
     return chosen.compile if chosen.name == "native" else None
 
@@ -33,7 +33,7 @@ def compiler(backend: str) -> Callable[[Any], Any] | None:
 def drawn(
     rows: Iterable[FieldRow], spaces: Iterable[Space], options: HexdumpOptions, heading: bool, compile_: Any
 ) -> Iterator[bytes]:
-    """The text, in pieces that end with a line. compile_: turns a kernel into native code, None = there is none."""
+    """Yield the text, in pieces that end with a line. compile_: compiles a kernel, None = there is none."""
     spaces, rows = tuple(spaces), list(rows)
     if compile_ is None or not _usual(options) or not _alone(rows, spaces):
         yield from _encoded(hexdump(unfolded(rows), spaces, options, heading))
@@ -51,7 +51,7 @@ def drawn(
 
 
 def gathered(pieces: Iterable[Piece]) -> Iterator[tuple[list[FieldRow], tuple[Space, ...]]]:
-    """Rows and spaces of the pieces; of several small ones that follow each other as if they were one."""
+    """Yield rows and spaces of the pieces; several small consecutive ones are joined."""
     rows, parts, base, end = list[FieldRow](), list[bytes](), 0, 0
     for piece in pieces:
         alone = _is_small(piece)
@@ -70,7 +70,7 @@ def gathered(pieces: Iterable[Piece]) -> Iterator[tuple[list[FieldRow], tuple[Sp
 
 
 def _is_small(piece: Piece) -> bool:
-    """Is it made of few bytes of the file alone, all of which are there?"""
+    """Return True if the piece consists of few bytes of the file alone, all of which are present."""
     if len(piece.spaces) != 1 or piece.spaces[0].name or piece.spaces[0].base != piece.start:
         return False
     return len(piece.spaces[0].data) == piece.end - piece.start <= _SMALL
@@ -82,13 +82,13 @@ def _run(compile_: Callable[[Any], Any]) -> Any:
 
 
 def _usual(options: HexdumpOptions) -> bool:
-    """Are lines as wide as they are, without colours, with borders and hexadecimal offsets?"""
+    """Return True if lines are not folded or coloured, and have borders and hexadecimal offsets."""
     plain = options.depth is None and options.columns is None and not options.color
     return plain and options.base == "hex" and options.border != "none"
 
 
 def _alone(rows: list[FieldRow], spaces: tuple[Space, ...]) -> bool:
-    """Are all bytes those of one range of the file?"""
+    """Return True if all bytes are those of one range of the file."""
     return len(spaces) == 1 and not spaces[0].name and spaces[0].base + len(spaces[0].data) < _OFFSETS_TO
 
 
@@ -99,7 +99,7 @@ def _encoded(lines: Iterable[str]) -> Iterator[bytes]:
 
 
 class _Plan(NamedTuple):
-    """How the fields of a shape are drawn. labels: with "\0" for the path of the element, and `%d` for numbers."""
+    """How the fields of a shape are drawn. labels: with a NUL for the path of the element, and `%d` for numbers."""
 
     starts: tuple[int, ...]
     ends: tuple[int, ...]
@@ -121,7 +121,7 @@ class _Lines(msgspec.Struct):
     """By identity of a shape, which is kept alive."""
 
     def folded(self, rows: Iterable[FieldRow]) -> Iterator[FieldRow]:
-        """The rows, without elements that are taken as a whole; of others their own."""
+        """Yield the rows, without the elements that are buffered as a whole; of other elements their own rows."""
         for row in rows:
             if row.__class__ is not Folded:
                 yield row
@@ -144,7 +144,7 @@ class _Lines(msgspec.Struct):
         return True
 
     def _plan(self, row: Folded) -> _Plan | None:
-        """None where a field is too long to be always drawn in two lines."""
+        """Return the lines of a shape; None where a field may need more than two lines."""
         leaves = [one for one in row.rows() if one.leaf]
         if any(one.end - one.start > self.options.width + 1 for one in leaves):
             return None
@@ -163,7 +163,7 @@ class _Lines(msgspec.Struct):
         return _Plan(starts, ends, (32,) * len(leaves), "".join(label + "\n" for label in labels))
 
     def take(self, row: FieldRow) -> bool:
-        """Adds the lines of a field; False: they are no short ones."""
+        """Add the lines of a field; return False if it is not a short one."""
         path, start, end, value, meaning, _, space, bits, _, leaf, ok = row
         if not leaf:
             return ok or not meaning
@@ -183,7 +183,7 @@ class _Lines(msgspec.Struct):
         return True
 
     def text(self) -> bytes:
-        """All of them, drawn."""
+        """Draw and remove all buffered fields."""
         count = len(self.starts)
         if not count:
             return b""

@@ -1,4 +1,4 @@
-"""The only way text from data reaches a terminal: what would act on the screen, or hide on it, becomes visible."""
+"""Escaping: the only way text from data reaches a terminal; characters that act on it, or are invisible, are shown."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _visible(char: str) -> str:
 
 
 def escape_json(text: str) -> str:
-    r"""JSON for a reader: characters that draw nothing as `\uXXXX`, which is the same JSON."""
+    """Escape invisible characters in JSON as Unicode escapes, which is the same JSON."""
     return text if text.isascii() else _IGNORABLE.sub(_json_escaped, text)
 
 

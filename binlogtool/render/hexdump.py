@@ -1,6 +1,6 @@
-"""Annotated rows as lines of text: offset, hex, ASCII, `path = value (meaning)` (cli.md 6.17).
+"""Annotated rows as text lines: offset, hex, ASCII, `path = value (meaning)`.
 
-Only bytes of the data and escaped text go into a line; colours are a few fixed codes of our own.
+Only bytes of the data and escaped text go into a line; colours are a few fixed codes.
 """
 
 from __future__ import annotations
@@ -29,11 +29,16 @@ _DOTS = bytes(byte if 0x20 <= byte < 0x7F else 0x2E for byte in range(256))
 
 
 class HexdumpOptions(msgspec.Struct, frozen=True):
-    """What `hexdump-annotate` may choose. width: bytes in a line; group: bytes written together (1, 2, 4 or 8).
+    """Options of a hexdump.
 
-    base: of the offsets (hex, dec, oct, bin). depth: nesting levels that are shown, None = all. squeeze: equal lines of
-    a field become one `*`. border: unicode, ascii, none. columns: of the terminal that the lines are to fit, None = as
-    wide as they are.
+    Args:
+        width: bytes in a line.
+        group: bytes written together (1, 2, 4 or 8).
+        base: of the offsets (hex, dec, oct, bin).
+        depth: nesting levels that are shown, None = all.
+        squeeze: equal lines of a field become one `*`.
+        border: unicode, ascii, none.
+        columns: of the terminal that the lines must fit, None = no limit.
     """
 
     width: int = 16
@@ -50,7 +55,7 @@ _USUAL = HexdumpOptions()
 
 
 def fitting_width(columns: int | None, base: str = "hex") -> int:
-    """Bytes in a line that leave room for labels beside them; at least 4."""
+    """Return the bytes in a line that leave space for labels beside them; at least 4."""
     if columns is None:
         return 16
     pages = (_page(HexdumpOptions(width=width, columns=columns, base=base)) for width in (16, 8))
@@ -63,7 +68,7 @@ def hexdump(
     options: HexdumpOptions = _USUAL,
     heading: bool = True,
 ) -> Iterator[str]:
-    """Lines without line ends. Unpacked bytes get a section of their own behind the record that holds them.
+    """Yield lines without line ends; unpacked bytes get a section of their own after the record that holds them.
 
     heading: False leaves out the line of column numbers (for the second and further pieces of a long dump).
     """
@@ -99,12 +104,12 @@ def _sections(held: Mapping[str, list[FieldRow]], data: _Data, page: _Page) -> I
 
 
 def label_of(row: FieldRow, options: HexdumpOptions) -> str:
-    """What stands beside the bytes of a row."""
+    """Return the label beside the bytes of a row."""
     return _page(options)._label(row).rstrip()
 
 
 def measures(options: HexdumpOptions) -> tuple[list[int], bytes]:
-    """A line for `schema.hexlines`: its layout, and one without bytes and label. Of lines of hexadecimal offsets."""
+    """Return the layout of a line for `schema.hexlines`, and a line without bytes and label; with hex offsets."""
     page = _page(options)
     blank = page._line(0, "", "", _BLANK, ".")[:-1].rstrip()
     text = blank[: blank.rindex(page.bar)].rindex(page.bar) + 2
@@ -122,11 +127,11 @@ class _Data:
             self.spaces.setdefault(space.name, []).append(space)
 
     def of(self, row: FieldRow) -> bytes:
-        """The bytes of a row, as far as they were given."""
+        """Return the bytes of a row, as far as they are given."""
         return self.of_space(row.space, row.start, row.end)
 
     def of_space(self, name: str, start: int, end: int) -> bytes:
-        """The same, of a range."""
+        """Return the bytes of a range, as far as they are given."""
         for space in self.spaces.get(name, ()):
             base, data = space.base, space.data
             if base <= start < base + len(data):
@@ -135,7 +140,7 @@ class _Data:
 
 
 class _Page(msgspec.Struct):
-    """Measures of a line, worked out once."""
+    """Layout of a line, computed once."""
 
     options: HexdumpOptions
     bar: str = ""
@@ -167,7 +172,7 @@ class _Page(msgspec.Struct):
             self.room = self.options.columns - len(self._line(0, "", "", _BLANK, ".")) + 1
 
     def fitted(self, text: str) -> list[str]:
-        """A text of its own as lines that fit."""
+        """Return a text as lines that fit."""
         return [text] if self.options.columns is None else folded(text, self.options.columns)
 
     def painted(self, text: str, style: str) -> str:
@@ -178,12 +183,12 @@ class _Page(msgspec.Struct):
         return f"{value:0{digits}{kind}}"
 
     def header(self) -> str:
-        """Column numbers over the hex."""
+        """Return the column numbers above the hex."""
         names = "".join(f"{at:02x}"[-2:] + self.seams[at] for at in range(self.options.width))
         return self.painted(" " * (_OFFSETS[self.options.base][0] + 3) + names, "offset")
 
     def short(self, row: FieldRow, data: _Data) -> tuple[str, ...]:
-        """The lines of a leaf whose bytes stand in one line of the file or in two, as most do; (): see `lines`."""
+        """Return the lines of a leaf whose bytes are in one or two lines, as for most; () = use `render_row`."""
         path, start, end, value, meaning, _, space, bits, _, _, ok = row
         width, size = self.options.width, end - start
         column = start % width
@@ -206,14 +211,14 @@ class _Page(msgspec.Struct):
         )
 
     def _short(self, place: int, column: int, piece: bytes, ok: bool, label: str) -> str:
-        """A line with bytes at these columns."""
+        """Return a line with bytes at these columns."""
         key = column, len(piece), ok
         form = self.forms.get(key) or self.forms.setdefault(key, self._form(*key))
         text = piece.translate(_DOTS).decode("ascii")
         return (form % (place if self.number else self.offset(place), *piece, text, label)).rstrip()
 
     def _form(self, column: int, size: int, ok: bool) -> str:
-        """A line with bytes at these columns as `%` wants it: place, each byte, text, label."""
+        """Return the `%` template of a line with bytes at these columns: offset, each byte, text, label."""
         seams = self.seams[column : column + size]
         used = self.columns[column] + 2 * size + sum(map(len, seams))
         hexes = " " * self.columns[column] + "".join("%02x" + seam for seam in seams) + " " * (self.hex_width - used)
@@ -225,7 +230,7 @@ class _Page(msgspec.Struct):
         return f"{self.painted(self.number or '%s', 'offset')}{mark}{self.bar} {columns} %s"
 
     def lines(self, row: FieldRow, data: _Data) -> Iterator[str]:
-        """A leaf, or a container at the last level that is shown; of other containers only what is wrong with them."""
+        """Yield the lines of a leaf or of a container at the last shown level; of other containers only errors."""
         depth = self.options.depth
         if depth is not None and row.depth >= depth:
             if row.depth > depth:
@@ -237,7 +242,7 @@ class _Page(msgspec.Struct):
         yield from self._labelled(row, self._bytes(row, data.of(row)))
 
     def _labelled(self, row: FieldRow, lines: Iterator[tuple[int, str, str]]) -> Iterator[str]:
-        """The lines of a row with its label beside them, over them where the screen is too narrow for that."""
+        """Yield the lines of a row with its label beside them, or above them where the screen is too narrow."""
         labels = self._labels(row)
         if self.options.columns is not None and self.room < _LEAST_ROOM:
             yield from labels
@@ -249,7 +254,7 @@ class _Page(msgspec.Struct):
             yield self._line(None, "", "", row, label)
 
     def _labels(self, row: FieldRow) -> list[str]:
-        """The label, in as many pieces as the columns ask for."""
+        """Return the label, folded to fit the columns."""
         label, columns = self._label(row), self.options.columns
         if columns is None:
             return [label]
@@ -258,7 +263,7 @@ class _Page(msgspec.Struct):
         return [f"  {text}" for text in folded(label, columns - 2)]
 
     def _bytes(self, row: FieldRow, data: bytes) -> Iterator[tuple[int, str, str]]:
-        """(offset, hex, ASCII) of each line."""
+        """Yield (offset, hex, ASCII) of each line."""
         width = self.options.width
         start, end = row.start, row.start + len(data)
         if not data:
@@ -285,7 +290,7 @@ class _Page(msgspec.Struct):
         return " " * self.columns[column] + "".join(cells)
 
     def _line(self, offset: int | None, hexes: str, text: str, row: FieldRow, label: str) -> str:
-        """One line; without an offset it only goes on with a label."""
+        """Return one line; without an offset it continues a label."""
         mark = " " if row.ok else "!"
         columns = f"{hexes:<{self.hex_width}} {self.bar} {text:<{self.options.width}} {self.bar}"
         if len(hexes) > self.hex_width and not text and not label:
@@ -300,7 +305,7 @@ class _Page(msgspec.Struct):
         return f"{place}{mark}{self.bar} {columns} {label}".rstrip()
 
     def _label(self, row: FieldRow) -> str:
-        """`path = value (meaning)`; a verdict such as `ok (crc32c of …)` has its own parentheses."""
+        """Return `path = value (meaning)`; a verdict such as `ok (crc32c of …)` has its own parentheses."""
         name, _, _, held, meaning, _, _, bit_range, _, _, _ = row
         path = self.painted(escape(name.removesuffix(".value")), "path")
         value = str(held) if held.__class__ is int and -_PLAIN < held < _PLAIN else shown(held, self.more)
@@ -330,7 +335,7 @@ def _ascii(piece: bytes) -> str:
 
 
 def shown(value: Any, more: str = "…") -> str:
-    """A value in one short line, escaped; text in quotes, bytes as text if they are text, else their number."""
+    """Format a value as one short escaped line: text in quotes, printable bytes as text, else their number."""
     match value:
         case None:
             return ""
@@ -369,9 +374,9 @@ def _cut(text: str, more: str) -> str:
 
 
 def marks(options: HexdumpOptions, drawn: str, line: int, ranges: Iterable[tuple[int, int]]) -> str:
-    """What stands under a drawn line of the bytes from `line` on: `^` under those in the ranges; "" = under none."""
+    """Return the markers under a line of bytes from offset `line` on: `^` under those in the ranges; "" = none."""
     page = _page(options)
-    if page.offset(line) not in drawn[:48]:  # a line of its own for a label
+    if page.offset(line) not in drawn[:48]:  # a line that has only a label
         return ""
     begin = _OFFSETS[options.base][0] + 3
     signs: dict[int, str] = {}

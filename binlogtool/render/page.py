@@ -1,7 +1,8 @@
-"""One self-contained HTML page: what stands around the content, and the only way text of a log gets into it.
+"""HTML page: the frame around the content, and the only way text of a log gets into it.
 
-The policy of the page lets nothing run or colour but the style and the script that the page itself names by their
-hashes, and lets nothing be fetched. Data for the script stands in blocks of JSON that no browser runs.
+The content security policy of the page allows only its own style and script, by their hashes, and no requests. Data
+for
+the script is in JSON blocks that browsers do not run.
 """
 
 from __future__ import annotations
@@ -19,19 +20,18 @@ from binlogtool.render.escape import escape
 
 
 def text(value: object) -> str:
-    """Any text as text of HTML or as the value of an attribute: hidden characters become visible, signs lose their
-    meaning."""
+    """Escape any text for HTML content or an attribute value; invisible characters become visible."""
     return html.escape(escape(str(value)))
 
 
 def data(value: Any, kind: str = "") -> str:
-    """A block of JSON for the script of the page. Its strings have to be escaped for the screen already."""
+    """Return a JSON block for the script of the page; its strings must already be escaped for the screen."""
     shown = msgspec.json.encode(value).decode("utf-8").replace("<", "\\u003c").replace(">", "\\u003e")
     return f'<script type="application/json"{f" class={kind}" if kind else ""}>{shown}</script>'
 
 
 def head(title: str, *assets: str) -> str:
-    """The page up to its body. assets: names of its styles (`.css`) and scripts (`.js`)."""
+    """Return the page up to its body. assets: names of its styles (`.css`) and scripts (`.js`)."""
     styles = [asset(name) for name in assets if name.endswith(".css")]
     scripts = [asset(name) for name in assets if name.endswith(".js")]
     policy = (
@@ -49,13 +49,13 @@ def head(title: str, *assets: str) -> str:
 
 
 def end(*assets: str) -> str:
-    """The scripts, and the end of the page."""
+    """Return the scripts, and the end of the page."""
     return "".join(f"<script>{asset(name)}</script>\n" for name in assets) + "</body>\n</html>\n"
 
 
 @cache
 def asset(name: str) -> str:
-    """The text of a style or script that comes with the program."""
+    """Return the text of a style or script of this package."""
     return files("binlogtool.render").joinpath("assets", name).read_text("utf-8")
 
 

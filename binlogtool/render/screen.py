@@ -1,4 +1,4 @@
-"""What a terminal is like: how wide it is, how many of its columns a text takes, and lines folded to fit."""
+"""Terminal properties: width, columns that a text takes, and folding of lines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COMMAND = re.compile(r"\w+: +binlogtool |\w+ +binlogtool ")
 
 
 def columns() -> int:
-    """The width of the terminal that standard output is (`COLUMNS` is heard first); 80 where that cannot be told."""
+    """Return the width of the terminal at standard output (`COLUMNS` has precedence); 80 where it is unknown."""
     try:
         return max(NARROWEST, int(os.environ["COLUMNS"]))
     except (KeyError, ValueError):
@@ -32,7 +32,7 @@ def columns() -> int:
 
 
 def cells(text: str) -> int:
-    """The columns that a text takes, without codes of colour: letters of East Asia take two, combining marks none."""
+    """Return the columns that a text takes, without colour codes: wide characters two, combining marks none."""
     text = _STYLE.sub("", text) if "\x1b" in text else text
     if text.isascii():
         return len(text)
@@ -42,10 +42,11 @@ def cells(text: str) -> int:
 
 
 def folded(line: str, width: int) -> list[str]:
-    """A line as lines of at most `width` columns: parted at blanks, the further ones indented.
+    """Fold a line to lines of at most `width` columns, at blanks; the further ones are indented.
 
-    A command to be pasted gets a backslash where it is parted, and is never parted inside of a word; other words that
-    are too long by themselves are cut.
+    A command to copy gets a backslash at each fold, and its words are never split; other words that are too long for
+    a
+    line are cut.
     """
     if cells(line) <= width:
         return [line]
@@ -69,7 +70,7 @@ def folded(line: str, width: int) -> list[str]:
 
 
 def _pieces(word: str, first: int, others: int) -> list[str]:
-    """A word, cut where it is longer than a line: before a part of a path if there is one near the end."""
+    """Split a word that is longer than a line, before a path separator if there is one near the end."""
     pieces = [word]
     while cells(pieces[-1]) > (room := first if len(pieces) == 1 else others):
         text, taken = pieces.pop(), ""
@@ -84,14 +85,17 @@ def _pieces(word: str, first: int, others: int) -> list[str]:
 
 
 def folded_at(text: str, width: int) -> list[str]:
-    """The same without an indent: the lines of a column."""
+    """Fold a text to the lines of a column, without an indent."""
     lines = folded(text, width)
     return [lines[0], *(line.lstrip(" ") for line in lines[1:])]
 
 
 def draws_boxes(encoding: str, terminal: bool) -> bool:
-    """Can box characters be shown? Not in another encoding, and not on a terminal of the C locale (Python itself
-    writes UTF-8 there, whatever the terminal takes)."""
+    """Return True if box characters can be shown.
+
+    Not in other encodings, and not on a terminal of the C locale (Python itself writes UTF-8 there, whatever the
+    terminal supports).
+    """
     try:
         "│─…·".encode(encoding)
     except (UnicodeEncodeError, LookupError):

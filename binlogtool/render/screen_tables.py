@@ -1,4 +1,4 @@
-"""Tables drawn by rich. Everything from data is escaped before, and handed over as `Text`: no markup, no links."""
+"""Tables drawn by rich. All data is escaped before, and passed as `Text`: no markup, no links."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LEAST_COLUMN = 10
 
 
 def table_bytes(rows: Sequence[Sequence[str]], *, ascii_only: bool = False, width: int | None = None) -> bytes:
-    """Rows of escaped text, the heading first, as a drawn table."""
+    """Render rows of escaped text, the heading first, as a table."""
     out = io.StringIO()
     console = Console(
         file=out,
@@ -64,7 +64,7 @@ def _drawn(rows: Sequence[Sequence[str]], *, ascii_only: bool) -> Table:
 
 
 def _many_rows(rows: Sequence[Sequence[str]], console: Console, out: io.StringIO, *, ascii_only: bool) -> Iterator[str]:
-    """The lines of a table of which rich draws only the rows that make the columns as wide as they are."""
+    """Yield the lines of a table of which rich draws only the rows that determine the column widths."""
     names, columns = rows[0], list(zip(*rows[1:], strict=True))
     widest = [max(column, key=_longest_line) for column in columns]
     wordiest = [max(column, key=_longest_word) for column in columns]
@@ -102,7 +102,7 @@ def _longest_word(text: str) -> int:
 
 
 def _folded(text: str, width: int, console: Console) -> list[str]:
-    """The lines of a cell."""
+    """Return the lines of a cell."""
     if len(text) <= width and text.isascii() and text.isprintable():
         return [text]
     return [line.plain for line in Text(text).wrap(console, width, overflow="fold")] or [""]
@@ -115,14 +115,14 @@ def _padded(text: str, width: int, *, right: bool) -> str:
 
 
 def _width() -> int:
-    """Of the terminal; other outputs have room."""
+    """Return the width of the terminal; other outputs have a fixed one."""
     if "COLUMNS" in os.environ or (sys.stdout is not None and sys.stdout.isatty()):
         return max(40, columns())
     return _WIDTH
 
 
 class TableWriter:
-    """`dump -O table`: one table per block."""
+    """Write `dump -O table`: one table per block."""
 
     def __init__(self, style: Style, *, columns: tuple[str, ...], ascii_only: bool = False) -> None:
         self._cells = CellMaker(style)
@@ -130,7 +130,7 @@ class TableWriter:
         self._ascii = ascii_only
 
     def block(self, block: Block) -> bytes:
-        """The table of one block."""
+        """Return the table of one block."""
         more = "..." if self._ascii else "…"
         rows = [
             [_shown(value, name, more) for name, value in zip(self._columns, row, strict=True)]
@@ -139,7 +139,7 @@ class TableWriter:
         return table_bytes([list(self._columns), *rows], ascii_only=self._ascii)
 
     def end(self) -> bytes:
-        """Nothing."""
+        """Return nothing."""
         return b""
 
 

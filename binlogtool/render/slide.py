@@ -1,4 +1,4 @@
-"""`hexdump-annotate -O svg`: some bytes as a picture for a slide, each field in a colour that its line of text has too.
+"""`hexdump-annotate -O svg`: some bytes as a picture for a slide, each field in the colour of its label.
 
 The same bytes give the same picture. Texts of the log are escaped twice: for the screen, then for XML.
 """
@@ -30,10 +30,10 @@ _TOO_MUCH = (
 
 
 def slide(pieces: Iterable[Piece], title: str, depth: int | None = None) -> bytes:
-    """The picture. depth: nesting level whose fields are drawn whole; None = all levels.
+    """Return the picture as SVG. depth: nesting level whose fields are drawn whole; None = all levels.
 
     Raises:
-        LimitError: it would be more than a slide shows.
+        LimitError: it would have too many fields or bytes.
     """
     rows: list[FieldRow] = []
     spaces: list[Space] = []
@@ -61,7 +61,7 @@ def _drawn(row: FieldRow, depth: int | None) -> bool:
 
 
 def _stem(paths: Sequence[str]) -> str:
-    """The parts that all paths begin with, dots included."""
+    """Return the components that all paths begin with, dots included."""
     parts = [path.split(".")[:-1] for path in paths]
     same = takewhile(lambda column: len(set(column)) == 1, zip(*parts, strict=False))
     return "".join(f"{column[0]}." for column in same)
@@ -75,7 +75,7 @@ def _by_space(rows: Sequence[FieldRow]) -> dict[str, list[FieldRow]]:
 
 
 def _space(name: str, rows: Sequence[FieldRow], spaces: Sequence[Space], top: int) -> Iterator[str]:
-    """The elements of one space: bytes to the left, the legend to the right."""
+    """Yield the elements of one space: bytes on the left, labels on the right."""
     first = rows[0].start
     begin = top + (_LINE if name else 0)
     if name:
@@ -102,7 +102,7 @@ def _within(space: Space, row: FieldRow) -> bool:
 
 
 def _bytes(start: int, data: bytes, colour: str, zero: int) -> Iterator[str]:
-    """The bytes of a field, a run in each line that it is in. zero: where the line of offset 0 would be."""
+    """Yield the bytes of a field, one run per line. zero: y of the line of offset 0."""
     at, end = start, start + len(data)
     while at < end:
         line, column = divmod(at, 16)
@@ -117,7 +117,7 @@ def _bytes(start: int, data: bytes, colour: str, zero: int) -> Iterator[str]:
 
 
 def sign_of(byte: int) -> str:
-    """A byte as a character; nothing for a space."""
+    """Return a byte as a character; nothing for a space."""
     return chr(byte) if 0x20 < byte < 0x7F else "." if byte != 0x20 else ""
 
 
@@ -132,7 +132,7 @@ def _legend(row: FieldRow, colour: str, y: int) -> Iterator[str]:
 
 
 def head(title: str, height: int, *, columns: bool = False) -> Iterator[str]:
-    """What a picture begins with. columns: the numbers of the bytes in a line."""
+    """Yield the beginning of a picture. columns: with the column numbers of a line."""
     yield (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}"'
         ' font-family="ui-monospace, DejaVu Sans Mono, monospace" font-size="14" fill="#1c2126">'
@@ -145,11 +145,11 @@ def head(title: str, height: int, *, columns: bool = False) -> Iterator[str]:
 
 
 def shortened(text: str) -> str:
-    """As long as there is room for."""
+    """Cut a text to the available width."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def text_at(x: int, y: int, text: str, kind: str = "") -> str:
-    """One line of text; kind: its class (see `head`)."""
+    """Return one line of text; kind: its class (see `render_head`)."""
     mark = f' class="{kind}"' if kind else ""
     return f'<text x="{x}" y="{y}"{mark}>{xml_escaped(text)}</text>' if text else ""

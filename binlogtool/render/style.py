@@ -1,4 +1,4 @@
-"""Colours for lines of text; what is coloured is already escaped."""
+"""Colours for lines of text that is already escaped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _CODES = {"good": "32", "warning": "33", "error": "31;1", "note": "36", "dim": "
 
 
 def painter(colour: bool) -> Callable[[str, str], str]:
-    """(text, style name) -> text with colour, or as it is."""
+    """Return a function (text, style name) -> text with colour, or unchanged."""
     return _painted if colour else _plain
 
 

@@ -17,7 +17,9 @@ _FIELDS = b'"fields": []'
 
 
 def annotate_json(annotation: Annotation) -> dict[str, Any]:
-    """The document. `space` (decompressed rows) and `ok` (damaged ones) are additions to the shape."""
+    """Return the whole document. The members `space` (decompressed rows) and `ok` (damaged ones) are additions to the
+    shape.
+    """
     whole = _around(annotation.file, annotation.size, annotation.findings)
     return {**whole, "fields": list(fields_json(annotation.rows))}
 
@@ -33,7 +35,7 @@ def _around(file: str, size: int, findings: Sequence[Finding]) -> dict[str, Any]
 
 
 def fields_json(rows: Iterable[FieldRow]) -> Iterator[dict[str, Any]]:
-    """One member of `fields` per row, in file order, parents before their children."""
+    """Yield one member of `fields` per row, in file order, parents before their children."""
     for row in rows:
         yield {
             "path": row.path,
@@ -49,14 +51,14 @@ def fields_json(rows: Iterable[FieldRow]) -> Iterator[dict[str, Any]]:
 
 
 class AnnotateWriter:
-    """The same document as bytes, written while the rows come."""
+    """Writes the same document incrementally, as the rows arrive."""
 
     def __init__(self, file: str, size: int) -> None:
         self._file, self._size = file, size
         self._before = b""
 
     def rows(self, rows: Iterable[FieldRow]) -> Iterator[bytes]:
-        """The next members of `fields`."""
+        """Yield the next members of `fields`."""
         for field in fields_json(rows):
             yield (self._before or self._head()) + b"\n    " + member(field)
             self._before = b","
@@ -65,12 +67,12 @@ class AnnotateWriter:
         return document(_around(self._file, self._size, ())).partition(_FIELDS)[0] + _FIELDS[:-1]
 
     def end(self, findings: Sequence[Finding]) -> bytes:
-        """What is behind the rows."""
+        """Return what follows the rows."""
         whole = document(_around(self._file, self._size, findings))
         return b"\n  ]" + whole.partition(_FIELDS)[2] if self._before else whole
 
 
 def member(field: dict[str, Any]) -> bytes:
-    """A member of an array of a document, as its writer puts it."""
+    """Encode a member of an array of a document, indented as `encode_document` does."""
     text = msgspec.json.format(msgspec.json.encode(_STYLE.plain(field)), indent=2)
     return safe_json(text).replace(b"\n", b"\n    ")

@@ -1,6 +1,6 @@
-"""What every byte of a file is, in the order of the file: ranges of byte classes, and a bounded number of cells.
+"""Map of a file's bytes: ranges of byte classes in file order, and a bounded number of cells.
 
-The ranges are read off a scan: what it booked for each stretch of the file.
+The ranges come from a scan: from the byte account after each segment.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WORST = ("record", "padding", "preallocated", "header", "unknown", "torn_tail",
 
 
 class Range(NamedTuple):
-    """Bytes `[start, end)` of one class."""
+    """Bytes `[start, end)` of one byte class."""
 
     start: int
     end: int
@@ -31,7 +31,7 @@ class Range(NamedTuple):
 
 
 def byte_ranges(scan: Scan, file: LogFile) -> Iterator[Range]:
-    """The ranges of a file; one class can come twice in a row."""
+    """Yield the ranges of a file; one class can occur twice in a row."""
     at, booked = 0, dict.fromkeys(_IN_ORDER, 0)
 
     def news() -> Iterator[Range]:
@@ -44,13 +44,13 @@ def byte_ranges(scan: Scan, file: LogFile) -> Iterator[Range]:
                 yield Range(start, at, name)
 
     for segment in scan.segments():
-        if not isinstance(segment, Damage) or not segment.hollow:  # of those the scan thinks again
+        if not isinstance(segment, Damage) or not segment.hollow:  # the scan may still classify those differently
             yield from news()
     yield from news()
 
 
 class ByteMap:
-    """The cells of a file of `size` bytes: neighbouring ranges that are smaller share one, which shows the worst."""
+    """The cells of a file of `size` bytes; ranges smaller than a cell share one, which shows the worst class."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -59,7 +59,7 @@ class ByteMap:
         self.bytes = dict.fromkeys(_WORST, 0)
 
     def add(self, one: Range) -> None:
-        """A range of the file."""
+        """Add a range of the file."""
         rank = _WORST.index(one.name)
         self.bytes[one.name] += one.end - one.start
         first, last = self._cell(one.start), self._cell(one.end - 1)
@@ -70,7 +70,7 @@ class ByteMap:
         return min(offset * self.count // self.size, self.count - 1)
 
     def bars(self) -> Sequence[Range]:
-        """Neighbouring cells of one class, as the bytes that they stand for."""
+        """Return neighbouring cells of one class as byte ranges."""
         found, at = list[Range](), 0
         for rank, cells in groupby(self._ranks):
             start, at = at, at + len(list(cells))
@@ -78,12 +78,12 @@ class ByteMap:
         return found
 
     def _edge(self, cell: int) -> int:
-        """The first byte of a cell."""
+        """Return the first byte of a cell."""
         return -(-cell * self.size // self.count)
 
 
 def byte_map(scan: Scan, file: LogFile, size: int) -> ByteMap:
-    """The map of a file whose scan has not begun."""
+    """Scan a file and return its map; the scan must not have begun."""
     made = ByteMap(size)
     for one in byte_ranges(scan, file):
         if one.end <= size:

@@ -1,4 +1,4 @@
-"""A chart of records and bytes over time as SVG: stacked bars, one colour for each of the biggest groups.
+"""Chart of records and bytes over time as SVG: stacked bars, one colour for each of the largest groups.
 
 The same figures give the same bytes. Texts of the log are escaped twice: for the screen, then for XML.
 """
@@ -27,7 +27,13 @@ Bar = dict[str | None, int]
 
 
 class Panel(msgspec.Struct, frozen=True):
-    """One diagram. bars: for each step the value of each group. words: a value in words; a unit of them has `unit`."""
+    """One diagram of the chart.
+
+    Attributes:
+        bars: For each step, the value of each group.
+        format_value: Formats a value for the scale.
+        unit_size: Base of the units (1024 for bytes, 1 = none), for round scale ends.
+    """
 
     title: str
     top: int
@@ -45,7 +51,7 @@ class Panel(msgspec.Struct, frozen=True):
 
 
 def chart(found: Counted, title: str) -> bytes:
-    """The chart as one SVG document."""
+    """Render the chart as one SVG document."""
     steps = _steps(found)
     shown = list(found.groups)[: len(_COLOURS)]
     colours = dict(zip(shown, _COLOURS, strict=False))
@@ -68,7 +74,7 @@ def chart(found: Counted, title: str) -> bytes:
 
 
 def nice(value: int) -> int:
-    """The least of 1, 2, 5, 10, 20, 50, … that is not below."""
+    """Return the least of 1, 2, 5, 10, 20, 50, … that is not below the value."""
     unit = 1
     while True:
         for factor in (1, 2, 5):
@@ -78,7 +84,9 @@ def nice(value: int) -> int:
 
 
 def _steps(found: Counted) -> list[int | None]:
-    """Every step from the first to the last, also empty ones, if that is not too many; records without time last."""
+    """Return the start of every step from the first to the last, also of empty ones if there are not too many; None
+    last.
+    """
     known = list(found.steps())
     times = [start for start in known if start is not None]
     length = BUCKETS[found.bucket]
@@ -98,7 +106,7 @@ def _bars(
 
 
 def _panel(panel: Panel, colours: dict[str | None, str]) -> Iterator[str]:
-    """Scale, then bars; heights are rounded where they end, so no gaps open between the parts of a bar."""
+    """Render the scale, then the bars; their ends are rounded, so that no gaps open between the parts of a bar."""
     right, bottom = WIDTH - _RIGHT, panel.top + _PANEL
     yield _text(_LEFT, panel.top - 8, panel.title, weight="bold")
     for part in (0, 1, 2):
@@ -122,7 +130,7 @@ def _panel(panel: Panel, colours: dict[str | None, str]) -> Iterator[str]:
 
 
 def _times(steps: Sequence[int | None], y: int) -> Iterator[str]:
-    """When some of the steps begin."""
+    """Render the start times of some of the steps."""
     width = (WIDTH - _RIGHT - _LEFT) / max(len(steps), 1)
     every = max(1, -(-len(steps) // _LABELS))
     for i in range(0, len(steps), every):

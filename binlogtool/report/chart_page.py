@@ -1,4 +1,4 @@
-"""`stats --chart FILE.html`: the chart and its figures as one page."""
+"""HTML page of `stats --chart FILE.html`: the chart and its figures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_ROWS = 1000
 
 
 def chart_page(found: Counted, title: str) -> bytes:
-    """The page."""
+    """Render the page."""
     groups = [(name, tally.records, tally.bytes) for name, tally in found.groups.items()]
     steps = [(step_text(start), tally.records, tally.bytes) for start, tally in found.steps().items()]
     about = f"by {text(found.by)}, steps of {text(found.bucket)}"

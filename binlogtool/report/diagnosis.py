@@ -1,4 +1,4 @@
-"""A diagnosis on one screen: does the server start, what is lost, what can be kept, and the commands in order."""
+"""Render a diagnosis: does the server start, what is lost, what can be kept, and the commands in order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,11 @@ _SHOWN = 5
 
 
 class Step(NamedTuple):
-    """One thing to do. command: ready to be pasted; None where it is done elsewhere."""
+    """One thing to do. Serialised under these names.
+
+    Attributes:
+        command: Ready to be pasted; None where it is not a command.
+    """
 
     what: str
     command: str | None
@@ -36,7 +40,7 @@ class Step(NamedTuple):
 
 
 def steps(one: Diagnosis, given: Given = NOTHING_GIVEN) -> list[Step]:
-    """The commands in order, from the safe copy to the taking back; none where all is well."""
+    """Return the steps in order, from the safe copy to the undo command; none for a healthy log."""
     if one.well:
         return []
     given = given.also("--redo", one.redo)
@@ -48,7 +52,7 @@ def steps(one: Diagnosis, given: Given = NOTHING_GIVEN) -> list[Step]:
 
 
 def _copy(path: str) -> list[Step]:
-    """Nothing is repaired without a copy of what was there."""
+    """Return the step that copies the log before any repair."""
     if is_url(path) or path == "-":
         return []
     base = path.rstrip("/") or path
@@ -82,13 +86,13 @@ def _mending(one: Diagnosis, given: Given) -> Iterator[Step]:
 
 
 def _remedy(one: Diagnosis) -> list[Step]:
-    """What the format says makes the server come up."""
+    """Return the steps that make the server start according to the format."""
     told = (replay.details.get("startup", {}).get("remedy", ()) for replay in one.replays)
     return [Step(step["what"], step["command"]) for steps_ in told for step in steps_]
 
 
 def _beside(one: Diagnosis, plan: Plan, hint: str, given: Given) -> Iterator[Step]:
-    """A cut in place is refused: a copy with everything provable takes the place of the file, or nothing does."""
+    """Yield the steps where a cut in place is refused: a salvaged copy replaces the file, or nothing does."""
     words = shlex.split(hint)
     if "--to-file" not in words:
         yield Step("a cut would lose what is durable, and is refused; see", hint)
@@ -103,7 +107,9 @@ def _beside(one: Diagnosis, plan: Plan, hint: str, given: Given) -> Iterator[Ste
 
 
 def _undo(plan: Plan) -> str:
-    """The undo file has a name when it is there; a pattern finds it if there is no older one."""
+    """Return the undo command; the undo file does not exist yet, so it is named by a pattern if no older one
+    matches.
+    """
     first = next(file for file in plan.changes if file.made_like is None)
     pattern = f"{first.path}.binlogtool-undo-"
     if glob.glob(f"{glob.escape(pattern)}*"):
@@ -112,12 +118,12 @@ def _undo(plan: Plan) -> str:
 
 
 def _after_replays(one: Diagnosis, given: Given) -> list[str]:
-    """What can be done next about each log of the place."""
+    """Return the next commands for each log of the place."""
     return list(dict.fromkeys(text for replay in one.replays for text in after_replay(replay, given)))
 
 
 def reading(one: Diagnosis) -> list[str]:
-    """The pages about what was found, the worst first."""
+    """Return the `explain` commands for the errors that were found."""
     found = [f for f in one.report.findings if f.severity is Severity.ERROR]
     found += [f for replay in one.replays for _, f in replay.findings if f.severity is Severity.ERROR]
     return [command("explain", id_) for id_ in dict.fromkeys(f.id for f in found)]
@@ -134,7 +140,7 @@ _STARTS = {
 
 
 def start_words(one: Diagnosis) -> str:
-    """Will the server start, and why not."""
+    """Describe whether the server will start, and why not."""
     said = _STARTS[one.start]
     stop = next((replay.stop for replay in one.replays if replay.stop is not None), None)
     startup: dict[str, Any] = next((found for replay in one.replays if (found := replay.details.get("startup"))), {})
@@ -165,7 +171,7 @@ def _unknown(one: Diagnosis) -> str:
 
 
 def loss_words(one: Diagnosis) -> Iterator[str]:
-    """What the server would lose without a word."""
+    """Yield lines about what the server would lose without an error."""
     for file, found in one.losses[:_SHOWN]:
         yield f"{escape(os.path.basename(file))} {place(found.offset)}: {sentence(found)}"
     if len(one.losses) > _SHOWN:
@@ -177,7 +183,7 @@ def loss_words(one: Diagnosis) -> Iterator[str]:
 
 
 def keep_words(one: Diagnosis) -> Iterator[str]:
-    """What can be kept, and what goes."""
+    """Yield lines about what can be kept, and what is removed."""
     records = sum(file.records or 0 for file in one.report.files)
     if one.plan is None:
         known = one.well or one.start != UNKNOWN
@@ -206,7 +212,7 @@ def _head(one: Diagnosis) -> str:
 
 
 def diagnosis_text(found: Diagnoses, given: Given = NOTHING_GIVEN) -> Iterator[str]:
-    """The lines: what is in order first in short, then each log that needs something."""
+    """Yield the lines of a diagnosis: healthy logs in one line each, then every log that needs something."""
     for one in found.logs:
         if one.well:
             starts = f": starts {start_words(one)}" if one.start != OPEN else ""
@@ -238,7 +244,7 @@ def _labelled(name: str, lines: Iterator[str] | Sequence[str]) -> Iterator[str]:
 
 
 def diagnosis_json(found: Diagnoses, version: str, given: Given = NOTHING_GIVEN) -> dict[str, Any]:
-    """`diagnose -O json`."""
+    """Return `diagnose -O json` as a value."""
     starts = [one.start for one in found.logs]
     return {
         "schema": SCHEMA,
@@ -277,7 +283,7 @@ def _log_json(one: Diagnosis, given: Given) -> dict[str, Any]:
 
 
 def diagnosis_markdown(found: Diagnoses, given: Given = NOTHING_GIVEN) -> str:
-    """The same for a ticket."""
+    """Render the diagnoses as Markdown, for a ticket."""
     return "\n".join(_markdown_lines(found, given)) + "\n"
 
 

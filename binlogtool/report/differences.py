@@ -17,7 +17,11 @@ _KINDS = {"~": "changed", "-": "only-a", "+": "only-b"}
 
 
 class DifferencesWriter:
-    """The document as bytes, written while the parts come. whole: also the fields of what one side alone has."""
+    """Writes the document incrementally, as the parts arrive.
+
+    Args:
+        whole: Also the fields of what only one side has.
+    """
 
     def __init__(self, compared: Compared, *, whole: bool) -> None:
         self._about, self._whole = compared, whole
@@ -25,7 +29,7 @@ class DifferencesWriter:
         """Places that differ."""
 
     def parts(self, parts: Iterable[Part]) -> Iterator[bytes]:
-        """All of it."""
+        """Yield the whole document."""
         before = document(self._around()).partition(_PARTS)[0] + _PARTS[:-1]
         for part in self._each(parts):
             yield before + b"\n    " + member(part)
@@ -69,7 +73,7 @@ class DifferencesWriter:
 
 
 def _side(side: Side | None) -> dict[str, Any] | None:
-    """The place of a unit, and the records in it."""
+    """Return the place of a unit and the records in it."""
     if side is None:
         return None
     unit = side.unit
@@ -90,7 +94,9 @@ def _changed(left: Piece, right: Piece) -> dict[str, Any]:
 
 
 def _field(one: Field) -> dict[str, Any]:
-    """bytes: where they differ, from the first byte of the field on; none where the sizes do."""
+    """Return one field of both sides; `bytes` are the differing ranges from its first byte on, none where the sizes
+    differ.
+    """
     return {"a": _row(one.a), "b": _row(one.b), "bytes": [list(some) for some in one.ranges]}
 
 

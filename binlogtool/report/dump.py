@@ -1,4 +1,4 @@
-"""Records as lines: JSON, text, CSV, raw bytes."""
+"""Writers for records: JSON, text, CSV, raw bytes."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from binlogtool.report.records import FieldLines, RecordLines, member
 
 
 class Writer(Protocol):
-    """Turns blocks into the bytes of one output format."""
+    """Encodes blocks of records in one output format."""
 
     def block(self, block: Block) -> bytes:
-        """The output of one block."""
+        """Return the output for one block."""
 
     def end(self) -> bytes:
-        """What follows the last block."""
+        """Return what follows the last block."""
 
 
 def filler(form: str, bytes_form: str) -> Filler:
-    """What puts long values into the output of a writer."""
+    """Return the object that inserts long values into the output of a writer."""
     return Filler(Style(bytes_form), doubled=form == "csv")
 
 
 class JsonLinesWriter:
-    """`-O jsonl`: one object a line."""
+    """`-O jsonl`: one object per line."""
 
     def __init__(self, lines: FieldLines) -> None:
         self._lines = lines
 
     def block(self, block: Block) -> bytes:
-        """One line per record."""
+        """Return one line per record."""
         return self._lines.lines(block)
 
     def end(self) -> bytes:
-        """Nothing."""
+        """Return nothing."""
         return b""
 
 
@@ -56,7 +56,7 @@ class JsonWriter:
         self._start = b'{"schema":"binlogtool/record/1","records":['
 
     def block(self, block: Block) -> bytes:
-        """The records, separated by commas."""
+        """Return the records, separated by commas."""
         records = self._lines.lines(block).rstrip(b"\n").replace(b"\n", b",\n")
         if not records:
             return b""
@@ -64,12 +64,12 @@ class JsonWriter:
         return start + b"\n" + records
 
     def end(self) -> bytes:
-        """The end of the document."""
+        """Return the end of the document."""
         return (self._start if self._start != b"," else b"") + b"\n]}\n"
 
 
 class Cells(msgspec.Struct, frozen=True):
-    """One record as words; the same for text, table and CSV."""
+    """One record as text cells, the same for text, table and CSV. The field names are the column names."""
 
     file: str
     offset: int
@@ -90,7 +90,7 @@ COLUMNS = tuple(Cells.__struct_fields__)
 
 
 class CellMaker:
-    """Blocks as cells. Everything from the data is escaped; bodies are JSON."""
+    """Formats blocks as cells. All text of the data is escaped; bodies are JSON."""
 
     def __init__(self, style: Style) -> None:
         self._lines = RecordLines(style)
@@ -98,19 +98,21 @@ class CellMaker:
         self._time = TimeText()
 
     def rows(self, block: Block, columns: Sequence[str]) -> Iterator[list[Any]]:
-        """The named cells of each record; a name that is no column is a path in the record as JSON (`body.tuple`)."""
+        """Yield the named cells of each record; a name that is not a column is a path in the record as JSON
+        (`body.tuple`).
+        """
         inside = [name for name in columns if name not in COLUMNS]
         records = self._lines.values(block) if inside else repeat({})
         for cells, record in zip(self.cells(block), records, strict=False):
             yield [self._inside(record, name) if name in inside else getattr(cells, name) for name in columns]
 
     def _inside(self, record: dict[str, Any], path: str) -> str:
-        """Text as it is, numbers and everything else as JSON; nothing where there is nothing."""
+        """Return the value at a path: text unchanged, everything else as JSON, "" where there is none."""
         value = member(record, path)
         return _word(value) if value is None or isinstance(value, str) else self._body(value)
 
     def cells(self, block: Block) -> Iterator[Cells]:
-        """One row of cells per record."""
+        """Yield the cells of each record."""
         file = escape(block.file)
         for r in block:
             yield Cells(
@@ -128,18 +130,21 @@ def _word(value: object) -> str:
 
 
 def _verdict(r: Record) -> str:
-    """Of the checksum. A record whose content nobody understands must not look like the others."""
+    """Return the verdict on the checksum; UNPROVEN marks a record whose content cannot be decoded."""
     if any(found.id == "payload-undecodable" and "inner_offset" in found.facts for found in r.findings):
         return "UNPROVEN"
     return "" if r.checksum is None else {True: "ok", False: "BAD", None: "absent"}[r.checksum.ok]
 
 
 class TextWriter:
-    """`-O text`: offset size type seq time object : summary, one line a record.
+    """`-O text`: offset size type seq time object : summary, one line per record.
 
-    A record inside another one has the place of that one, `+`, and its own in there. Records of one transaction that
-    follow each other stand between `# transaction ID` and an empty line. hold: a record may wait for the next one,
-    which shows if the transaction has more than one. fields: only these, separated by tabs.
+    A record inside another one has the offset of that one, `+`, and its own inside it. Successive records of one
+    transaction are between `# transaction ID` and an empty line.
+
+    Args:
+        hold: A record may be held back until the next one, which shows if its transaction has more than one.
+        fields: Only these, separated by tabs.
     """
 
     def __init__(
@@ -162,7 +167,7 @@ class TextWriter:
         self._hold = hold
 
     def block(self, block: Block) -> bytes:
-        """The lines of one block."""
+        """Return the lines of one block."""
         out: list[str] = []
         if self._headings and block.file != self._file:
             self._file = block.file
@@ -187,7 +192,7 @@ class TextWriter:
         return f"{where}{c.type:<10} {c.seq or '-':>8} {c.time or '-':<27} {c.object or '-'}{bad} : {c.body}".rstrip()
 
     def end(self) -> bytes:
-        """The record that waits."""
+        """Return the record that was held back."""
         return _joined(self._units.release())
 
 
@@ -200,7 +205,7 @@ class _Units:
         self._waiting: list[str] = []
 
     def add(self, txn: str, lines: list[str]) -> list[str]:
-        """The lines to print now; those of the first record of a transaction wait."""
+        """Add a record; return the lines to print now. Those of the first record of a transaction are held back."""
         if txn and txn == self._txn:
             heading = [] if self._open else [f"# transaction {txn}"]
             self._open = True
@@ -210,12 +215,12 @@ class _Units:
         return before if txn else [*before, *self.release()]
 
     def release(self) -> list[str]:
-        """What waits."""
+        """Return the lines that were held back."""
         lines, self._waiting = self._waiting, []
         return lines
 
     def end(self) -> list[str]:
-        """What ends the transaction."""
+        """Return the last lines of the transaction."""
         lines = self.release() + ([""] if self._open else [])
         self._txn, self._open = "", False
         return lines
@@ -230,9 +235,10 @@ def _hex_lines(data: bytes) -> Iterator[str]:
 
 
 class CsvWriter:
-    """`-O csv`: a heading, then one row a record; the body is a cell of JSON.
+    """`-O csv`: a heading, then one row per record; the body is a cell of JSON.
 
-    neutral: cells that a spreadsheet would take for a formula get an apostrophe in front.
+    Args:
+        neutral: Cells that a spreadsheet would take for a formula get a leading apostrophe.
     """
 
     def __init__(self, style: Style, *, neutral: bool = False, columns: tuple[str, ...] = ()) -> None:
@@ -242,7 +248,7 @@ class CsvWriter:
         self._started = False
 
     def block(self, block: Block) -> bytes:
-        """The rows of one block."""
+        """Return the rows of one block."""
         rows = [[self._cell(value) for value in row] for row in self._cells.rows(block, self._columns)]
         head, self._started = ([] if self._started else [list(self._columns)]), True
         return csv_bytes([*head, *rows])
@@ -251,19 +257,19 @@ class CsvWriter:
         return neutralised(value) if self._neutral and isinstance(value, str) else value
 
     def end(self) -> bytes:
-        """The heading, if there was no record."""
+        """Return the heading, if there was no record."""
         return b"" if self._started else csv_bytes([list(self._columns)])
 
 
 def csv_bytes(rows: list[list[Any]]) -> bytes:
-    """Rows as CSV with LF line ends."""
+    """Encode rows as CSV with LF line ends."""
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows(rows)
     return out.getvalue().encode("utf-8", "backslashreplace")
 
 
 def neutralised(text: str) -> str:
-    """The cell, with an apostrophe where a spreadsheet would start a formula."""
+    """Return the cell, with a leading apostrophe where a spreadsheet would start a formula."""
     return f"'{text}" if text[:1] in tuple("=+-@\t\r") and text else text
 
 
@@ -271,9 +277,9 @@ class RawWriter:
     """`-O raw`: the exact bytes of the records, one after the other."""
 
     def block(self, block: Block) -> bytes:
-        """The records' bytes."""
+        """Return the bytes of the records."""
         return b"".join(block.raw or ())
 
     def end(self) -> bytes:
-        """Nothing."""
+        """Return nothing."""
         return b""

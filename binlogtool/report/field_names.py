@@ -1,4 +1,4 @@
-"""Members of bodies that `--fields` names: does any record have them?"""
+"""Check that the body members which `--fields` names occur in any record."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_KNOWN = 1000
 
 
 class FieldNames:
-    """The paths below `body` among these fields, beside the members that bodies were seen to have."""
+    """Compares the fields below `body` with the members that bodies have."""
 
     def __init__(self, fields: Sequence[str]) -> None:
         self._pending = {field: field.split(".")[1:] for field in fields if field.startswith(_BODY + ".")}
@@ -22,7 +22,7 @@ class FieldNames:
         self._known = set[str]()
 
     def look(self, block: Block) -> None:
-        """The next records."""
+        """Check the next records."""
         if not self._pending:
             return
         self._records += len(block)
@@ -36,7 +36,7 @@ class FieldNames:
 
     @property
     def unknown(self) -> list[str]:
-        """What is to be said of the fields that no record has."""
+        """A warning for each field that no record has."""
         if not self._records or not self._known:
             return []
         known = {f"{_BODY}.{name}" for name in self._known}
@@ -44,12 +44,14 @@ class FieldNames:
 
     @property
     def none_is_known(self) -> bool:
-        """Is there no other field?"""
+        """True if no record has any of the fields."""
         return len(self._pending) == self._count
 
 
 def _has(value: Any, path: Sequence[str]) -> bool:
-    """Is there a member at the path? A name with dots is found as well; see `report.records.member`."""
+    """Return True if there is a member at the path; names with dots are found as well, see
+    `report.records.find_member`.
+    """
     for end in range(1, len(path) + 1):
         name = ".".join(path[:end])
         if isinstance(value, Mapping) and name in value:

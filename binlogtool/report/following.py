@@ -1,4 +1,4 @@
-"""The command that comes next, ready to be pasted. Made in one place, so that it always says what the reading needs."""
+"""Suggest the next command, ready to be pasted, with the options that reading the log needs."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ _LIST_IDS = ("missing-member", "meta-mismatch", "extra-member")
 
 
 class Given(msgspec.Struct, frozen=True):
-    """The options that shape the reading, as they were given: (option, value)."""
+    """The command-line options that say how the log is read: (option, value)."""
 
     options: tuple[tuple[str, str], ...] = ()
 
     def also(self, option: str, value: str | None) -> Given:
-        """With one option more; the same without a value for it."""
+        """Return the options with one more; unchanged if its value is None."""
         return self if value is None else Given((*self.options, (option, plain_path(value))))
 
     def next(self, name: str, *words: str, path: str | None = None) -> str:
-        """A command line for a POSIX shell that reads as this run did."""
+        """Return a command line for a POSIX shell that reads the log as this run did."""
         kept = [text for pair in self.options if pair[0] not in _UNREAD.get(name, ()) for text in pair]
         return command(name, *kept, *words, *(() if path is None else (plain_path(path),)))
 
 
 def plain_path(path: str) -> str:
-    """The same path, never taken for an option."""
+    """Return the path in a form that is never taken for an option."""
     return f"./{path}" if path.startswith("-") else path
 
 
 def _short(path: str) -> str:
-    """The same path, from the working directory where that is shorter."""
+    """Return the path relative to the working directory where that is shorter."""
     near = os.path.relpath(path)
     return near if not near.startswith("..") else path
 
@@ -62,7 +62,9 @@ NOTHING_GIVEN = Given()
 
 
 def after_verify(report: Report, given: Given = NOTHING_GIVEN) -> str | None:
-    """The command that shows or mends the first serious finding; none for standard input, which is gone."""
+    """Return the command that shows or repairs the first serious finding; None for standard input, which cannot be
+    read again.
+    """
     files = [file for file in report.files if file.path != "-"]
     for file in files:
         errors = [f for f in file.findings if f.severity is Severity.ERROR and f.offset is not None]
@@ -77,19 +79,19 @@ def after_verify(report: Report, given: Given = NOTHING_GIVEN) -> str | None:
     for file in files:
         tail = _tail(file)
         if not is_url(file.path) and tail is not None and _goes_on(file, report.sets):
-            if not file.records:  # a cut would leave nothing, and is refused
+            if not file.records:  # truncation would leave nothing, and is refused
                 return _shown(file.path, file.size, tail.offset or 0, given)
             return given.next("truncate-to-durable", path=_log_of(file, report.sets))
     return None
 
 
 def _shown(path: str, size: int, offset: int, given: Given) -> str:
-    """The place of a damage; what is missing behind the end is shown by the last byte."""
+    """Return the command that shows an offset; for an offset past the end, the last byte."""
     return given.next("hexdump-annotate", "--at", hex(min(offset, size - 1)), path=path)
 
 
 def _after_set(part: SetReport, given: Given) -> str:
-    """A list of files can be mended; of the rest, what the server would make of it."""
+    """Return the command that fixes a list of files; for other errors the one that predicts what the server does."""
     if (
         _list_helps(f for f in part.findings if f.severity is Severity.ERROR)
         and formats.get(part.format).repair.mend is not None
@@ -99,7 +101,7 @@ def _after_set(part: SetReport, given: Given) -> str:
 
 
 def _list_helps(errors: Iterable[Finding]) -> bool:
-    """Is there anything to put right in a list of files? No line goes whose file is missing between others."""
+    """Return True if a list of files can be corrected; a line whose file is missing between others is never removed."""
     of_lists = [found for found in errors if found.id in _LIST_IDS]
     return bool(of_lists) and not any(found.facts.get("between") for found in of_lists)
 
@@ -109,7 +111,7 @@ def _tail(file: FileReport) -> Finding | None:
 
 
 def _goes_on(file: FileReport, sets: Sequence[SetReport]) -> bool:
-    """Would the server append to this file?"""
+    """Return True if the server would append to this file."""
     part = _set_of(file, sets)
     return part is None or later(os.path.relpath(file.path, part.path), newest(part.members)) is None
 
@@ -119,7 +121,7 @@ def _set_of(file: FileReport, sets: Sequence[SetReport]) -> SetReport | None:
 
 
 def _log_of(file: FileReport, sets: Sequence[SetReport]) -> str:
-    """What names the log: the directory of a set."""
+    """Return the path that names the log: the directory of a set, else the file."""
     part = _set_of(file, sets)
     return file.path if part is None else part.path
 
@@ -128,7 +130,7 @@ def _log_of(file: FileReport, sets: Sequence[SetReport]) -> str:
 
 
 def after_replay(one: Replayed, given: Given = NOTHING_GIVEN) -> Iterator[str]:
-    """Where to look, and what can be mended by a cut or by a list of files."""
+    """Yield the commands that show the stop, and that repair by truncation or by a corrected list of files."""
     if one.clean:
         return
     if one.encrypted:
@@ -148,7 +150,7 @@ def after_replay(one: Replayed, given: Given = NOTHING_GIVEN) -> Iterator[str]:
 
 
 def _size(path: str, offset: int) -> int:
-    """Bytes; of what is no file here, as many as are needed."""
+    """Return the size of a file; of a path that is not a local file, a size that includes the offset."""
     return os.path.getsize(path) if os.path.isfile(path) else offset + 1
 
 
@@ -160,7 +162,11 @@ def _cuts_help(id_: str, offset: int | None) -> bool:
 
 
 def after_plan(plan: Plan, given: Given = NOTHING_GIVEN, *, saved: str | None = None) -> str | None:
-    """How to carry it out; where it is refused, what else can be done. saved: where it was saved."""
+    """Return the command that applies a plan; for a refused one, what else can be done.
+
+    Args:
+        plan_path: The file that the plan was saved in.
+    """
     if not plan.target:
         return None
     if plan.refused:
@@ -176,14 +182,14 @@ _FLAGS = ("allow_discard_valid", "allow_empty_result", "fix_meta", "write_close_
 
 
 def _asked(asked: Asked) -> list[str]:
-    """The options that the plan was made with."""
+    """Return the options that the plan was made with."""
     words = [f"--{name.replace('_', '-')}" for name in _FLAGS if getattr(asked, name)]
     words += [] if asked.max_loss is None else ["--max-loss", str(asked.max_loss)]
     return words + ([] if asked.max_loss_records is None else ["--max-loss-records", str(asked.max_loss_records)])
 
 
 def _after_refusal(plan: Plan, given: Given) -> str:
-    """Never the command that was refused."""
+    """Return another command than the one that was refused."""
     said = " ".join(plan.reasons)
     if plan.unread:
         return given.next("truncate-to-durable", *_KEY, path=_short(plan.target))
@@ -203,18 +209,18 @@ def _after_refusal(plan: Plan, given: Given) -> str:
 
 
 def _correctable(plan: Plan) -> str | None:
-    """The first file of which the plan says that a copy with a bit put right is to be had."""
+    """Return the first file that a copy with a corrected bit can be made of, according to the plan."""
     told = [text for text in (*plan.reasons, *plan.notes) if WAY in text and not plan.asked.salvage]
     return next((one.path for one in plan.files for text in told if text.startswith(f"{one.path}: ")), None)
 
 
 def _forced(plan: Plan, given: Given) -> str:
-    """What the server's own way over damage would make of it."""
+    """Return the command that predicts a start with the server's force option."""
     return given.next("replay-dry-run", "--policy", "force", path=_short(plan.target))
 
 
 def _about_file(plan: Plan, file: FilePlan, given: Given) -> str:
-    """What can be done about the file that a plan is refused for."""
+    """Return a command for the file that the plan is refused for."""
     if file.size and (EMPTY in plan.reasons[0] or file.durable_end is None):
         return _shown(file.path, file.size, file.durable_end or 0, given)
     if plan.copyable is not None:
@@ -226,14 +232,18 @@ def _about_file(plan: Plan, file: FilePlan, given: Given) -> str:
 
 
 def _free(path: str) -> str:
-    """A name for the copy that nothing has yet, in the working directory."""
+    """Return an unused name for the salvaged copy, in the working directory."""
     base = f"{os.path.basename(path)}.salvaged"
     tries = (plain_path(base), *(plain_path(f"{base}-{number}") for number in range(2, 100)))
     return next((name for name in tries if not os.path.lexists(name)), plain_path(base))
 
 
 def reading(values: Mapping[str, object], format_: str) -> Given:
-    """The options of a run that shape its reading. values: of the options, by the names of their parameters."""
+    """Return the options of a run that say how the log is read.
+
+    Args:
+        parameters: The values of the command's options, by parameter name.
+    """
     named: list[tuple[str, object]] = [("--format", None if format_ == "auto" else format_)]
     named += [
         (f"--{name.replace('_', '-')}", values.get(name)) for name in ("redo", "keyfile", "keyfile_secret", "schema")

@@ -1,4 +1,4 @@
-"""Annotations for a workflow run: at most ten per level, then one line that counts the rest."""
+"""GitHub workflow annotations: at most ten per level, then one line that counts the rest."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE
 
 
 def message(text: str) -> str:
-    """Text behind the `::` of a workflow command."""
+    """Escape text after the `::` of a workflow command."""
     return escape(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def value(text: str) -> str:
-    """Text of a property of a workflow command."""
+    """Escape a property value of a workflow command."""
     return message(text).replace(":", "%3A").replace(",", "%2C")
 
 
 def workflow_commands(report: Report) -> Iterator[str]:
-    """The lines for standard output."""
+    """Yield the lines for standard output."""
     for failure in report.failures:
         yield f"::error file={value(failure.path)},title=not read::{message(failure.message)}"
     found = located(report)

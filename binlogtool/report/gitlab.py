@@ -1,7 +1,8 @@
-"""GitLab's code quality report: one issue for each finding, and one for each path that could not be read.
+"""GitLab code quality report: one issue for each finding, and one for each path that could not be read.
 
-Its reader wants a description, a check name, a fingerprint that no other issue has, one of five severities, a place:
-a path below the repository and a line. Logs have no lines; the description begins with the offset.
+An issue needs a description, a check name, a unique fingerprint, one of five severities, and a place: a path below
+the
+repository and a line. Logs have no lines; the description begins with the offset.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _SEVERITIES = {Severity.NOTE: "info", Severity.WARNING: "minor", Severity.ERROR:
 
 
 def gitlab(report: Report) -> list[dict[str, Any]]:
-    """The report as a list of issues."""
+    """Return the report as a list of issues."""
     return list(_issues(report))
 
 

@@ -1,4 +1,4 @@
-"""The JSON shapes of verify and of plans (cli.md 6.19), as plain values and as text."""
+"""JSON shapes of `verify`, plans and `explain`, as plain values and as text."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ STYLE = Style()
 
 
 def document(value: Any, *, style: Style = STYLE, indent: int = 2) -> bytes:
-    """Any value as one JSON document with a line end."""
+    """Encode a value as one JSON document with a line end."""
     text = encoded(style.plain(value))
     return safe_json(msgspec.json.format(text, indent=indent)) + b"\n"
 
 
 def line(value: Any, *, style: Style = STYLE) -> bytes:
-    """Any value as one line of JSON."""
+    """Encode a value as one line of JSON."""
     return safe_json(encoded(style.plain(value))) + b"\n"
 
 
 def findings_json(findings: Sequence[Finding]) -> list[dict[str, Any]]:
-    """The member `findings`."""
+    """Return the member `findings`."""
     return [finding_json(f) for f in findings]
 
 
 def file_json(file: FileReport) -> dict[str, Any]:
-    """One member of `files`. Further members (first_seq, last_seq, details) are additions to the shape."""
+    """Return one member of `files`. Further members (first_seq, last_seq, details) are additions to the shape."""
     return {
         "path": file.path,
         "format": file.format,
@@ -57,7 +57,7 @@ def file_json(file: FileReport) -> dict[str, Any]:
 
 
 def set_json(part: SetReport) -> dict[str, Any]:
-    """One member of `sets`."""
+    """Return one member of `sets`."""
     return {
         "path": part.path,
         "format": part.format,
@@ -67,17 +67,17 @@ def set_json(part: SetReport) -> dict[str, Any]:
 
 
 def failure_json(failure: Failure) -> dict[str, Any]:
-    """One member of `failures`: a path that could not be worked on."""
+    """Return one member of `failures`: a path that could not be read."""
     return {"path": failure.path, "message": failure.message, "exit_code": failure.exit_code}
 
 
 def left_from(value: Mapping[str, Any]) -> LeftOut:
-    """The reverse of `left_json`."""
+    """Reverse `skipped_files_to_json`."""
     return LeftOut(value["path"], tuple(Left(one["name"], one["kind"]) for one in value["files"]))
 
 
 def verify_document(report: Report, version: str) -> Iterator[bytes]:
-    """The document of `verify_json`, a piece for each file: all of them as plain values take many times their size."""
+    """Yield `verify -O json`, a piece for each file: all of them as plain values would take many times the memory."""
     before, _, after = document(_verify_json(report, version, [])).partition(_NO_FILES)
     if not report.files:
         yield before + _NO_FILES + after
@@ -92,8 +92,12 @@ _NO_FILES = b'\n  "files": []'
 
 
 def verify_json(report: Report, version: str) -> dict[str, Any]:
-    """`verify -O json` (binlogtool/verify/1). `failures` is there only if a path could not be worked on, `not_logs`
-    only if a directory has other files, too, `left_out` only if findings were left out."""
+    """Return `verify -O json` (binlogtool/verify/1) as a value.
+
+    `failures` is there only if a path could not be read, `not_logs` only if a directory has other files, too,
+    `left_out`
+    only if findings were left out.
+    """
     return _verify_json(report, version, [file_json(f) for f in report.files])
 
 
@@ -117,7 +121,7 @@ def _verify_json(report: Report, version: str, files: list[dict[str, Any]]) -> d
 
 
 def finding_from(value: Mapping[str, Any]) -> Finding:
-    """The reverse of `finding_json`."""
+    """Reverse `finding_json`."""
     return Finding(
         str(value["id"]),
         Severity[str(value["severity"]).upper()],
@@ -130,20 +134,24 @@ def finding_from(value: Mapping[str, Any]) -> Finding:
 
 
 def file_from(value: Mapping[str, Any]) -> FileReport:
-    """The reverse of `file_json`."""
+    """Reverse `file_report_to_json`."""
     known = {name: value[name] for name in FileReport.__struct_fields__ if name in value}
     findings = tuple(finding_from(f) for f in value["findings"])
     return FileReport(**{**known, "findings": findings})
 
 
 def set_from(value: Mapping[str, Any]) -> SetReport:
-    """The reverse of `set_json`."""
+    """Reverse `set_report_to_json`."""
     findings = tuple(finding_from(f) for f in value["findings"])
     return SetReport(value["path"], value["format"], tuple(value["members"]), findings)
 
 
 def plan_json(plan: Plan, done: Applied | None = None) -> dict[str, Any]:
-    """`truncate-to-durable -O json` (binlogtool/plan/1); done: what was carried out of it."""
+    """Return `truncate-to-durable -O json` (binlogtool/plan/1) as a value.
+
+    Args:
+        applied: What was carried out of the plan.
+    """
     left = {"not_logs": [left_json(one) for one in plan.left]} if plan.left else {}
     if done is None:
         return plan.as_value() | left
@@ -153,14 +161,14 @@ def plan_json(plan: Plan, done: Applied | None = None) -> dict[str, Any]:
 
 
 def status_json(key: str) -> dict[str, str]:
-    """One exit status of `explain -O json`; two numbers that mean the same stand together."""
+    """Return one exit status of `explain -O json`; two numbers of the same meaning share an entry."""
     from binlogtool.report.statuses import STATUSES
 
     return {"status": key, **STATUSES[key]._asdict()}
 
 
 def explanation_json(id_: str) -> dict[str, str]:
-    """One member of `explain -O json`."""
+    """Return one finding of `explain -O json`."""
     known = EXPLANATIONS[id_]
     texts = {"meaning": known.meaning, "causes": known.causes, "action": known.action}
     return {"id": id_, "severity": known.severity.label, **texts}

@@ -1,4 +1,4 @@
-"""JUnit XML: one suite per file, one case per check, the failure text is the finding with its place and its remedy."""
+"""JUnit XML: one suite per file, one case per check; a failure text has the finding, its place and what to do."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def xml_text(text: str) -> str:
-    """Text that XML 1.0 allows, without control characters."""
+    """Return text that XML 1.0 allows, without control characters."""
     return _NOT_XML.sub("\ufffd", escape(text))
 
 
 def junit(report: Report, *, fail_on: Severity | None = Severity.ERROR) -> bytes:
-    """The report as a JUnit document."""
+    """Render the report as a JUnit document."""
     root = ElementTree.Element("testsuites", name="binlogtool verify")
     for file in report.files:
         _suite(root, file.path, file.findings, fail_on, file.seconds)
@@ -59,7 +59,7 @@ def junit(report: Report, *, fail_on: Severity | None = Severity.ERROR) -> bytes
 def _suite(
     root: ElementTree.Element, name: str, findings: Sequence[Finding], fail_on: Severity | None, seconds: float
 ) -> None:
-    """The first case carries the time: all checks of a file run in one pass over it."""
+    """Add the suite of one file. The first case has the time, because all checks of a file run in one pass."""
     shown, took = xml_text(name), 0.0 if "SOURCE_DATE_EPOCH" in os.environ else seconds
     suite = ElementTree.SubElement(
         root, "testsuite", name=shown, tests=str(len(CHECKS)), errors="0", time=f"{took:.3f}"

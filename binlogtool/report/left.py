@@ -1,4 +1,4 @@
-"""The files of a directory that are no logs, in one line; named where that is wanted."""
+"""Report the files of a directory that are not logs, in one line, or each by name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ _HOW = {FILE: "", PACKED: "name one: it is unpacked while it is read", UNREADABL
 
 
 def left_lines(left: Sequence[LeftOut], *, names: bool = False) -> Iterator[str]:
-    """The lines; names: with each of the files."""
+    """Yield the lines about skipped files.
+
+    Args:
+        list_names: Also a line for each file.
+    """
     files = [(one.path, file) for one in left for file in one.files]
     if files:
         yield f"not logs: {_kinds([file for _, file in files])}"
@@ -37,5 +41,5 @@ def _how(kind: str) -> str:
 
 
 def left_json(left: LeftOut) -> dict[str, Any]:
-    """One member of `not_logs`: the files of a directory that are no logs."""
+    """Return one member of `not_logs`: the files of a directory that are not logs."""
     return {"path": left.path, "files": [{"name": one.name, "kind": one.kind} for one in left.files]}

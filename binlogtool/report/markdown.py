@@ -17,12 +17,12 @@ MOST_FINDINGS = 200
 
 
 def plain(text: str) -> str:
-    """Text that Markdown shows as it is: no markup, no links, no mentions, one line."""
+    """Escape text so that Markdown shows it unchanged: no markup, links or mentions, one line."""
     return _SPECIAL.sub(lambda m: f"&#{ord(m[1])};", escape(text))
 
 
 def markdown(report: Report) -> str:
-    """The report as one Markdown document."""
+    """Render the report as one Markdown document."""
     return "\n".join(_lines(report)) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Lines of JSON by compiled code where it can (`log.compiled`), by the general writer where it cannot."""
+"""Encode records as lines of JSON in compiled code (`log.compiled`), and hand over the blocks that it cannot encode."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ T = TypeVar("T")
 class Lines(NamedTuple):
     """Finished lines of some records of a file; the bytes are valid until the next lines are made.
 
-    record: their numbers in the file, in order. offset: of the frame of the last one, in the file.
+    Attributes:
+        record: Numbers of the records in the file, in order.
+        offset: Of the frame of the last one, in the file.
     """
 
     file: str
@@ -32,13 +34,13 @@ class Lines(NamedTuple):
 
 
 class NativeLines:
-    """Turns stretches into lines, in the default style only."""
+    """Encodes record ranges as lines, in the default style only."""
 
     def __init__(self) -> None:
         self._compiled = Compiled(_writer)
 
     def of(self, parts: Iterable[Stretch | T]) -> Iterator[Lines | Block | T]:
-        """The same parts, with lines and blocks in place of stretches."""
+        """Yield the same parts, with lines and blocks in place of record ranges."""
         for part in parts:
             if isinstance(part, Stretch):
                 yield from self.parts(part)
@@ -46,7 +48,7 @@ class NativeLines:
                 yield part
 
     def parts(self, stretch: Stretch) -> Iterator[Lines | Block]:
-        """The stretch in order: finished lines, and blocks for the general writer."""
+        """Yield the range in order: finished lines, and blocks for the general encoder."""
         for part in self._compiled.parts(stretch):
             if isinstance(part, Block):
                 yield part

@@ -1,6 +1,6 @@
-"""What `verify --report html=FILE` shows beside the report: maps, bytes around damage, and records over time.
+"""Illustrations of `verify --report html=FILE`: byte maps, bytes around damage, and records over time.
 
-They are read anew, once for each file, and only for this report. A file that cannot be read again has none.
+Each file is read once more, for this report only. A file that cannot be read again has no illustrations.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MOST_FILES = 20
 
 
 def pictured_page(report: Report, limits: Limits, backend: str, hints: Hints | None) -> bytes:
-    """The page."""
+    """Collect the illustrations and render the page."""
     reading: dict[str, Any] = {"limits": limits, "backend": backend, "hints": hints}
     files = [file for file in report.files if file.path != "-"]
     damaged = [file for file in files if any(found.severity is Severity.ERROR for found in file.findings)]

@@ -1,4 +1,4 @@
-"""Which findings count: other severities, ignored ones, and a baseline of known ones. Pure functions of reports."""
+"""Adjust findings and compute exit statuses: severities, ignored findings, a baseline. Pure functions of reports."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ EXIT_ORDER = (70, 7, 5, 4, 3, 6, 1, 0)
 
 
 def most_severe(codes: Iterable[int]) -> int:
-    """The exit status of several results."""
+    """Return the most severe of several exit statuses."""
     given = set(codes)
     return next((code for code in EXIT_ORDER if code in given), max(given, default=0))
 
 
 def known_id(text: str) -> str:
-    """A finding id.
+    """Return a finding id unchanged.
 
     Raises:
-        UsageError: there is none of this name.
+        UsageError: there is no such finding.
     """
     if text not in EXPLANATIONS:
         raise UsageError(f"there is no finding {text!r}; `binlogtool explain` lists them")
@@ -35,7 +35,11 @@ def known_id(text: str) -> str:
 
 
 class Ignore(msgspec.Struct, frozen=True):
-    """`ID[@FILE[:OFFSET]]`. file: a path, or the last part of one."""
+    """`ID[@FILE[:OFFSET]]`: findings to ignore.
+
+    Attributes:
+        file: A path, or the last part of one; None = any.
+    """
 
     id: str
     file: str | None = None
@@ -43,7 +47,7 @@ class Ignore(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Ignore:
-        """The option's text as a value.
+        """Parse the option's text.
 
         Raises:
             UsageError: unknown id.
@@ -57,13 +61,13 @@ class Ignore(msgspec.Struct, frozen=True):
         return cls(known_id(id_), (path if offset is not None else where) or None, offset)
 
     def covers(self, path: str, finding: Finding) -> bool:
-        """Is this finding one to leave out?"""
+        """Return True if the finding is to be ignored."""
         here = self.file in (None, path, _name(path))
         return finding.id == self.id and here and self.offset in (None, finding.offset)
 
 
 def parse_severity(text: str) -> tuple[str, Severity]:
-    """`ID=LEVEL` as values.
+    """Parse `ID=LEVEL`.
 
     Raises:
         UsageError: unknown id or level.
@@ -81,13 +85,13 @@ def _name(path: str) -> str:
 
 
 def located(report: Report) -> list[tuple[str, Finding]]:
-    """Every finding with the path it is about, files first."""
+    """Return (path, finding) of all findings, those of files first."""
     files = [(file.path, f) for file in report.files for f in file.findings]
     return files + [(part.path, f) for part in report.sets for f in part.findings]
 
 
 def fingerprint(path: str, finding: Finding) -> str:
-    """The same for the same finding in the same file, wherever the file's directory is."""
+    """Return a hash that is the same for the same finding in the same file, in whatever directory."""
     parts = (finding.id, _name(path), finding.offset, finding.length, sorted(map(str, finding.facts.items())))
     import hashlib
 
@@ -95,14 +99,19 @@ def fingerprint(path: str, finding: Finding) -> str:
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """What the options of `verify` make of findings. baseline: fingerprints that are known already."""
+    """What the options of `verify` do to findings.
+
+    Attributes:
+        severities: Finding id -> severity in place of the default.
+        baseline: Fingerprints of known findings.
+    """
 
     severities: Mapping[str, Severity] = msgspec.field(default_factory=dict)
     ignored: Sequence[Ignore] = ()
     baseline: frozenset[str] = frozenset()
 
     def apply(self, report: Report) -> Report:
-        """The report with other severities and without the findings that do not count, whose number it has."""
+        """Return the report with adjusted severities and without suppressed findings, whose number it has."""
         files = tuple(replace(f, findings=self._kept(f.path, f.findings)) for f in report.files)
         sets = tuple(replace(s, findings=self._kept(s.path, s.findings)) for s in report.sets)
         why = Counter(rule for path, f in located(report) if (rule := self._left_out(path, f)) is not None)
@@ -112,7 +121,7 @@ class Policy(msgspec.Struct, frozen=True):
         return tuple(self._changed(f) for f in findings if self._left_out(path, f) is None)
 
     def _left_out(self, path: str, finding: Finding) -> str | None:
-        """The option that leaves a finding out."""
+        """Return the option that suppresses a finding; None if none does."""
         if any(i.covers(path, finding) for i in self.ignored):
             return "ignore"
         return "baseline" if self.baseline and fingerprint(path, finding) in self.baseline else None
@@ -123,7 +132,11 @@ class Policy(msgspec.Struct, frozen=True):
 
 
 def exit_code(report: Report, fail_on: Severity | None) -> int:
-    """The exit status of a report; fail_on None = findings never count."""
+    """Return the exit status of a report.
+
+    Args:
+        fail_on: The least severity that counts; None = findings never count.
+    """
     codes = [f.exit_code for f in report.failures]
     if report.incomplete or any(one.encrypted for one in report.files):
         codes.append(6)
@@ -133,7 +146,7 @@ def exit_code(report: Report, fail_on: Severity | None) -> int:
 
 
 def baseline_json(report: Report) -> dict[str, Any]:
-    """What `--write-baseline` writes (binlogtool/baseline/1): readable, and compared by fingerprint alone."""
+    """Return what `--write-baseline` writes (binlogtool/baseline/1): readable, and compared by fingerprint alone."""
     known = {
         fingerprint(path, f): {"id": f.id, "file": _name(path), "offset": f.offset, "message": f.message}
         for path, f in located(report)
@@ -142,10 +155,10 @@ def baseline_json(report: Report) -> dict[str, Any]:
 
 
 def baseline_from(text: str | bytes) -> frozenset[str]:
-    """The fingerprints of a baseline file.
+    """Return the fingerprints of a baseline file.
 
     Raises:
-        UsageError: the text is no baseline.
+        UsageError: the text is not a baseline.
     """
     import json
 

@@ -1,6 +1,6 @@
-"""Records as JSON (binlogtool/record/1): whole blocks at once, one line of JSON per record.
+"""Encode records as JSON (binlogtool/record/1): whole blocks at once, one line per record.
 
-The columns of a block become structs that msgspec writes in C; for their bodies see `log.bodies`.
+The columns of a block become structs that msgspec encodes in C; for their bodies see `log.body_json`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from binlogtool.log.records import Block, Checked
 
 
 class ChecksumJson(msgspec.Struct, frozen=True, gc=False):
-    """The member `checksum`; the values are hexadecimal, most significant digit first."""
+    """The member `checksum`; values are hexadecimal, most significant digit first."""
 
     algorithm: str
     stored: str
@@ -35,7 +35,7 @@ class InnerJson(msgspec.Struct, frozen=True, gc=False):
 
 
 class RecordJson(msgspec.Struct, gc=False):
-    """One line; the members in the order of the contract."""
+    """One line; the members are in the order of the contract."""
 
     file: Any
     offset: int
@@ -54,7 +54,7 @@ class RecordJson(msgspec.Struct, gc=False):
 
 
 class RecordLines:
-    """Turns blocks into lines of JSON."""
+    """Encodes blocks as lines of JSON."""
 
     def __init__(self, style: Style = DEFAULT) -> None:
         self._style = style
@@ -62,7 +62,7 @@ class RecordLines:
         self._time = TimeText()
 
     def lines(self, block: Block) -> bytes:
-        """All records of the block."""
+        """Encode all records of the block."""
         structs = self.structs(block)
         try:
             return safe_json(encoded_lines(structs))
@@ -70,11 +70,11 @@ class RecordLines:
             return safe_json(b"".join(map(self._line, structs)))
 
     def values(self, block: Block) -> list[dict[str, Any]]:
-        """All records of the block as parsed JSON."""
+        """Return all records of the block as parsed JSON."""
         return [msgspec.json.decode(text) for text in self.lines(block).splitlines()]
 
     def structs(self, block: Block) -> list[RecordJson]:
-        """The records as structs whose values msgspec can write."""
+        """Return the records as structs whose values msgspec can encode."""
         e, count = block.envelope, len(block)
         seq, txn, origin = e.seq, e.txn, e.origin
         if self._style.bigint == "string":
@@ -121,7 +121,7 @@ class RecordLines:
 
 @functools.lru_cache(256)
 def _record_type(names: tuple[str, ...]) -> Callable[..., RecordJson]:
-    """`RecordJson` with further members, of any names."""
+    """Return `RecordJson` with additional members of any names."""
     if not names:
         return RecordJson
     fields = [(f"extra_{i}", Any, msgspec.UNSET) for i in range(len(names))]
@@ -132,7 +132,7 @@ def _record_type(names: tuple[str, ...]) -> Callable[..., RecordJson]:
 
 
 def _columns(extras: Sequence[Mapping[str, Any] | None]) -> dict[str, list[Any]]:
-    """The additional members by name; UNSET where a record has none of the name."""
+    """Return the additional members as columns, by name; UNSET where a record lacks one."""
     names = dict.fromkeys(name for members in extras if members for name in members)
     return {
         name: [members.get(name, msgspec.UNSET) if members else msgspec.UNSET for members in extras] for name in names
@@ -140,7 +140,7 @@ def _columns(extras: Sequence[Mapping[str, Any] | None]) -> dict[str, list[Any]]
 
 
 def checksums(column: Iterable[Checked | None]) -> Iterator[ChecksumJson | None]:
-    """The member `checksum` of each record; neighbours in one frame share it."""
+    """Yield the member `checksum` of each record; neighbours in one frame share the object."""
     last: Checked | None = None
     shown: ChecksumJson | None = None
     for checked in column:
@@ -155,9 +155,10 @@ def checksums(column: Iterable[Checked | None]) -> Iterator[ChecksumJson | None]
 
 
 class FieldLines:
-    """The same lines with some members only: `--fields`, `--no-offsets`.
+    """Encodes blocks as lines with some members only: `--fields`, `--no-offsets`.
 
-    fields: top-level names, or paths into the body such as `body.tuple`; empty = all.
+    Args:
+        fields: Top-level names, or paths into the body such as `body.tuple`; empty = all.
     """
 
     def __init__(self, inner: RecordLines, fields: Sequence[str] = (), offsets: bool = True) -> None:
@@ -166,13 +167,13 @@ class FieldLines:
         self._dropped = () if offsets else ("offset", "size", "inner")
 
     def lines(self, block: Block) -> bytes:
-        """All records of the block."""
+        """Encode all records of the block."""
         if not self._fields and not self._dropped:
             return self._inner.lines(block)
         return safe_json(encoded_lines(self.values(block)))
 
     def values(self, block: Block) -> list[dict[str, Any]]:
-        """All records of the block as parsed JSON."""
+        """Return all records of the block as parsed JSON."""
         return [self._pick(value) for value in self._inner.values(block)]
 
     def _pick(self, value: dict[str, Any]) -> dict[str, Any]:
@@ -182,7 +183,7 @@ class FieldLines:
 
 
 def members_known() -> tuple[str, ...]:
-    """The names of all members that a record of any format may have."""
+    """Return the names of all members that a record of any format may have."""
     from binlogtool import formats
 
     extras = (name for known in formats.each() for name in known.output.extra_names)
@@ -190,7 +191,7 @@ def members_known() -> tuple[str, ...]:
 
 
 def member(value: Any, path: str) -> Any:
-    """The member at a path; None where there is none. A name with dots is found as well."""
+    """Return the member at a path; None where there is none. A name with dots is found as well."""
     if isinstance(value, Mapping):
         if path in value:
             return value[path]

@@ -1,4 +1,4 @@
-"""Plans, repairs and their undoing in words and as JSON."""
+"""Render plans, repairs and their undo as text and as JSON."""
 
 from __future__ import annotations
 
@@ -17,9 +17,13 @@ from binlogtool.report.words import count, counted, place, shell_quoted
 def plan_text(
     plan: Plan, *, writes: bool = False, names: bool = False, given: Given = NOTHING_GIVEN, saved: str | None = None
 ) -> Iterator[str]:
-    """The lines of a plan: what would change, then what stays. writes: it is about to be carried out.
+    """Yield the lines of a plan: what would change, then what stays.
 
-    names: of the files that are no logs, too. given: see there. saved: where the plan was saved.
+    Args:
+        will_apply: The plan is about to be carried out.
+        list_names: Also list the files that are not logs.
+        read_options: For the suggested command, see `GivenReadOptions`.
+        plan_path: The file that the plan was saved in.
     """
     if len(plan.files) == 1:
         yield from _file_plan_lines(plan.files[0])
@@ -41,7 +45,7 @@ def plan_text(
 
 
 def _stay(files: Iterable[FilePlan]) -> Iterator[str]:
-    """One line for all that stays as it is."""
+    """Yield one line for all files that do not change."""
     number = sizes = records = 0
     for file in files:
         number, sizes, records = number + 1, sizes + file.size, records + file.kept_records
@@ -63,7 +67,7 @@ def _file_plan_lines(file: FilePlan) -> Iterator[str]:
 
 
 def _item_lines(name: str, items: Sequence[object]) -> Iterator[str]:
-    """A line for each, at most `SHOWN_PER_ID` of a kind, as in the report of `verify`."""
+    """Yield a line for each item, at most `SHOWN_PER_ID` of a kind, as in the report of `verify`."""
     seen = Counter[str]()
     for item in items:
         kind = str(item["id"]) if isinstance(item, Mapping) and "id" in item else ""
@@ -104,7 +108,7 @@ def _short(value: object) -> str:
 
 
 def applied_text(done: Applied) -> Iterator[str]:
-    """The lines about what was written."""
+    """Yield the lines about what was written."""
     yield from (f"note   {escape(note)}" for note in done.notes)
     yield from (line for file in done.files for line in _written_lines("wrote", file))
     if done.undo is not None:
@@ -112,7 +116,7 @@ def applied_text(done: Applied) -> Iterator[str]:
 
 
 def undo_text(plan: UndoPlan, *, writes: bool = False) -> Iterator[str]:
-    """The lines of what taking back would do."""
+    """Yield the lines of what `undo` would do."""
     yield f"undo   {escape(plan.undo)}: made {escape(plan.made)}, {escape(plan.state)}"
     for path, action, back in plan.files:
         sizes = f"{counted(back.size_before, 'byte')} to {counted(back.size_after, 'byte')}"
@@ -128,7 +132,7 @@ def undo_text(plan: UndoPlan, *, writes: bool = False) -> Iterator[str]:
 
 
 def undo_applied_text(done: Applied) -> Iterator[str]:
-    """The lines about what was taken back."""
+    """Yield the lines about what was undone."""
     return (line for file in done.files for line in _written_lines("wrote", file))
 
 
@@ -141,12 +145,12 @@ def _written_lines(word: str, file: Written) -> Iterator[str]:
 
 
 def written_json(file: Written) -> dict[str, Any]:
-    """One changed file."""
+    """Return one changed file."""
     return dict(file._asdict())
 
 
 def undo_json(plan: UndoPlan, done: Applied | None) -> dict[str, Any]:
-    """`undo -O json`."""
+    """Return `undo -O json` as a value."""
     return {
         "schema": "binlogtool/undo/1",
         "undo": plan.undo,

@@ -1,4 +1,4 @@
-"""Replays in words and as JSON (binlogtool/replay/1, cli.md 6.19)."""
+"""Render replays as text and as JSON (binlogtool/replay/1)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ MOST_OBJECTS = 40
 
 
 def replay_json(one: Replayed) -> dict[str, Any]:
-    """`replay-dry-run -O json`. Members beyond the contract: path, starts, read, findings, rules, details."""
+    """Return `replay-dry-run -O json` as a value. Members beyond the contract: path, starts, read, findings, rules,
+    details.
+    """
     stop = one.stop
     return {
         "schema": SCHEMA,
@@ -62,14 +64,14 @@ _TIME = TimeText()
 
 
 def decision_json(one: Decision) -> dict[str, Any]:
-    """One line of `-O jsonl`."""
+    """Return one line of `-O jsonl` as a value."""
     value = {**one._asdict(), "time": None if one.time is None else _TIME(one.time)}
     value["decision"] = value.pop("verb")
     return value
 
 
 def explained_text(one: Decision, rules: Mapping[str, str]) -> Iterator[str]:
-    """The lines of `--explain`."""
+    """Yield the lines of `--explain`."""
     name = "" if one.object is None else f" {escape(one.object)}"
     yield f"{escape(one.file)}: record {count(one.record)} at {place(one.offset)}: {escape(one.type)}{name}"
     yield f"{one.verb:<8} {one.reason}"
@@ -77,7 +79,7 @@ def explained_text(one: Decision, rules: Mapping[str, str]) -> Iterator[str]:
 
 
 def replay_text(one: Replayed, given: Given = NOTHING_GIVEN) -> Iterator[str]:
-    """The lines of a replay."""
+    """Yield the lines of a replay."""
     yield f"replay    {escape(one.path)}  ({one.format}, policy {one.policy})"
     if "force" in one.details:
         yield f"force     {escape(one.details['force'])}"
@@ -100,7 +102,7 @@ def replay_text(one: Replayed, given: Given = NOTHING_GIVEN) -> Iterator[str]:
 
 
 def _short(value: Any) -> str:
-    """A detail as JSON, cut to a line."""
+    """Return a detail as JSON, shortened to one line."""
     text = escape(document(value, indent=-1).decode().strip())
     return text if len(text) <= _LINE else f"{text[:_LINE]} … (-O json has all)"
 
@@ -126,7 +128,7 @@ def _object_lines(objects: Sequence[Tally], unknown: Mapping[str, str]) -> Itera
 
 
 def _doubt_lines(doubts: Mapping[str, str]) -> Iterator[str]:
-    """Objects whose digest is not that of the server's rows, and why."""
+    """Yield the objects whose digest is not that of the server's rows, and why."""
     for name, why in list(doubts.items())[:MOST_OBJECTS]:
         yield f"doubt     {escape(name)}: {escape(why)}"
     if len(doubts) > MOST_OBJECTS:
@@ -134,9 +136,9 @@ def _doubt_lines(doubts: Mapping[str, str]) -> Iterator[str]:
 
 
 def differences(one: Sequence[Replayed], other: Sequence[Replayed]) -> list[dict[str, Any]]:
-    """The objects in which two states differ: name, and keys and digest on both sides.
+    """Return the objects in which two states differ: name, and keys and digest on both sides.
 
-    Those of which a side does not know all rows are listed, too (`unknown`): nobody can say that they are the same.
+    Objects whose rows are not all known on a side are listed, too (`unknown`), because they may differ.
     """
     left, right = (_states(side) for side in (one, other))
     result = []
@@ -151,12 +153,12 @@ def differences(one: Sequence[Replayed], other: Sequence[Replayed]) -> list[dict
 
 
 def _states(replays: Sequence[Replayed]) -> dict[str, tuple[int | None, str | None]]:
-    """Empty objects are as if they were not there; of unknown ones there is neither number nor digest."""
+    """Return (keys, digest) per object; empty objects are left out, unknown ones have None for both."""
     return {o.name: (o.keys, o.digest) for one in replays for o in one.objects if o.keys or o.name in one.unknown}
 
 
 def difference_text(differences: Sequence[Mapping[str, Any]], one: str, other: str) -> Iterator[str]:
-    """The lines of `--compare`."""
+    """Yield the lines of `--compare`."""
     if not differences:
         yield f"compare   {escape(one)} and {escape(other)} leave the same state"
         return

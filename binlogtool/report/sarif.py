@@ -23,7 +23,7 @@ _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 def sarif(report: Report, version: str) -> dict[str, Any]:
-    """The report as a SARIF log."""
+    """Return the report as a SARIF log."""
     found = located(report)
     used = sorted({f.id for _, f in found})
     index = {id_: i for i, id_ in enumerate(used)}
@@ -43,7 +43,7 @@ def sarif(report: Report, version: str) -> dict[str, Any]:
 
 
 def uri(path: str) -> str:
-    """A path as a URI reference: relative paths stay relative."""
+    """Return a path as a URI reference; relative paths stay relative."""
     data = text_bytes(path)
     return f"file://{quote(data)}" if Path(path).is_absolute() else quote(data)
 
@@ -76,7 +76,7 @@ def _result(path: str, finding: Finding, index: dict[str, int]) -> dict[str, Any
 
 
 def _grouped(found: list[tuple[str, Finding]], index: dict[str, int]) -> Iterator[dict[str, Any]]:
-    """The first findings of each kind of each file; the last one shown says how many more there are."""
+    """Yield the first findings of each kind of each file; the last one says how many more there are."""
     total, seen = Counter((path, f.id) for path, f in found), Counter[tuple[str, str]]()
     for path, f in sorted(found, key=lambda item: -item[1].severity):
         kind = (path, f.id)

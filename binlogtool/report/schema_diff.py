@@ -1,4 +1,4 @@
-"""The shape of `hexdump-annotate --diff -O json`, and of a field there and in `-O json`."""
+"""JSON Schema of `hexdump-annotate --diff -O json`, and of a field there and in `hexdump-annotate -O json`."""
 
 from __future__ import annotations
 

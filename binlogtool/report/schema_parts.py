@@ -1,4 +1,4 @@
-"""What schemas are made of."""
+"""Building blocks of the JSON Schemas."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ NAME: dict[str, Any] = {"anyOf": [TEXT, _BYTES], "description": "text; bytes whe
 
 
 def or_null(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The same, or null."""
+    """Return the schema, or null."""
     return {"anyOf": [schema, {"type": "null"}]}
 
 
 def object_of(required: Mapping[str, Any], **optional: Any) -> dict[str, Any]:
-    """An object with these members, and some that may be missing."""
+    """Return the schema of an object with these members, and optional ones."""
     return {"type": "object", "properties": {**required, **optional}, "required": list(required)}
 
 
 def list_of(items: Mapping[str, Any]) -> dict[str, Any]:
-    """An array of these."""
+    """Return the schema of an array of these items."""
     return {"type": "array", "items": items}
 
 
 def counts() -> dict[str, Any]:
-    """An object of numbers."""
+    """Return the schema of an object of numbers."""
     return {"type": "object", "additionalProperties": COUNT}
 
 
 def document(name: str, title: str, body: dict[str, Any]) -> dict[str, Any]:
-    """A schema as it is printed."""
+    """Return a schema as it is printed."""
     return {"$schema": _DIALECT, "$id": f"binlogtool/{name}/1", "title": title, **body}
 
 
 def constant(name: str) -> dict[str, Any]:
-    """What the member `schema` of a document says."""
+    """Return the schema of the member `schema` of a document."""
     return {"const": f"binlogtool/{name}/1"}

@@ -1,4 +1,4 @@
-"""Records and bytes over time, by object, type or origin: `stats`."""
+"""Count records and bytes over time, by object, type or origin (`stats`)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,12 @@ Cells = dict[tuple[int | None, str | None], Tally]
 
 
 class Series(msgspec.Struct):
-    """The tallies by step of time and group. by: a column of the envelope. bucket: a key of BUCKETS, or auto."""
+    """Counts records by step of time and group.
+
+    Attributes:
+        by: A column of the envelope.
+        bucket: A key of BUCKET_LENGTHS, or auto.
+    """
 
     by: str
     bucket: str = "auto"
@@ -42,7 +47,7 @@ class Series(msgspec.Struct):
         self._step = "1m" if self.bucket == "auto" else self.bucket
 
     def block(self, block: Block) -> None:
-        """Counts its records.
+        """Count the records of a block.
 
         Raises:
             LimitError: there are too many steps of the wanted length.
@@ -67,7 +72,7 @@ class Series(msgspec.Struct):
         return name
 
     def _lengthen(self) -> None:
-        """Goes over to the next longer step."""
+        """Merge the cells into the next longer bucket."""
         longer = list(BUCKETS)[list(BUCKETS).index(self._step) + 1 :]
         if self.bucket != "auto" or not longer:
             raise LimitError(f"there are more than {_MOST_CELLS:,} figures; choose a longer --bucket, or fewer records")
@@ -78,12 +83,12 @@ class Series(msgspec.Struct):
         self._cells = cells
 
     def _span(self) -> int:
-        """Steps from the first to the last one; those of the first day of the clock stand for no time."""
+        """Return the number of steps from the first to the last; times on 1970-01-01 count as no time."""
         starts = [start for start, _ in self._cells if start is not None and start >= BUCKETS["1d"]]
         return (max(starts) - min(starts)) // BUCKETS[self._step] + 1 if starts else 0
 
     def end(self) -> Counted:
-        """All that was counted."""
+        """Return everything that was counted."""
         while self.bucket == "auto" and self._step != "1d" and self._span() > _FEW:
             self._lengthen()
         groups: Groups = {}
@@ -94,7 +99,12 @@ class Series(msgspec.Struct):
 
 
 class Counted(msgspec.Struct, frozen=True):
-    """The result. groups: the biggest first. cells: by (step's begin in microseconds, or None without time; group)."""
+    """Records and bytes over time.
+
+    Attributes:
+        groups: Largest first.
+        cells: By (start of the step in microseconds, None without time; group).
+    """
 
     by: str
     bucket: str
@@ -102,7 +112,7 @@ class Counted(msgspec.Struct, frozen=True):
     cells: Cells
 
     def steps(self) -> dict[int | None, Tally]:
-        """All groups together, step by step."""
+        """Return all groups together, step by step."""
         found: dict[int | None, Tally] = {}
         for (start, _), tally in self.cells.items():
             found.setdefault(start, Tally()).join(tally)
@@ -110,13 +120,13 @@ class Counted(msgspec.Struct, frozen=True):
 
 
 def step_text(start: int | None) -> str | None:
-    """When a step begins, to the minute."""
+    """Format the start of a step, to the minute."""
     text = TimeText()(start)
     return None if text is None else f"{text[:16]}Z"
 
 
 def series_text(found: Counted) -> bytes:
-    """The groups, then the steps with the group that has most records in each."""
+    """Return the groups, then the steps with the group that has most records in each, as text."""
     first: dict[int | None, str | None] = {}
     for start, name in sorted(found.cells, key=lambda place: -found.cells[place].records):
         first.setdefault(start, name)
@@ -128,7 +138,7 @@ def series_text(found: Counted) -> bytes:
 
 
 def series_json(found: Counted) -> bytes:
-    """One JSON document (binlogtool/series/1)."""
+    """Return one JSON document (binlogtool/series/1)."""
     head, *rows = stats_rows(found.by, found.groups)
     groups = [dict(zip(["name", *head[1:]], row, strict=True)) for row in rows]
     cells = [
@@ -141,7 +151,7 @@ def series_json(found: Counted) -> bytes:
 
 
 def series_csv(found: Counted) -> bytes:
-    """One line for each step and group."""
+    """Return CSV with one line for each step and group."""
     return csv_bytes([["time", found.by, "records", "bytes"], *_lines(found)])
 
 

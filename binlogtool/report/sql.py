@@ -1,4 +1,4 @@
-"""`-O sql`: a script for a server's client."""
+"""Writer for `-O sql`: a script for the server's client."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from binlogtool.render.escape import escape
 
 
 class SqlWriter:
-    """The statements as they are; on a terminal with everything visible that would act on it."""
+    """Writes the statements unchanged; for a terminal, control characters are escaped."""
 
     def __init__(self, *, terminal: bool = False) -> None:
         self._terminal = terminal
 
     def block(self, block: Block) -> bytes | memoryview:
-        """The statements of one block; a comment stands for a record that has none."""
+        """Return the statements of one block; a record without one becomes a comment."""
         return self.text(b"".join(self._record(block, i) for i in range(len(block))))
 
     def _record(self, block: Block, i: int) -> bytes:
@@ -23,12 +23,12 @@ class SqlWriter:
         return said.encode("utf-8", "backslashreplace") + (block.bodies[i] or b"")
 
     def text(self, data: bytes | memoryview) -> bytes | memoryview:
-        """A piece of the script."""
+        """Return a piece of the script."""
         if not self._terminal:
             return data
         lines = bytes(data).decode("utf-8", "surrogateescape").split("\n")
         return "\n".join(map(escape, lines)).encode("utf-8", "backslashreplace")
 
     def end(self) -> bytes:
-        """Nothing."""
+        """Return nothing."""
         return b""

@@ -1,4 +1,4 @@
-"""What many records add up to, by object, type or origin: the tallies of `stats`."""
+"""Sum up records by object, type or origin: the tallies of `stats`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Measure = tuple[int, int | None, int | None]
 
 
 class Tally(msgspec.Struct):
-    """What a group of records adds up to. Times in microseconds since 1970-01-01 UTC."""
+    """The sums of a group of records. Times in microseconds since 1970-01-01 UTC."""
 
     records: int = 0
     bytes: int = 0
@@ -26,7 +26,7 @@ class Tally(msgspec.Struct):
     last_time: int | None = None
 
     def add(self, length: int, seq: int | None, time: int | None) -> None:
-        """One more record."""
+        """Add one record."""
         self.records += 1
         self.bytes += length
         if seq is not None:
@@ -37,7 +37,7 @@ class Tally(msgspec.Struct):
             self.last_time = time if self.last_time is None else max(self.last_time, time)
 
     def join(self, other: Tally) -> None:
-        """All records of another group."""
+        """Add all records of another tally."""
         records, size = self.records + other.records, self.bytes + other.bytes
         self.add(0, other.first_seq, other.first_time)
         self.add(0, other.last_seq, other.last_time)
@@ -48,19 +48,19 @@ Groups = dict[str | None, Tally]
 
 
 def measured(block: Block, by: str) -> Iterator[tuple[Any, Measure]]:
-    """Of each record the value of a column of the envelope, and what a tally adds up."""
+    """Yield, for each record, the value of a column of the envelope and the figures for a tally."""
     e = block.envelope
     for value, length, inner, seq, time in zip(getattr(e, by), block.size, block.inner, e.seq, e.time, strict=True):
         yield value, (length if inner is None else inner.size, seq, time)
 
 
 def biggest_first(groups: Groups) -> Groups:
-    """The groups with the most records first."""
+    """Sort groups by number of records, largest first."""
     return dict(sorted(groups.items(), key=lambda group: (-group[1].records, group[0] or "")))
 
 
 def stats_rows(by: str, groups: Groups) -> list[list[Any]]:
-    """The table with its heading; names as they are."""
+    """Return the table with its heading; names are not escaped."""
     time = TimeText()
     head = [by, "records", "bytes", "first_seq", "last_seq", "first_time", "last_time"]
     rows = [
@@ -71,19 +71,23 @@ def stats_rows(by: str, groups: Groups) -> list[list[Any]]:
 
 
 def stats_words(by: str, groups: Groups) -> list[list[str]]:
-    """The table as words for a reader, escaped."""
+    """Return the table as escaped text cells."""
     return [
         ["-" if v is None else f"{v:,}" if isinstance(v, int) else escape(v) for v in r] for r in stats_rows(by, groups)
     ]
 
 
 def stats_text(by: str, groups: Groups) -> bytes:
-    """The table as aligned text."""
+    """Return the table as aligned text."""
     return aligned(stats_words(by, groups), numbers=range(1, 5))
 
 
 def aligned(rows: list[list[str]], numbers: Container[int]) -> bytes:
-    """Rows of words, columns below each other. numbers: the columns that end below each other."""
+    """Return rows of cells as text with aligned columns.
+
+    Args:
+        right_columns: Indexes of the columns that are aligned to the right.
+    """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     cells = ([c.rjust(w) if i in numbers else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
              for row in rows)  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the exit statuses mean: for `explain`, for the manual and for completion (cli.md 6.11)."""
+"""Texts about the exit statuses: for `explain`, the manual and completion."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Status(NamedTuple):
-    """The text behind one exit status."""
+    """The text about one exit status."""
 
     meaning: str
     causes: str
@@ -77,5 +77,5 @@ STATUSES = {
 
 
 def status_of(text: str) -> str | None:
-    """The key in `STATUSES` of an exit status."""
+    """Return the key in `STATUSES` of an exit status; None if there is none."""
     return next((key for key in STATUSES if text in key.split(", ")), None)

@@ -1,4 +1,4 @@
-"""`verify`, `truncate-to-durable` and `explain` as text (drafts: cli.md 6.17)."""
+"""Render `verify` and `explain` as text."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ _CLASS_WORDS = {"header": "header", "record": "records", "torn_tail": "torn"}
 
 
 def no_paint(text: str, _style: str) -> str:
-    """Text without colour."""
+    """Return the text without colour."""
     return text
 
 
 def state(file: FileReport) -> str:
-    """ok, WARNING or DAMAGED; ENCRYPTED, where nothing was checked; PARTIAL where a limit ended the work, and nothing
-    else is known."""
+    """Return ok, WARNING or DAMAGED; ENCRYPTED if nothing was checked; PARTIAL if a limit ended the work and nothing
+    is wrong.
+    """
     worst = max((f.severity for f in file.findings), default=Severity.NOTE)
     if file.encrypted and worst < Severity.ERROR:
         return "ENCRYPTED"
@@ -37,7 +38,7 @@ def state(file: FileReport) -> str:
 
 
 def shown_name(path: str, sets: Sequence[SetReport]) -> str:
-    """The path, short inside the only set."""
+    """Return the path, relative to the log set if there is only one."""
     if len(sets) != 1 or path == sets[0].path:
         return escape(path)
     from pathlib import PurePath
@@ -49,7 +50,12 @@ def shown_name(path: str, sets: Sequence[SetReport]) -> str:
 def verify_text(
     report: Report, *, exit_code: int = 0, paint: Paint = no_paint, names: bool = False, given: Given = NOTHING_GIVEN
 ) -> Iterator[str]:
-    """The lines of a verify report, without line ends. names: of the files that are no logs, too. given: see there."""
+    """Yield the lines of a verify report, without line ends.
+
+    Args:
+        list_names: Also list the files that are not logs.
+        read_options: For the suggested command, see `GivenReadOptions`.
+    """
     shown = [shown_name(f.path, report.sets) for f in report.files]
     widths = [max((len(c) for c in column), default=0) for column in zip(*map(_cells, report.files), strict=True)]
     width = max(map(len, shown), default=0)
@@ -92,7 +98,7 @@ def _file_line(name: str, file: FileReport, widths: Sequence[int], paint: Paint)
 
 
 def _limit_line(file: FileReport) -> Iterator[str]:
-    """What a limit kept from being looked at."""
+    """Yield a line about what was not read because of a limit."""
     why, unread = file.details.get("incomplete"), file.details.get("unread", 0)
     if why is not None:
         read = file.size - unread
@@ -101,7 +107,7 @@ def _limit_line(file: FileReport) -> Iterator[str]:
 
 
 def finding_lines(findings: Sequence[Finding], paint: Paint = no_paint) -> Iterator[str]:
-    """One indented line per finding, at most `SHOWN_PER_ID` of a kind."""
+    """Yield one indented line per finding, at most `MAX_SHOWN_PER_ID` of a kind."""
     seen: dict[str, int] = {}
     for f in findings:
         seen[f.id] = seen.get(f.id, 0) + 1
@@ -114,7 +120,7 @@ def finding_lines(findings: Sequence[Finding], paint: Paint = no_paint) -> Itera
 
 
 def byte_account(files: Sequence[FileReport]) -> str:
-    """Bytes per class over all files; they add up to the sizes."""
+    """Return a line with the bytes per class over all files; they add up to the sizes."""
     totals = {name: sum(f.bytes.get(name, 0) for f in files) for name in BYTE_CLASSES}
     unread = sum(f.details.get("unread", 0) for f in files)
     totals["unknown"] -= unread
@@ -127,7 +133,7 @@ def byte_account(files: Sequence[FileReport]) -> str:
 
 
 def explain_text(id_: str, width: int = 100) -> Iterator[str]:
-    """The lines about one finding id or exit status."""
+    """Yield the lines about one finding id or exit status."""
     known: Explanation | Status
     if (key := status_of(id_)) is not None:
         known, title = STATUSES[key], f"exit status {id_}"
@@ -142,7 +148,7 @@ def explain_text(id_: str, width: int = 100) -> Iterator[str]:
 
 
 def explain_list() -> Iterator[str]:
-    """All finding ids, the most serious first, and the exit statuses."""
+    """Yield all finding ids, the most serious first, and the exit statuses."""
     ordered = sorted(EXPLANATIONS.items(), key=lambda item: -item[1].severity)
     for severity, group in groupby(ordered, key=lambda item: item[1].severity):
         yield f"{severity.label}:"

@@ -1,6 +1,6 @@
-"""`verify --report html=FILE`: one page for people: a map of each file, findings that lead to their bytes, a timeline.
+"""HTML page of `verify --report html=FILE`: a map of each file, findings with links to their bytes, a timeline.
 
-All of it stands in the page; it needs no network. Text of logs gets into it by `render.page` alone.
+The page contains everything; it needs no network. Text of logs enters it only through `render.page`.
 """
 
 from __future__ import annotations
@@ -32,8 +32,13 @@ _CLASSES = {"header": "header", "record": "records", "torn_tail": "torn tail"}
 
 
 class Pictured(msgspec.Struct, frozen=True):
-    """What is shown beside the report. spots: by path, annotated bytes around its damage. chart: SVG, records over
-    time; "" = none. maps: by path, where the bytes of each class are."""
+    """What the page shows beside the report.
+
+    Attributes:
+        spots: By path, annotated bytes around its damage.
+        chart: SVG of records over time; "" = none.
+        maps: By path, where the bytes of each class are.
+    """
 
     spots: Mapping[str, Sequence[Piece]]
     chart: str = ""
@@ -41,7 +46,7 @@ class Pictured(msgspec.Struct, frozen=True):
 
 
 def verify_page(report: Report, version: str, pictured: Pictured) -> bytes:
-    """The report as one HTML document."""
+    """Render the report as one HTML document."""
     return "".join(_page(report, version, pictured)).encode("utf-8", "backslashreplace")
 
 
@@ -88,7 +93,7 @@ def _file(number: int, file: FileReport, spots: Sequence[Piece], mapped: ByteMap
 
 
 def _map(file: FileReport) -> Iterator[str]:
-    """The file from its first byte to its last: how far it is durable, and where the findings are."""
+    """Render the file from its first byte to its last: how far it is durable, and where the findings are."""
     durable = file.durable_end
     yield '<h3>Where</h3><svg class="strip" viewBox="0 0 1000 26" preserveAspectRatio="none" role="img">'
     if durable:
@@ -107,7 +112,7 @@ def _map(file: FileReport) -> Iterator[str]:
 
 
 def _legend(file: FileReport) -> str:
-    """The colours of a map that occur in it."""
+    """Render the colours that occur in the strip."""
     told = {"durable": "durable"}
     if (file.durable_end or 0) < file.size:
         told["behind"] = "behind the durable end"
@@ -119,7 +124,7 @@ def _legend(file: FileReport) -> str:
 
 
 def _account(file: FileReport, mapped: ByteMap | None, anchors: Anchors) -> Iterator[str]:
-    """Every byte in its class: where it is, else (the file could not be read again) as shares of the whole."""
+    """Render every byte in its class: in its place, or as shares of the whole if the file could not be read again."""
     yield '<h3>What every byte is</h3><svg class="strip" viewBox="0 0 1000 26" preserveAspectRatio="none" role="img">'
     told = [(name, number) for name, number in file.bytes.items() if number]
     exact = mapped is not None and {name: n for name, n in mapped.bytes.items() if n} == dict(told)
@@ -137,7 +142,7 @@ def _account(file: FileReport, mapped: ByteMap | None, anchors: Anchors) -> Iter
 
 
 def _cells(mapped: ByteMap, anchors: Anchors) -> Iterator[str]:
-    """Each stretch in its place. What is drawn as bytes further down leads there."""
+    """Render each range in its place, with a link to its annotated bytes if the page has them."""
     for start, stop, name in mapped.bars():
         said = f"{_words(name)}: {place(start)} to {place(stop)}"
         bar = _bar(name, _at(start, mapped.size), _at(stop, mapped.size), said)
@@ -185,7 +190,7 @@ def _findings(findings: Sequence[Finding], path: str, anchors: Anchors) -> Itera
 
 
 def _place(found: Finding, path: str, anchors: Anchors) -> str:
-    """A link to the bytes if the page has them, else a hint at the command that shows them."""
+    """Render a link to the bytes if the page has them, else the command that shows them."""
     if found.offset is None:
         return ""
     at = found.offset

@@ -1,4 +1,4 @@
-"""Numbers, names and commands as a reader sees them in text reports."""
+"""Format numbers, offsets, findings and commands for text reports."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _PLACES = ("offset", "next", "at", "start", "end")
 
 
 def count(number: int) -> str:
-    """1,234,567"""
+    """Format a number with thousands separators: 1,234,567."""
     return f"{number:,}"
 
 
 def counted(number: int, noun: str) -> str:
-    """1 record, 2 records"""
+    """Format a number with its noun: 1 record, 2 records."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def size(number: int) -> str:
-    """41 B, 64.0 MiB"""
+    """Format a number of bytes: 41 B, 64.0 MiB."""
     if number < 1024:
         return f"{number} B"
     value = float(number)
@@ -37,12 +37,12 @@ def size(number: int) -> str:
 
 
 def place(offset: int | None) -> str:
-    """0x0000001f; - for none."""
+    """Format an offset: 0x0000001f; - for None."""
     return "-" if offset is None else f"0x{offset:08x}"
 
 
 def shell_quoted(text: str) -> str:
-    """The text as one word for a POSIX shell, in printable characters only."""
+    """Quote text as one word for a POSIX shell, in printable characters only."""
     if escape(text) == text and text.isprintable():
         import shlex
 
@@ -52,12 +52,12 @@ def shell_quoted(text: str) -> str:
 
 
 def command(*words: str) -> str:
-    """A command line that can be pasted."""
+    """Return a `binlogtool` command line that can be pasted."""
     return " ".join(("binlogtool", *map(shell_quoted, words)))
 
 
 def fact(name: str, value: Any) -> str:
-    """One fact of a finding: `stored 5b1c22e0`."""
+    """Format one fact of a finding: `stored 5b1c22e0`."""
     if isinstance(value, bool) or not isinstance(value, int):
         shown = escape(str(value))
     else:
@@ -66,13 +66,13 @@ def fact(name: str, value: Any) -> str:
 
 
 def facts(values: Mapping[str, Any], said: str) -> list[str]:
-    """The simple facts whose value the message has not said already."""
+    """Format the simple facts whose value is not in the message."""
     simple = {name: v for name, v in values.items() if isinstance(v, (str, int, float)) and 0 < len(str(v)) <= 80}
     return [fact(name, v) for name, v in simple.items() if not any(_says(said, form) for form in _forms(v))]
 
 
 def _forms(value: Any) -> list[str]:
-    """How a message may have said the value."""
+    """Return the spellings of a value that a message may contain."""
     if isinstance(value, int) and not isinstance(value, bool):
         return [str(value), count(value), f"0x{value:x}", place(value)]
     return [str(value)]
@@ -83,7 +83,7 @@ def _says(text: str, word: str) -> bool:
 
 
 def sentence(finding: Finding) -> str:
-    """Record, message and facts of a finding in one line."""
+    """Return record, message and facts of a finding in one line."""
     message = escape(finding.message)
     record = [f"record {finding.record:,}"] if finding.record is not None else []
     return "  ".join([*record, message, *facts(finding.facts, message)])

@@ -10,12 +10,18 @@ from binlogtool.findings import Finding
 
 
 class FieldRow(NamedTuple):
-    """One field. `[start, end)` are absolute: bytes of the file, or of the unpacked space named by `space`.
+    """One field of annotated bytes; `[start, end)` are bytes of the file, or of the decompressed space named by
+    `space`.
 
-    path: "block[0].header.crc32c". depth: nesting level, 0 = top. leaf: has no children of its own; the leaves of a
-    space tile it. meaning: words ("UPDATE", "ok (crc32c of 0x74..0x9c)"), or "". unit: "file" or "decompressed".
-    space: path of the field whose unpacked bytes these are ("" for the file). bits: half-open bit range counted from
-    the most significant bit of the byte at `start`, or None. ok: False marks damage.
+    Attributes:
+        path: Such as "block[0].header.crc32c".
+        meaning: Words such as "UPDATE" or "ok (crc32c of 0x74..0x9c)", or "".
+        unit: "file" or "decompressed".
+        space: Path of the field whose decompressed bytes these are; "" for the file.
+        bits: Half-open bit range, counted from the most significant bit of the byte at `start`; None = whole bytes.
+        depth: Nesting level, 0 = top.
+        leaf: It has no children; the leaves of a space tile it.
+        ok: False marks damage.
     """
 
     path: str
@@ -32,7 +38,7 @@ class FieldRow(NamedTuple):
 
 
 class HexInt(int):
-    """A number that people read in base 16: a checksum, a magic."""
+    """A number that is shown in base 16, such as a checksum or a magic."""
 
     def __repr__(self) -> str:
         width = 16 if self >> 32 else 8
@@ -40,21 +46,25 @@ class HexInt(int):
 
 
 class Space(msgspec.Struct, frozen=True):
-    """Bytes that rows point into: the asked range of the file (name "") or an unpacked payload."""
+    """Bytes that rows point into: a range of the file (name "") or a decompressed payload.
+
+    Attributes:
+        base: Address of the first byte of `data`.
+    """
 
     name: str
     base: int
     data: bytes
 
     def cut(self, start: int, end: int) -> bytes:
-        """The bytes `[start, end)` as far as this space holds them (absolute positions)."""
+        """Return the bytes of the addresses `[start, end)`, as far as this space holds them."""
         return self.data[max(start - self.base, 0) : max(end - self.base, 0)]
 
 
 class Piece(msgspec.Struct, frozen=True):
     """Rows that cover `[start, end)` of the file: one header, frame, damaged range, or gap.
 
-    No rows: what was found there is all that is told.
+    Without rows only the findings are known.
     """
 
     start: int
@@ -66,9 +76,12 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 class Annotation(msgspec.Struct, frozen=True):
-    """What `hexdump-annotate` shows of one file: `rows` in file order, the bytes they point into, and the findings.
+    """What `hexdump-annotate` shows of one file.
 
-    size: of the file, in bytes. spaces: the asked ranges of the file (name "") and the unpacked payloads.
+    Attributes:
+        size: Size of the file in bytes.
+        rows: In file order.
+        spaces: The selected ranges of the file (name "") and the decompressed payloads that rows point into.
     """
 
     file: str
@@ -79,5 +92,5 @@ class Annotation(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...] = ()
 
     def as_pieces(self) -> tuple[Piece, ...]:
-        """The same as one piece."""
+        """Return the annotation as a single piece."""
         return (Piece(0, self.size, list(self.rows), self.spaces, self.findings),)

@@ -1,4 +1,4 @@
-"""Which backend runs the scanners."""
+"""Choose the backend that runs the scanners."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ NAMES = ("auto", "native", "python")
 
 
 def choose(name: str) -> Backend:
-    """The backend called `name` (auto, native, python); the environment's BINLOGTOOL_BACKEND goes before it.
+    """Return the backend called `name` (auto, native, python); the environment variable BINLOGTOOL_BACKEND takes
+    precedence.
 
-    auto is native code where the package has some for this machine. Of it, what the library lacks runs as Python.
+    auto is native code where the package has some for this machine; what its library lacks runs as Python.
 
     Raises:
         UsageError: no such name.
-        InputOutputError: native code is asked for, and there is none for this machine.
+        InputOutputError: native code is demanded, and there is none for this machine.
     """
     name = os.environ.get(ENVIRONMENT) or name
     if name not in NAMES:

@@ -1,4 +1,4 @@
-"""What readers and writers of bodies share: positions, sizes, what is set where, and the errors of readers."""
+"""Positions, outputs, unset variables and errors that all generated readers of bodies share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from binlogtool.schema.operations import Ahead, Choose, Many, Op, Rest, Skip, Sp
 
 
 class Place(NamedTuple):
-    """A position in the body: a variable ("" = the start) and an offset from it."""
+    """A position in the body: a variable ("" = the start of the body) and an offset from it."""
 
     base: str
     offset: int
@@ -21,24 +21,25 @@ class Place(NamedTuple):
         return f"{self.base} + {self.offset}" if self.offset else self.base
 
     def behind(self, size: int) -> Place:
-        """So many bytes on."""
+        """Return the position `size` bytes further."""
         return Place(self.base, self.offset + size)
 
     @property
     def term(self) -> str:
-        """As an operand of a subtraction."""
+        """The position as an operand of a subtraction."""
         return f"({self})" if self.base and self.offset else str(self)
 
 
 def sets(op: Op) -> tuple[str, ...]:
-    """What an operation gives: variables, bytes and lists."""
+    """Return the paths of the variables, bytes and lists that an operation gives."""
     return (*defined_paths(op), *([op.path] if isinstance(op, Skip | Rest | Span | Many) else []))
 
 
 def unset(ops: tuple[Op, ...], elsewhere: set[str]) -> set[str]:
-    """Variables that are used although the case that sets them may not be taken; then they are 0.
+    """Return the variables that are used although the case that sets them may not be taken; they are 0 then.
 
-    elsewhere: what is used beside these operations, whether or not it was set.
+    Args:
+        used_elsewhere: Variables that are used beside these operations, set or not.
     """
     found: set[str] = set()
     ops = tuple(one for op in ops for one in (op.ops if isinstance(op, Ahead | Span) else (op,)))
@@ -52,7 +53,7 @@ def unset(ops: tuple[Op, ...], elsewhere: set[str]) -> set[str]:
 
 
 def short(sizes: tuple[tuple[str, int], ...], left: int) -> MalformedError:
-    """The error of the first of these neighbours for which not enough is left."""
+    """Return the error for the first of neighbouring fields (name, size) that does not fit into `left` bytes."""
     for name, size in sizes:
         if not 0 <= size <= left:
             return cut(name, size, left)
@@ -61,7 +62,7 @@ def short(sizes: tuple[tuple[str, int], ...], left: int) -> MalformedError:
 
 
 def wrong(name: str, why: int, left: int) -> MalformedError:
-    """The error of a value whose kernel says why there is none."""
+    """Return the error for a value that its kernel refused with this code."""
     if why == SHORT:
         return MalformedError(f"{name} is cut off, {max(left, 0):,} bytes left", finding_id="length-out-of-bounds")
     return MalformedError(f"{name} is no value of its type")

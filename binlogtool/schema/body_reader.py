@@ -1,4 +1,6 @@
-"""Bodies read by generated Python. Neighbouring fields of fixed size are one `struct` unpack behind one test."""
+"""Generate Python that reads bodies: neighbouring fields of fixed size are one `struct` unpack after one bounds
+check.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,12 @@ _CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
 
 class BodyReader(BodySource):
-    """The lines of a function of `data`. space: what they refer to. elements: how each element of a list is made."""
+    """Generates a Python function of `data`.
+
+    Attributes:
+        constants: The globals of the function.
+        decoded_paths: Variables that hold decoded values already.
+    """
 
     dialect = PYTHON
     end = "limit"
@@ -34,7 +41,7 @@ class BodyReader(BodySource):
         self._given = given
 
     def function(self) -> Callable[..., Any]:
-        """The compiled function."""
+        """Compile and return the function."""
         head = f"def read(data{''.join(f', {name}' for name in self._given)}):\n    limit = len(data)\n"
         text = head + "".join(f"    {line}\n" for line in self.line.text().splitlines())
         space = dict(self.space)
@@ -44,7 +51,7 @@ class BodyReader(BodySource):
         return made
 
     def constant(self, prefix: str, value: Any) -> str:
-        """A name for a value."""
+        """Add a constant; return its name."""
         name = f"{prefix}{len(self.space)}"
         self.space[name] = value
         return name
@@ -52,7 +59,7 @@ class BodyReader(BodySource):
     # -- operations --------------------------------------------------------------------------------------------------
 
     def fixed(self, run: list[Fixed]) -> None:
-        """One unpack of those that are used."""
+        """Unpack the used fields of the run at once."""
         sizes = tuple((op.path, size_of(op) or 0) for op in run)
         end = self.at.behind(sum(size for _, size in sizes))
         self._unless(f"limit < {end}", f"short({self.constant('sizes', sizes)}, {self.left})")
@@ -64,7 +71,7 @@ class BodyReader(BodySource):
         self.at = end
 
     def _layout(self, run: list[Fixed]) -> tuple[str, list[str], list[Load]]:
-        """What `struct` unpacks, into which variables, and which of them are bytes of integers."""
+        """Return the `struct` layout, its target variables, and the integers that it gives as bytes."""
         layout, targets, odd = "<", list[str](), list[Load]()
         for op in run:
             size = size_of(op) or 0
@@ -90,7 +97,7 @@ class BodyReader(BodySource):
             self.line(f"{', '.join(targets)}, = {unpack}(data{where})")
 
     def skip(self, path: str, length: Expr) -> None:
-        """Bytes of a size that other fields say."""
+        """Pass over bytes whose size other fields give."""
         start, end, size = self.at, self.variable(), self.value_of(length)
         self.line(f"{end} = {start} + {size}")
         wrong_size = f"limit < {end}" if length.lo >= 0 else f"not {start} <= {end} <= limit"
@@ -99,7 +106,7 @@ class BodyReader(BodySource):
         self.piece(path, start, self.at)
 
     def scalar(self, op: Scalar) -> None:
-        """The frequent forms in place, all others by the kernel."""
+        """Decode the frequent forms inline, all others by the kernel."""
         line, name, end = self.line, self.names[op.path], self.variable()
         line(f"t = data[{self.at}] if {self.at} < limit else -1")
         for form in (form for form in op.kernel.forms if not form.skips):
@@ -124,17 +131,17 @@ class BodyReader(BodySource):
         return f"int.from_bytes({where}, {'big' if order == '>' else 'little'!r}, signed={code.islower()})"
 
     def piece(self, path: str, start: Place, end: Place) -> None:
-        """Bytes of a piece are taken where they are read: a case that is not taken has none."""
+        """Slice the bytes where they are read: a case that is not taken has none."""
         if path in self.wanted:
             self.line(f"{self.names[path]} = data[{start}:{'' if str(end) == self.end else end}]")
 
     def fit(self, op: Fit) -> None:
-        """Refuses a count that cannot be true."""
+        """Refuse a count whose elements cannot fit."""
         count = self.value_of(op.count)
         self._unless(f"{count} > ({self.left}) // {op.smallest}", f"too_many({op.what!r}, {count}, {self.left})")
 
     def special(self, op: Op) -> None:
-        """Lists."""
+        """Read lists."""
         if not isinstance(op, Many):
             return super().special(op)
         items = self.lists.get(op.path)
@@ -144,7 +151,7 @@ class BodyReader(BodySource):
         return self._loop(op, items)
 
     def _table(self, op: Many, items: Items, size: int) -> None:
-        """Elements that are numbers of fixed sizes."""
+        """Read a list whose elements are numbers of fixed sizes."""
         start, end, count = self.at, self.variable(), self.value_of(op.count)
         self.line(f"{end} = {start} + {size} * {count}")
         self._unless(f"not {start} <= {end} <= limit", f"short((({op.path!r}, {size} * {count}),), {self.left})")
@@ -159,7 +166,7 @@ class BodyReader(BodySource):
         self.at = Place(end, 0)
 
     def _loop(self, op: Many, items: Items | None) -> None:
-        """Elements of any kind; each takes a byte at least, so that there are never more rounds than bytes."""
+        """Read a list of any elements; each takes at least a byte, so there are never more rounds than bytes."""
         place, out, line = self.variable(), self.names[op.path], self.line
         line(f"{place} = {self.at}")
         line(f"{out} = []")
@@ -175,11 +182,11 @@ class BodyReader(BodySource):
         self.at = Place(place, 0)
 
     def listed(self, source: str) -> str:
-        """A list of what an expression gives."""
+        """Return the source of a list of what an expression yields."""
         return source if source.startswith("[") or source.isidentifier() else f"list({source})"
 
     def element(self, items: Items) -> str:
-        """Source of an element of a list."""
+        """Return the source of one element of a list."""
         return self.shown(items.element)
 
     def _unless(self, test: str, error: str) -> None:
@@ -188,17 +195,17 @@ class BodyReader(BodySource):
     # -- values ------------------------------------------------------------------------------------------------------
 
     def dictionary(self, members: tuple[Member, ...]) -> str:
-        """Members that are all there.
+        """Return the source of a dictionary of unconditional members.
 
         Raises:
-            Unlowerable: one of them may not be there.
+            UnlowerableError: one of them may be absent.
         """
         if any(member.test is not None for member in members):
             raise Unlowerable(members[0].name, "what is inside of each other is there as a whole")
         return "{" + ", ".join(f"{member.name!r}: {self.shown(member.value)}" for member in members) + "}"
 
     def shown(self, value: Value | Outside) -> str:
-        """A value as `dump` shows it."""
+        """Return the source of a value as `dump` shows it."""
         match value:
             case Number(path=path) | Items(path=path):
                 return self.names[path]
@@ -218,7 +225,7 @@ class BodyReader(BodySource):
         return repr(part)[1:-1] if isinstance(part, str) else f"{{{self.shown(part)}}}"
 
     def leaf(self, leaf: Leaf | None, data: str) -> str:
-        """A piece as it is shown."""
+        """Return the source of bytes as their leaf format shows them."""
         if leaf is not None and leaf.read is None:
             raise Unlowerable(data, "only compiled code writes it")
         return data if leaf is None else f"{self.constant('leaf', leaf.read)}({data})"

@@ -1,4 +1,4 @@
-"""What all generated functions of bodies have in common: positions, runs of fixed size, cases, and what is used."""
+"""Common part of the generators of body readers: positions, runs of fixed size, cases, used variables."""
 
 from __future__ import annotations
 
@@ -33,9 +33,13 @@ Fixed = Load | Literal | Skip
 
 
 class BodySource(ABC):
-    """The lines of a function that reads a body. end: the variable that says where the body ends.
+    """Generates the lines of a function that reads a body.
 
-    wanted: variables and pieces that are the result; used: with those that are only needed on the way.
+    Attributes:
+        end: The variable that says where the body ends.
+        wanted: Variables and byte ranges that are the result.
+        used: These, and the ones that are needed to compute them.
+        position: The current position.
     """
 
     dialect: ClassVar[Dialect]
@@ -51,12 +55,12 @@ class BodySource(ABC):
         self.zeros(body.ops)
 
     def zeros(self, ops: tuple[Op, ...]) -> None:
-        """Variables of cases that may not be taken begin with 0."""
+        """Set the variables of cases that may not be taken to 0."""
         for path in sorted(unset(ops, self._tests) & self.used):
             self.line(f"{self.names[path]} = 0")
 
     def read(self, ops: tuple[Op, ...]) -> None:
-        """Reads what these operations say."""
+        """Emit the code for these operations."""
         index = 0
         while index < len(ops):
             run: list[Fixed] = []
@@ -118,44 +122,44 @@ class BodySource(ABC):
         return f"{self.end} - {self.at.term}"
 
     def value_of(self, value: Expr) -> str:
-        """Source of an expression."""
+        """Return the source of an expression."""
         return value_source(value, self.names, self.dialect)
 
     def test_of(self, test: Expr) -> str:
-        """Source of a condition."""
+        """Return the source of a condition."""
         return test_source(test, self.names, self.dialect)
 
     def variable(self) -> str:
-        """A new one, for a position."""
+        """Return a new variable for a position."""
         self._variables += 1
         return f"p{self._variables}"
 
-    # -- what differs ------------------------------------------------------------------------------------------------
+    # -- to implement ------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def fixed(self, run: list[Fixed]) -> None:
-        """Neighbours of a fixed size."""
+        """Read neighbouring fields of fixed size."""
 
     @abstractmethod
     def skip(self, path: str, length: Expr) -> None:
-        """Bytes of a size that other fields say."""
+        """Pass over bytes whose size other fields give."""
 
     @abstractmethod
     def scalar(self, op: Scalar) -> None:
-        """The value of a kernel."""
+        """Read a value with a kernel."""
 
     @abstractmethod
     def piece(self, path: str, start: Place, end: Place) -> None:
-        """These bytes are a field."""
+        """Make the bytes `[start, end)` a field."""
 
     @abstractmethod
     def fit(self, op: Fit) -> None:
-        """Refuses a count that cannot be true."""
+        """Refuse a count whose elements cannot fit."""
 
     def special(self, op: Op) -> None:
-        """What only some functions can do.
+        """Emit an operation that only some generators support.
 
         Raises:
-            Unlowerable: not this one.
+            UnlowerableError: not this one.
         """
         raise Unlowerable(op.path, f"{type(op).__name__} in a body")

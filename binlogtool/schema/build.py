@@ -1,11 +1,12 @@
-"""Makes the library of native code beside this file: `python -m binlogtool.schema.build [OPTIONS] [FILE]`.
+"""Build the native library beside this file: `python -m binlogtool.schema.build [OPTIONS] [FILE]`.
 
-    --c FILE         write the C text, and compile it only where a library is named
+    --c FILE         write the C text, and compile it only if a library is named
     --from FILE      compile this C text
     --target NAME    compile for another machine (a target of ziglang)
 
-The build of a wheel or of an editable installation does this by itself. A C compiler is needed: the one in `CC`, `cc`,
-or the package `ziglang`. The file appears in one step, so that running programs keep the one they have.
+Building a wheel or an editable installation does this by itself. A C compiler is needed: the one in `CC`, `cc`, or
+the
+package `ziglang`. The file is replaced in one step, so running programs keep the one they have.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ FLAGS = ("-O2", "-fwrapv", "-fno-strict-aliasing", "-fPIC", "-shared", "-fvisibi
 
 
 class NoCompilerError(Exception):
-    """There is no C compiler; or it cannot compile."""
+    """There is no C compiler, or it failed."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the command of this module's text."""
+    """Run the command line of this module."""
     parser = argparse.ArgumentParser(prog="python -m binlogtool.schema.build")
     parser.add_argument("--c", type=Path)
     parser.add_argument("--from", type=Path, dest="given")
@@ -62,7 +63,10 @@ def _generated() -> str:
 
 
 def compiler(target: str | None = None) -> list[str]:
-    """The command of the C compiler. target: another machine than this one, in ziglang's words.
+    """Return the command line of the C compiler.
+
+    Args:
+        target: Another machine than this one, as ziglang names it.
 
     Raises:
         NoCompilerError: there is none.
@@ -82,10 +86,10 @@ def compiler(target: str | None = None) -> list[str]:
 
 
 def compiled(text: str, target: Path, command: Sequence[str] | None = None) -> None:
-    """Compiles C text to a library.
+    """Compile C text to a shared library.
 
     Raises:
-        NoCompilerError: that could not be done.
+        NoCompilerError: that failed.
     """
     command = compiler() if command is None else command
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".native-") as folder:

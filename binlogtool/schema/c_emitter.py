@@ -1,8 +1,8 @@
-"""C from the restricted Python of kernels and generated walks: every value is an `int64_t`, arrays are addresses.
+"""Emit C for the restricted Python of kernels and generated walks: values are `int64_t`, arrays are addresses.
 
-What means the same in both languages is written down as it is; floor division, modulo, shifts and the values of `and`
-and `or` go by way of the runtime (`runtime.c`) or a conditional. C leaves open in which order the operands of an
-expression are computed: where one of them stores, each gets a variable of its own, from left to right.
+What means the same in both languages is emitted unchanged; floor division, modulo, shifts and the values of `and` and
+`or` use the runtime (`runtime.c`) or a conditional. C leaves open in which order the operands of an expression are
+computed: where one of them stores, each gets a variable of its own, from left to right.
 """
 
 from __future__ import annotations
@@ -31,27 +31,39 @@ _UNSIGNED: dict[type[ast.AST], str] = {ast.FloorDiv: "/", ast.Mod: "%", ast.RShi
 
 
 class EmitError(ValueError):
-    """The text uses something that has no C of the same meaning here."""
+    """The text uses something that has no C of the same meaning."""
 
 
 class Known(msgspec.Struct, frozen=True):
-    """What callers must know of a function: how many values it returns, and whether it writes to memory."""
+    """What callers must know of a function.
+
+    Attributes:
+        arity: How many values it returns.
+        stores: It writes to memory.
+    """
 
     arity: int
     stores: bool
 
 
 class Emitter:
-    """Turns functions into C, callees first; `known` holds those that are done."""
+    """Turns functions into C, callees first.
+
+    Attributes:
+        emitted: The functions that are done, by name.
+    """
 
     def __init__(self) -> None:
         self.known: dict[str, Known] = {}
 
     def function(self, tree: ast.FunctionDef, name: str, tables: dict[str, str] | None = None) -> str:
-        """One function as C text. tables: constant arrays that it may name, and their names in C.
+        """Return one function as C text.
+
+        Args:
+            tables: Constant arrays that it may name -> their names in C.
 
         Raises:
-            EmitError: see there.
+            EmitError: it has no C of the same meaning.
         """
         writer = _Writer(tree, name, self.known, tables or {})
         text = writer.text()
@@ -59,13 +71,15 @@ class Emitter:
         return text
 
     def given(self, name: str, native: str, parameters: int) -> str:
-        """A function of the runtime by another name; it stores, and returns one value."""
+        """Return the C text of a function that calls one of the runtime; it stores, and returns one value."""
         self.known[name] = Known(1, True)
         taken, passed = (", ".join(f"{kind}a{i}" for i in range(parameters)) for kind in ("int64_t ", ""))
         return f"static int64_t {name}({taken}) {{ return {native}({passed}); }}\n"
 
     def entry(self, name: str, symbol: str, parameters: int) -> str:
-        """What is exported of a function: it takes its arguments from one array and leaves its results in another."""
+        """Return the exported form of a function: it takes its arguments from one array and leaves its results in
+        another.
+        """
         given = ", ".join(f"a[{i}]" for i in range(parameters))
         arity = self.known[name].arity
         if arity == 1:
@@ -108,7 +122,7 @@ class _Writer:
         return found.pop() if found else 1
 
     def _values(self, node: ast.expr | None) -> int:
-        """How many values an expression has; 0 = its own result, which the other returns tell."""
+        """Return how many values an expression has; 0 for a recursive call, which the other returns determine."""
         if isinstance(node, ast.Tuple):
             return len(node.elts)
         if isinstance(node, ast.IfExp):
@@ -128,7 +142,9 @@ class _Writer:
         return node.func.id in _STORES or (known is not None and known.stores)
 
     def _in_order(self, nodes: Sequence[ast.expr]) -> tuple[str, list[str]]:
-        """What has to be done first, and the values of the nodes: from left to right where one of them stores."""
+        """Return statements to run first, and the values of the nodes, computed from left to right if one of them
+        stores.
+        """
         values = [self._value(node) for node in nodes]
         if len(nodes) < 2 or not any(self._stores(one) for node in nodes for one in ast.walk(node)):
             return "", values
@@ -182,7 +198,7 @@ class _Writer:
         self._line("}")
 
     def _for(self, name: str, over: ast.Call, body: list[ast.stmt]) -> None:
-        """A range is computed once, and the variable keeps its last value."""
+        """Emit a loop; the range is computed once, and the variable keeps its last value."""
         if not isinstance(over.func, ast.Name) or over.func.id != "range" or over.keywords:
             raise EmitError(f"{self.name}: a loop goes over a range only")
         given = [self._value(argument) for argument in over.args]
@@ -242,7 +258,7 @@ class _Writer:
     # -- expressions ---------------------------------------------------------------------------------------------
 
     def _test(self, node: ast.expr) -> str:
-        """A condition."""
+        """Return a condition."""
         match node:
             case ast.BoolOp(op=op, values=values):
                 return "(" + (" && " if isinstance(op, ast.And) else " || ").join(map(self._test, values)) + ")"
@@ -303,7 +319,7 @@ class _Writer:
         raise EmitError(f"{self.name}: {ast.unparse(node)}")
 
     def _either(self, node: ast.BoolOp) -> str:
-        """The value of `a and b`, `a or b`: the operand that decides."""
+        """Return the value of `a and b`, `a or b`: the operand that decides."""
         text = self._value(node.values[-1])
         for operand in node.values[-2::-1]:
             kept = f"c{next(self._numbers)}"
@@ -318,7 +334,7 @@ class _Writer:
         return _after(before, self._called(name, args, given))
 
     def _stored_last(self, node: ast.Call, args: list[ast.expr]) -> None:
-        """Python computes a value before the place where it is stored."""
+        """Refuse a store whose address and value both have effects: Python computes the value before the address."""
         reads = any(isinstance(one, ast.Call) for one in ast.walk(args[0]))
         if reads and any(self._stores(one) for one in ast.walk(args[-1])):
             raise EmitError(f"{self.name}: {ast.unparse(node)}")
@@ -350,7 +366,7 @@ class _Writer:
 
 
 def _after(before: str, text: str) -> str:
-    """A value that needs something done first."""
+    """Return a value that needs statements to run first."""
     return f"({{ {before} {text}; }})" if before else text
 
 

@@ -1,4 +1,4 @@
-"""Readers of bodies: what `dump` shows of one as a dictionary, or some of its fields as a tuple."""
+"""Make readers of bodies: the dictionary that `dump` shows, or some fields as a tuple."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from binlogtool.schema.shown import Choice, Group, Items, Member, Number, Piece,
 
 
 def decoder(shown: Shown) -> Callable[..., dict[str, Any]]:
-    """A function of a body, as bytes, and of the numbers that are given: what `dump` shows of it.
+    """Return a function of a body, as bytes, and of the numbers that it is given, that returns what `dump` shows of
+    it.
 
     Raises:
-        Unlowerable: the schema, or what is to be shown, has no form here.
+        UnlowerableError: the schema, or what is to be shown, cannot be compiled.
     """
     body = lower_body(shown.schema)
     members = members_of(shown, body)
@@ -35,14 +36,20 @@ Kind = type[tuple[Any, ...]] | tuple[str, ...] | str
 
 
 def fields_reader(schema: Construct, kind: Kind, element: Kind = ()) -> Callable[[bytes], Any]:
-    """A function of a body, as bytes: a named tuple of this kind, a tuple of these fields, or the one field.
+    """Return a function of a body, as bytes, that returns a named tuple, a tuple of fields, or one field.
 
-    A name of a named tuple is that of a field, wherever it stands; one that the schema does not have gets its default.
-    Codes and flags are numbers, what is shown as text is bytes, what is not there is None. Arrays are tuples; their
-    elements are of the kind `element`, or tuples of what is shown of them, as those of arrays inside of others are.
+    Names of a named tuple are those of fields at any depth; a name that the schema does not have gets its default.
+    Codes and
+    flags are numbers, text is bytes, absent fields are None. Arrays are tuples; their elements are of the kind
+    `element`, or
+    tuples of what is shown of them, as are those of nested arrays.
+
+    Args:
+        kind: A named tuple class, a tuple of field names, or one field name.
+        element: The kind of the elements of arrays.
 
     Raises:
-        Unlowerable: see `decoder`.
+        UnlowerableError: see `make_decoder`.
     """
     body = lower_body(schema)
     known = dict(everything(body.fields))
@@ -57,10 +64,10 @@ def fields_reader(schema: Construct, kind: Kind, element: Kind = ()) -> Callable
 
 
 class _Dictionary(BodyReader):
-    """What `dump` shows."""
+    """Generates a function that returns what `dump` shows."""
 
     def without_end(self) -> tuple[Op, ...]:
-        """The operations without last ones that neither fail nor give anything wanted."""
+        """Return the operations without last ones that can neither fail nor give anything wanted."""
         ops = self.body.ops
         while ops and all(
             isinstance(op, Left | Rest | Choose) and not {*sets(op)} & self.used for op in walk(ops[-1:])
@@ -69,7 +76,7 @@ class _Dictionary(BodyReader):
         return ops
 
     def result(self, members: tuple[Member, ...]) -> None:
-        """Returns what is shown."""
+        """Emit the dictionary and the return."""
         self._leaves_once(members)
         first = next((i for i, member in enumerate(members) if member.test is not None), len(members))
         shown = self.dictionary(members[:first])
@@ -90,7 +97,7 @@ class _Dictionary(BodyReader):
         self.line("return out")
 
     def _leaves_once(self, members: tuple[Member, ...]) -> None:
-        """What the title and a member show is made once."""
+        """Decode a value once that both the title and a member show."""
         title = members[0].value if members else None
         for part in title.parts or () if isinstance(title, Title) else ():
             if isinstance(part, Piece) and any(member.value == part for member in members[1:]):
@@ -100,12 +107,16 @@ class _Dictionary(BodyReader):
 
 
 class _Fields(BodyReader):
-    """Fields as they stand. kinds: of the elements of lists; of others they are tuples."""
+    """Generates a function that returns plain fields.
+
+    Attributes:
+        kinds: The kinds of the elements of lists, by path; elements of other lists are tuples.
+    """
 
     kinds: Mapping[str, Kind] = MappingProxyType({})
 
     def as_far_as_needed(self) -> tuple[Op, ...]:
-        """The operations up to the last one that gives something wanted."""
+        """Return the operations up to the last one that gives something wanted."""
         ops, last = self.body.ops, 0
         for index, op in enumerate(ops):
             given = {path for one in walk((op,)) for path in (*defined_paths(one), one.path)}
@@ -114,7 +125,7 @@ class _Fields(BodyReader):
         return ops[:last]
 
     def absent(self, wanted: tuple[Member, ...]) -> None:
-        """Fields that may not be there are None, unless something is computed with their 0."""
+        """Set fields that may be absent to None, unless something is computed with their 0."""
         computed = used_paths(self.body.ops)
         for member in wanted:
             path = _path_of(member)
@@ -123,7 +134,7 @@ class _Fields(BodyReader):
                 self.made.add(path)
 
     def _where_set(self, path: str) -> set[Expr | None]:
-        """The conditions of the cases that set a variable; None = there is another way to it."""
+        """Return the conditions of the cases that set a variable; None = it is also set otherwise."""
         found: set[Expr | None] = set()
         for op in self.body.ops:
             if isinstance(op, Choose):
@@ -134,7 +145,7 @@ class _Fields(BodyReader):
         return found
 
     def made_of(self, kind: Kind, members: dict[str, Member]) -> str:
-        """Source of fields as a named tuple of this kind, a tuple, or the one of this name."""
+        """Return the source of fields as a named tuple, a tuple, or one field."""
         values = {name: self._plain(member) for name, member in members.items()}
         if isinstance(kind, str):
             return values[kind]
@@ -145,14 +156,14 @@ class _Fields(BodyReader):
         return f"{self.constant('new', tuple.__new__)}({self.constant('kind', kind)}, ({', '.join(given)},))"
 
     def element(self, items: Items) -> str:
-        """Source of an element of a list."""
+        """Return the source of one element of a list."""
         if not isinstance(items.element, Group):
             return self._plain(Member("", items.element, None))
         members = {member.name: member for member in items.element.members}
         return self.made_of(self.kinds.get(items.path) or tuple(members), members)
 
     def listed(self, source: str) -> str:
-        """A tuple of what an expression gives."""
+        """Return the source of a tuple of what an expression yields."""
         return f"tuple({source})"
 
     def _plain(self, member: Member) -> str:

@@ -1,7 +1,8 @@
 """The loop around a generated walk, the same for every backend.
 
-The walk runs through good frames and stops at the first thing that it does not like; the interpreter (`exact`) then
-decides about that one frame: if it is good after all its row is added and the walk goes on behind it.
+The walk runs through good frames and stops at the first frame that it cannot accept; the interpreter (`exact`)
+decides
+about that one: if it is good, its row is added and the walk continues after it.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ _CUT = 1 << 16
 class DrivenScanner(ABC):
     """A `Scanner` whose subclasses keep the columns and run the generated walk.
 
-    by_hand: frames that the interpreter had to find good (0 unless the walk speculates). max_span_rows: a single span
-    with more rows is refused: the rows of a span are always handed out together, and must fit into memory.
+    Attributes:
+        interpreted_frames: Frames that only the interpreter found good (0 unless the walk speculates).
+        max_span_rows: Most rows of a single span: the rows of a span are handed out together, and must fit into
+            memory.
     """
 
     max_span_rows = 1 << 20
@@ -50,7 +53,7 @@ class DrivenScanner(ABC):
             self._close()
 
     def probe(self, buf: Any, start: int, end: int) -> Table:
-        """See `Scanner.probe`: the walk alone decides, the interpreter is not asked why a frame is not good."""
+        """See `Scanner.probe`: the walk alone decides; the interpreter does not explain why a frame is not good."""
         self._open(buf, (start,), (end,), 0, 1, spans=False)
         try:
             self._walk(0, 1, start)
@@ -103,35 +106,36 @@ class DrivenScanner(ABC):
 
     @abstractmethod
     def _open(self, buf: Any, starts: Column, ends: Column, first: int, count: int, spans: bool) -> None:
-        """Takes the input and empties the columns."""
+        """Take the input and empty the columns."""
 
     @abstractmethod
     def _close(self) -> None:
-        """Lets the input go: a mapped file can be closed only when nobody looks at it."""
+        """Release the input: a mapped file can be closed only when nothing refers to it."""
 
     @abstractmethod
     def _walk(self, span: int, count: int, at: int) -> tuple[int, int]:
-        """Adds the rows of good frames from `at` in `span` on; returns the span and frame where it stopped.
+        """Add the rows of good frames from `position` in `span` on; return the span and the position where it
+        stopped.
 
-        The span is `count` at the end of everything, and the position then the end of the last span.
+        At the end of everything the span is `count`, and the position the end of the last span.
         """
 
     @abstractmethod
     def _count(self) -> int:
-        """Rows in the columns."""
+        """Return the number of rows in the columns."""
 
     @abstractmethod
     def _rows_before(self, span: int) -> int:
-        """Rows of the spans before this one."""
+        """Return the number of rows of the spans before this one."""
 
     @abstractmethod
     def _grow(self) -> None:
-        """Makes room for `self._capacity` rows, keeping those that are there."""
+        """Make room for `self._capacity` rows; the present rows stay."""
 
     @abstractmethod
     def _append(self, span: int, at: int, frame: exact.Frame) -> None:
-        """Adds one row."""
+        """Add one row."""
 
     @abstractmethod
     def _table(self, rows: int) -> Table:
-        """The first `rows` rows."""
+        """Return the first `rows` rows as a table."""

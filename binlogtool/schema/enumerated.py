@@ -1,4 +1,4 @@
-"""Everything that the built-in formats can ask native code for; `schema.build` compiles it."""
+"""List every kernel and generated function that the built-in formats need; `schema.build` compiles them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Pair = tuple[Any, tuple[str, ...]]
 
 
 def whole() -> Unit:
-    """All of it."""
+    """Collect the source of the whole library."""
     unit = Unit()
     for function in kernels():
         unit.kernel(function)
@@ -42,16 +42,16 @@ def whole() -> Unit:
 
 
 def add_walk(unit: Unit, schema: Any, columns: tuple[str, ...]) -> None:
-    """The walk of a schema that gives these columns."""
+    """Add the walk of a schema that gives these columns."""
     names = identity.KernelNames()
     text = walk_text(lower(schema, columns), columns, names)
     unit.generated(identity.symbol_of("walk", text), text, names)
 
 
 def kernels() -> list[Kernel]:
-    """All functions of the package that `fields.kernel` marks, in whichever module they are.
+    """Return all functions of the package that `fields.kernel` marks.
 
-    Only modules whose text uses the mark are imported: others may need what a build has not installed.
+    Only modules whose text has the mark are imported: others may need what a build has not installed.
     """
     found: dict[Kernel, None] = {}
     for name in kernel_modules():
@@ -62,7 +62,7 @@ def kernels() -> list[Kernel]:
 
 
 def kernel_modules() -> list[str]:
-    """The names of the modules of the package that mark kernels, sorted."""
+    """Return the names of the modules of the package that mark kernels, sorted."""
     mark = re.compile(rf"^@(?:\w+\.)*{kernel.__name__}\(".encode(), re.MULTILINE)
     package = __name__.partition(".")[0]
     [root] = sys.modules[package].__path__
@@ -77,7 +77,7 @@ def kernel_modules() -> list[str]:
 
 
 def layouts() -> Iterator[tuple[Layout, Format]]:
-    """Layouts that stand for all that files can have, with their formats (`Reading.compiled_layouts`)."""
+    """Yield layouts that cover all files that the formats can have, with their formats (`compiled_layouts`)."""
     for format_ in formats.built_in():
         if format_.reading.compiled_layouts is not None:
             for layout in format_.reading.compiled_layouts():
@@ -85,7 +85,7 @@ def layouts() -> Iterator[tuple[Layout, Format]]:
 
 
 def pairs(layout: Layout) -> Iterator[Pair]:
-    """Schemas that scanners of such a file are made of, with the columns that they are to give."""
+    """Yield the schemas that scanners of such a file are made of, with the columns that they give."""
     yield from _of_level(layout.frame)
     if layout.inner is not None:
         yield from _of_level(layout.inner.frame)
@@ -101,7 +101,7 @@ def _of_level(level: FrameLevel) -> Iterator[Pair]:
 
 
 def shapes(format_: Format, layout: Layout) -> Iterator[Shape]:
-    """What lines and cells of such a file are made from: with and without bodies and extras."""
+    """Yield what lines and cells of such a file are made from: with and without bodies and extras."""
     line = None if format_.output.json is None else format_.output.json(layout.context)
     if line is not None:
         for body in (True, False):
@@ -110,6 +110,6 @@ def shapes(format_: Format, layout: Layout) -> Iterator[Shape]:
 
 
 def is_picked(shape: Shape) -> bool:
-    """Is it one that questions are asked of (`schema.jsonpicks`)?"""
+    """Return True if `schema.jsonpicks` writes members of this shape."""
     names = [slot.name for slot in shape.slots]
     return names == [*ENVELOPE, "body"]

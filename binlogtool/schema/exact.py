@@ -1,8 +1,8 @@
-"""Executes one frame operation by operation: slow, and the last word.
+"""Interpreter: execute one frame operation by operation; slow, and the authority.
 
-The generated scanners only run through good frames. Where one of them meets anything else (or an encoding that it does
-not speculate on) it hands the frame to this interpreter, which either finds it good or says exactly why it is not.
-So the reasons, positions and field names of a `Stop` do not depend on the backend.
+The generated scanners only run through good frames. A frame with anything else, or with an encoding that they do not
+speculate on, goes to this interpreter, which either finds it good or says exactly why it is not. So the reasons,
+positions and field names of a `Stop` do not depend on the backend.
 """
 
 from __future__ import annotations
@@ -32,7 +32,11 @@ from binlogtool.schema.scanner import Stop, StopReason
 
 
 class Frame(msgspec.Struct):
-    """A good frame. checksum: as in the scanner's column of that name."""
+    """A good frame.
+
+    Attributes:
+        checksum: As in the scanner's column of that name.
+    """
 
     end: int
     checksum: int
@@ -40,7 +44,7 @@ class Frame(msgspec.Struct):
 
 
 class _Bad(Exception):
-    """A signal inside this module."""
+    """Raised inside this module to end a frame."""
 
     def __init__(self, reason: StopReason, path: str, need: int = -1) -> None:
         super().__init__()
@@ -48,7 +52,7 @@ class _Bad(Exception):
 
 
 def run(program: Program, buf: Any, at: int, end: int) -> Frame | Stop:
-    """The frame that starts at `at`, or why there is none. Nothing beyond `end` is touched."""
+    """Return the frame that starts at `position`, or why it is not good. Nothing at or after `end` is read."""
     state = _State(memoryview(buf), at, at, end, dict.fromkeys(program.variables, 0))
     try:
         state.execute(program.ops)
@@ -115,7 +119,7 @@ class _State(msgspec.Struct):
         return self.view[self.position - count : self.position]
 
     def advance(self, following: int, path: str) -> None:
-        """Moves to where a kernel says that its value ends."""
+        """Move to where a kernel says that its value ends."""
         if not self.position <= following <= self.end:
             raise _Bad(StopReason.SHORT if following == SHORT else StopReason.MALFORMED, path)
         self.position = following

@@ -1,10 +1,11 @@
-"""Arithmetic of schemas, free of construct: what lengths, checks and cases are computed with.
+"""Arithmetic of schemas, independent of construct: lengths, checks and conditions of cases.
 
 Every value is a signed 64-bit integer, in all scanners alike. An unsigned 64-bit field is its bit pattern. Each node
-knows between which numbers its true value lies, so that
+has bounds of its true value, so that
 
 * comparisons, divisions and right shifts of unsigned 64-bit values are done unsigned, hence exactly;
-* a result that may leave the 64 bits (`this.u64 + 80`) wraps. A schema that must not be fooled by such a sum checks the
+* a result that may leave the 64 bits (`this.u64 + 80`) wraps. A schema that must not be fooled by such a sum checks
+  the
   field itself first: `Check(this.u64 < 2**62)` is exact.
 """
 
@@ -21,7 +22,7 @@ I64_MIN = -(1 << 63)
 
 
 def signed(value: int) -> int:
-    """The signed 64-bit integer with the same low 64 bits."""
+    """Return the signed 64-bit integer with the same low 64 bits."""
     return value if I64_MIN <= value <= I64_MAX else ((value - I64_MIN) & U64) + I64_MIN
 
 
@@ -42,7 +43,7 @@ class Num(msgspec.Struct, frozen=True):
 
 
 class Ref(msgspec.Struct, frozen=True):
-    """The value of a field, by its dotted path; `lo` and `hi` bound the true value."""
+    """The value of a field, by its dotted path; `lo` and `hi` bound its true value."""
 
     path: str
     lo: int
@@ -103,15 +104,15 @@ class InexactError(ValueError):
 
 
 def is_truth(expr: Expr) -> bool:
-    """Is the value a yes or no?"""
+    """Return True if the value is always 0 or 1."""
     return isinstance(expr, Not) or (isinstance(expr, Binary) and (expr.op in COMPARISONS or expr.op in LOGIC))
 
 
 def binary(op: str, left: Expr, right: Expr) -> Expr:
-    """The node for `left op right`, with its bounds.
+    """Return the node for `left op right`, with its bounds.
 
     Raises:
-        InexactError: see there.
+        InexactError: 64 bits cannot give the result that Python would give.
     """
     if op in "&|" and is_truth(left) and is_truth(right):
         return Binary("and" if op == "&" else "or", left, right, 0, 1)
@@ -165,7 +166,11 @@ def _bit_bounds(op: str, left: Expr, right: Expr) -> tuple[int, int]:
 
 
 def evaluate(expr: Expr, values: Mapping[str, int]) -> int:
-    """The value of an expression; `values`: signed 64-bit integers by path."""
+    """Return the value of an expression.
+
+    Args:
+        values: Signed 64-bit integers by path.
+    """
     if isinstance(expr, Num):
         return signed(expr.value)
     if isinstance(expr, Ref):
@@ -179,7 +184,7 @@ def evaluate(expr: Expr, values: Mapping[str, int]) -> int:
 
 
 def references(expr: Expr) -> Iterator[str]:
-    """Paths of the fields that an expression uses, from left to right."""
+    """Yield the paths of the fields that an expression uses, from left to right."""
     if isinstance(expr, Ref):
         yield expr.path
     elif isinstance(expr, Not):
@@ -190,9 +195,11 @@ def references(expr: Expr) -> Iterator[str]:
 
 
 class Dialect(msgspec.Struct, frozen=True):
-    """How a target writes what Python's unbounded integers and 64-bit machine integers do differently.
+    """Templates for operations that Python's integers and 64-bit machine integers do differently.
 
-    unsigned, wrap: templates of one operand.
+    Attributes:
+        unsigned: The operand as an unsigned 64-bit integer.
+        wrap: The operand wrapped to a signed 64-bit integer.
     """
 
     unsigned: str
@@ -204,7 +211,11 @@ MACHINE = Dialect("uint64({})", "int64({})")
 
 
 def value_source(expr: Expr, names: Mapping[str, str], dialect: Dialect) -> str:
-    """Source text of the value; `names`: path -> variable."""
+    """Return the source text of a value.
+
+    Args:
+        names: Path -> variable.
+    """
     if isinstance(expr, Num):
         value = signed(expr.value)
         return str(value) if value > I64_MIN else f"({value + 1} - 1)"
@@ -222,7 +233,7 @@ def value_source(expr: Expr, names: Mapping[str, str], dialect: Dialect) -> str:
 
 
 def test_source(expr: Expr, names: Mapping[str, str], dialect: Dialect) -> str:
-    """Source text of a condition that is true where the value is not 0."""
+    """Return the source text of a condition that is true where the value is not 0."""
     if isinstance(expr, Not):
         return f"not ({test_source(expr.operand, names, dialect)})"
     if not is_truth(expr):

@@ -1,4 +1,4 @@
-"""Lines of a hexdump as a kernel: offset, hex and ASCII of short fields, each with its label (`render.drawn`)."""
+"""Write the lines of a hexdump, as a kernel: offset, hex and ASCII of short fields, each with its label."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OFFSET = 8
 
 @kernel()
 def digit(value: int) -> int:
-    """The hexadecimal digit."""
+    """Return the character code of a hexadecimal digit."""
     return value + 48 if value < 10 else value + 87
 
 
@@ -31,9 +31,15 @@ def put_lines(
     texts: UInt8s,
     out: MutableUInt8s,
 ) -> int:
-    """The lines of `count` fields of the bytes `buf`, which stand at `base`. marks: 33 where something is wrong.
+    """Write the lines of `count` fields of the bytes `buf`, which begin at offset `base`; return the size of the
+    text.
 
-    blank: a line without bytes and label. texts: the labels, each with the end of a line. Returns the size of the text.
+    Args:
+        starts, ends: Offsets of the fields.
+        marks: 33 ("!") for a field with an error, else a blank.
+        layout: See the slots above.
+        blank: A line without bytes and label.
+        texts: The labels, each ended by a line feed.
     """
     width = layout[0]
     size = layout[1]

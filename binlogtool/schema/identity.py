@@ -1,7 +1,8 @@
-"""Names of compiled functions: each holds the hash of all that its meaning depends on, so stale code is never found.
+"""Names of compiled functions: each has a hash of everything that its code depends on, so stale code is never used.
 
-Of a kernel that is: its module and its name, the texts of the modules in which it and the kernels that it calls are
-written, and the integers that they name. No text is parsed for this, which a start could not afford.
+For a kernel that is: its module and name, the texts of the modules of the kernel and of the kernels that it calls,
+and
+the integers that they name. No text is parsed for this, which would slow down every start.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ _BYTES = 10
 
 
 def symbol_of(kind: str, text: str) -> str:
-    """The name of a generated function with this text."""
+    """Return the name of a generated function with this text."""
     return f"{kind}_{_hash(maker_identity(), text)}"
 
 
 @lru_cache(maxsize=1024)
 def kernel_name(function: Kernel) -> str:
-    """The name of a kernel's compiled form.
+    """Return the name of a kernel's compiled form.
 
     Raises:
         OSError: its source cannot be read.
@@ -46,7 +47,7 @@ def kernel_name(function: Kernel) -> str:
 
 
 def closure(function: Kernel) -> list[FunctionType]:
-    """A kernel and all that it calls, each once, in an order that depends on nothing else."""
+    """Return a kernel and all kernels that it calls, each once, in a deterministic order."""
     found: dict[Any, None] = {}
     pending: list[Any] = [function]
     while pending:
@@ -64,13 +65,13 @@ def _modules_of_structs(function: FunctionType) -> list[str]:
 
 
 class KernelNames:
-    """Gives the names of kernels to a generated text, and keeps what it was asked for."""
+    """Gives generated texts the names of kernels, and collects the kernels that were asked for."""
 
     def __init__(self) -> None:
         self.functions: dict[str, Kernel] = {}
 
     def add(self, function: Kernel) -> str:
-        """The name of the compiled form."""
+        """Return the name of the compiled form."""
         name = kernel_name(function)
         self.functions[name] = function
         return name
@@ -78,7 +79,7 @@ class KernelNames:
 
 @lru_cache
 def maker_identity() -> str:
-    """Of the code that turns text into C."""
+    """Return the hash of the code that turns text into C."""
     loader, file = _loader(__name__)
     folder = os.path.dirname(file)
     root = folder[: -len(__name__.rpartition(".")[0])]
@@ -93,7 +94,7 @@ def _source_identity(module: str) -> str:
 
 
 def _loader(module: str) -> tuple[Any, str]:
-    """What reads files of the place where a module is, a zip included; and the module's own file."""
+    """Return the loader that reads files beside a module, also in a zip, and the module's own file."""
     found = sys.modules[module]
     if found.__spec__ is None or found.__spec__.loader is None or found.__file__ is None:
         raise OSError(f"{module} has no source file")

@@ -1,9 +1,11 @@
-"""Bodies as JSON, as generated source that becomes C: the same members that `schema.decoders` gives.
+"""Generate source, compiled to C, that writes bodies as JSON, with the members that `schema.decoders` gives.
 
-A function `body(buf, p, n, …, out, o, z)` writes the body at `buf[p:n]`. It returns what kernels that write JSON return
-(`formats.jsontext`); a body that is cut short is not its own: the general writer says what is wrong with it. First it
-reads all fields, then it writes them: a list is read once more for it, one element after the other, so that however
-many they are they take no memory. Constant texts are stored eight bytes at a time.
+A function `body(buf, p, n, …, out, o, z)` writes the body at `buf[p:n]` and returns what kernels that write JSON
+return
+(`formats.jsontext`). It refuses a truncated body; the general writer reports what is wrong with it. It first reads
+all
+fields, then writes them; a list is read once more for that, element by element, so that long lists take no memory.
+Constant texts are stored eight bytes at a time.
 """
 
 from __future__ import annotations
@@ -29,10 +31,10 @@ _ROOM = 25
 
 
 def body_text(shown: Shown, kernels: identity.KernelNames) -> tuple[str, str]:
-    """The name of the function, which holds the hash of its text, and the text with the tables that it names.
+    """Return the name of the function, which has the hash of its text, and the text with the tables that it uses.
 
     Raises:
-        Unlowerable: something of the body has no compiled form.
+        UnlowerableError: something of the body has no compiled form.
     """
     source = _Source(shown, kernels)
     name = identity.symbol_of("body", source.line.text())
@@ -43,7 +45,7 @@ def body_text(shown: Shown, kernels: identity.KernelNames) -> tuple[str, str]:
 
 
 class _Source(BodySource):
-    """The lines of a function."""
+    """Generates the lines of the function."""
 
     dialect = MACHINE
     end = "n"
@@ -64,7 +66,7 @@ class _Source(BodySource):
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def fixed(self, run: list[Fixed]) -> None:
-        """A load of each that is used."""
+        """Load each used field of the run."""
         total = sum(size_of(op) or 0 for op in run)
         self._refuse_if(f"n - {self.at.base} < {self.at.offset + total}")
         for op in run:
@@ -77,7 +79,7 @@ class _Source(BodySource):
             self.at = self.at.behind(size_of(op) or 0)
 
     def skip(self, path: str, length: Expr) -> None:
-        """Bytes of a size that other fields say."""
+        """Pass over bytes whose size other fields give."""
         size, end = self.variable(), self.variable()
         self.line(f"{size} = {self.value_of(length)}")
         self._refuse_if(f"{size} < 0 or {size} > {self.left}")
@@ -86,7 +88,7 @@ class _Source(BodySource):
         self.at = Place(end, 0)
 
     def scalar(self, op: Scalar) -> None:
-        """The frequent forms in place, all others by the kernel."""
+        """Decode the frequent forms inline, all others by the kernel."""
         line, name, end = self.line, self.names[op.path], self.variable()
         line(f"t = load_u1(buf + {self.at}) if {self.at} < n else -1")
         for index, form in enumerate(op.kernel.forms):
@@ -102,18 +104,18 @@ class _Source(BodySource):
         self.at = Place(end, 0)
 
     def piece(self, path: str, start: Place, end: Place) -> None:
-        """Where these bytes stand."""
+        """Keep the start and the end of the bytes."""
         if path in self.wanted:
             self.line(f"{self.names[path]}_a = {start}")
             self.line(f"{self.names[path]}_z = {end}")
 
     def fit(self, op: Fit) -> None:
-        """Refuses a count that cannot be true."""
+        """Refuse a count whose elements cannot fit."""
         count = self.value_of(op.count)
         self._refuse_if(f"{count} < 0 or {count} > ({self.left}) // {op.smallest}")
 
     def special(self, op: Op) -> None:
-        """Lists: where they begin, and how many elements they have, each of which must be whole."""
+        """Keep where a list begins and how many elements it has, and check that each is complete; check constants."""
         if isinstance(op, OneOf):
             return self._refuse_if(" and ".join(f"{self.names[op.path]} != {value}" for value in op.values))
         if isinstance(op, Require):
@@ -126,8 +128,9 @@ class _Source(BodySource):
         return self._each(op, None)
 
     def _each(self, op: Many, element: Value | None) -> None:
-        """Reads all elements, and writes them as what they are. Each takes a byte at least: a count that cannot be
-        true ends where the body does."""
+        """Read all elements and, if wanted, write them; each takes at least a byte, so the end of the body bounds the
+        count.
+        """
         place, name = self.variable(), self.names[op.path]
         self.line(f"{place} = {name}_a")
         self.line(f"for _ in range({name}_n):")
@@ -202,7 +205,7 @@ class _Source(BodySource):
         self._each(op, element)
         self.line(f"if {self.names[op.path]}_n > 0:")
         with self.line.indented():
-            self.line("o -= 1")  # the comma behind the last one
+            self.line("o -= 1")  # the comma after the last one
         self._text(b"]")
 
     def _number(self, value: Number | Choice) -> str:
@@ -251,7 +254,7 @@ class _Source(BodySource):
         self._return_if("o < 0", "o")
 
     def _table(self, table: bytes) -> str:
-        """The name of constant bytes, which lie in memory as integers of eight bytes."""
+        """Return the name of constant bytes, which are in memory as integers of eight bytes."""
         words = memoryview(table + bytes(-len(table) % 8)).cast("q").tolist()
         name = identity.symbol_of("TABLE", repr(words))
         self.tables[name] = repr(words)
@@ -264,7 +267,7 @@ class _Source(BodySource):
             self._pending.append(text)
 
     def _flush(self) -> None:
-        """Writes constant texts and numbers, behind one test of the room."""
+        """Emit the pending texts and numbers after one check of the output space."""
         if not self._pending:
             return
         room = sum(len(one) if isinstance(one, bytes) else _ROOM for one in self._pending) + 8

@@ -1,8 +1,8 @@
-"""Cells of a table straight from the columns of a batch: generated source, compiled when the package is built.
+"""Make table cells straight from the columns of a batch, with generated code that is compiled when the package is
+built.
 
-The kernels are those of the lines of JSON (`jsonline.JsonLine`), so a cell has the value that `dump` shows: texts
-lose their quotes, numbers and times are read back from their digits where these have just been written, and bodies stay
-JSON.
+The kernels are those of the JSON lines (`jsonline.JsonLine`), so a cell has the value that `dump` shows: texts lose
+their quotes, numbers and times are parsed back from the digits that were just written, and bodies stay JSON.
 """
 
 from __future__ import annotations
@@ -47,10 +47,12 @@ _PARAMETERS = f"{PLACES}, marks, notes, texts, ends, valid, numbers, z, base, fi
 
 
 class Cells(msgspec.Struct, frozen=True):
-    """Columns of `count` records; all are valid until the next ones are made.
+    """Columns of `count` records, valid until the next ones are made.
 
-    numbers: by name of `NUMBERS`. texts: by name of `TEXTS`, the bytes of all cells, and where each of them ends, after
-    a first 0. valid: by name of either, 1 where there is a value.
+    Attributes:
+        numbers: By name of NUMBER_COLUMNS.
+        texts: By name of TEXT_COLUMNS, the bytes of all cells, and where each ends, after a first 0.
+        valid: By name of either, 1 where there is a value.
     """
 
     count: int
@@ -60,7 +62,12 @@ class Cells(msgspec.Struct, frozen=True):
 
 
 class CellWriter:
-    """Makes cells of the records of one file. rows: as many at a time. body, extras: are these columns wanted?"""
+    """Makes the cells of the records of one file.
+
+    Args:
+        rows: Most records at a time.
+        body, extras: Make these columns.
+    """
 
     def __init__(
         self, line: JsonLine, layout: Layout, quote: Quote, rows: int, *, body: bool = True, extras: bool = True
@@ -77,11 +84,17 @@ class CellWriter:
         self._places = [Addresses(list(arrays.values())) for arrays in kept]
 
     def places(self, batch: Batch) -> Places | None:
-        """What `write` needs of a batch, as long as the batch is valid; None if the batch is not ours."""
+        """Return the addresses that `write` needs, valid as long as the batch; None if compiled code cannot handle
+        the batch.
+        """
         return self._members.places(batch, self._plan.source)
 
     def write(self, places: Places, start: int, stop: int, marks: bytes | None = None) -> Written[Cells]:
-        """As many of the records `[start, stop)` of a batch as there is room for. marks: see `Marks`."""
+        """Make the cells of as many of the records `[start, stop)` of a batch as fit.
+
+        Args:
+            mask: See `RecordMask`.
+        """
         if self._members.too_many:
             return Written(self._cells(0), start, True)
         function, tables = self._plan.source.function, self._members.tables()
@@ -110,7 +123,9 @@ class CellWriter:
 
 @kernel()
 def unquoted(buf: UInt8s, out: MutableUInt8s, o: int, end: int) -> int:
-    """Takes the quotes off the text at `out[o:end]` (which `buf` reads); its new end, or NOT_MINE if it has escapes."""
+    """Remove the quotes of the text at `out[o:end]` (read through `buf`); return its new end, or NOT_MINE if it has
+    escapes.
+    """
     end -= 2
     for p in range(o, end):
         byte = buf[p + 1] + 0
@@ -122,7 +137,7 @@ def unquoted(buf: UInt8s, out: MutableUInt8s, o: int, end: int) -> int:
 
 @kernel()
 def number_at(buf: UInt8s, p: int, end: int) -> int:
-    """The decimal number at `buf[p:end]`; -1 if it is negative or too large."""
+    """Parse the decimal number at `buf[p:end]`; return -1 if it is negative or too large."""
     value = 0
     if end - p > 18:
         return -1
@@ -137,7 +152,7 @@ def number_at(buf: UInt8s, p: int, end: int) -> int:
 
 @kernel(number_at)
 def time_at(buf: UInt8s, p: int) -> int:
-    """Microseconds since 1970-01-01 of the quoted RFC 3339 time at `buf[p]`, as `put_time` writes it."""
+    """Parse the quoted RFC 3339 time at `buf[p]`, as `put_time` writes it, to microseconds since 1970-01-01."""
     year = number_at(buf, p + 1, p + 5)
     month = number_at(buf, p + 6, p + 8)
     if month < 3:
@@ -154,7 +169,7 @@ def time_at(buf: UInt8s, p: int) -> int:
 
 
 class Plan:
-    """The function that makes cells. Texts are written behind those of the records before; e0.. is where they end."""
+    """The generated function that makes cells. Each text goes after that of the record before; e0.. are their ends."""
 
     def __init__(self, shape: Shape) -> None:
         self.source = RecordSource(shape)
@@ -197,7 +212,7 @@ class Plan:
             self._json(name)
 
     def _keep(self) -> None:
-        """The record is whole: what was written counts."""
+        """Emit the end of a record: everything that was written counts."""
         line = self.source.line
         line("row += 1")
         for k in range(len(TEXTS)):
@@ -214,12 +229,12 @@ class Plan:
         self.source.line(f"store_u1(valid{(*NUMBERS, *TEXTS).index(name)} + row, {value})")
 
     def _put(self, slot: Slot, k: int, start: str) -> None:
-        """The member's JSON at `start` of text column `k`, up to `o`."""
+        """Emit the member's JSON at `start` of text column `k`, up to `o`."""
         self.source.line(f"o = {self.source.member(slot, f'texts{k}', start)}")
         self.source.stop_if("o < 0", "o")
 
     def _read(self, name: str) -> None:
-        """A number or a time: its text goes where the next body will be written over it."""
+        """Emit a number or a time: its text goes where the next body will overwrite it."""
         line, k = self.source.line, TEXTS.index("body")
         self._put(self._slots[name], k, f"e{k}")
         line(f"there = load_u1(texts{k} + e{k}) != 110")  # not null
@@ -282,7 +297,7 @@ class Plan:
         self._valid(name, "there")
 
     def _object(self, k: int) -> None:
-        """The members of the format's own as one JSON object."""
+        """Emit the additional members of the format as one JSON object."""
         self.source.line(f"o = e{k}")
         before = "{"
         for slot in self._extras:
@@ -293,7 +308,7 @@ class Plan:
 
 
 def _numbered(array: str) -> list[tuple[str, str]]:
-    """A variable for each element of an array of addresses."""
+    """Return a variable for each element of an array of addresses."""
     counts = {"texts": TEXTS, "ends": TEXTS, "valid": (*NUMBERS, *TEXTS), "numbers": NUMBERS}
     return [(f"{array}{k}", f"{array}[{k}]") for k in range(len(counts[array]))]
 

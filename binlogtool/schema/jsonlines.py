@@ -1,8 +1,9 @@
-"""Lines of JSON straight from the columns of a batch: generated source, compiled when the package is built.
+"""Write JSON lines straight from the columns of a batch, with generated code that is compiled when the package is
+built.
 
-One function writes whole records as long as it can: the members that every format has are written here, the others by
-the format's kernels (`jsonline.JsonLine`). It stops at the first record that is not its own; what it has written of
-that one is forgotten.
+One function writes whole records as long as it can: the members that every format has inline, the others by the
+format's
+kernels (`jsonline.JsonLine`). It stops at the first record that it cannot write, and discards what it wrote of it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,11 @@ _PARAMETERS = f"{PLACES}, marks, head, head_size, notes, out, z, base, first, i,
 
 
 class LineWriter:
-    """Writes the records of one file. head: the line up to and with `"offset":`."""
+    """Writes the records of one file.
+
+    Args:
+        head: The start of each line, up to and with `"offset":`.
+    """
 
     def __init__(self, line: JsonLine, layout: Layout, head: bytes, quote: Quote) -> None:
         self._members = Members(line, layout, quote)
@@ -47,11 +52,17 @@ class LineWriter:
         self._size = len(head)
 
     def places(self, batch: Batch) -> Places | None:
-        """What `write` needs of a batch, as long as the batch is valid; None if the batch is not ours."""
+        """Return the addresses that `write` needs, valid as long as the batch; None if compiled code cannot handle
+        the batch.
+        """
         return self._members.places(batch, self._plan.source)
 
     def write(self, places: Places, start: int, stop: int, marks: bytes | None = None) -> Written[memoryview]:
-        """As many of the records `[start, stop)` of a batch as there is room for. marks: see `Marks`."""
+        """Write as many of the records `[start, stop)` of a batch as fit.
+
+        Args:
+            mask: See `RecordMask`.
+        """
         if self._members.too_many:
             return Written(memoryview(b""), start, True)
         function, tables = self._plan.source.function, self._members.tables()
@@ -77,7 +88,7 @@ class LineWriter:
 
 
 class Plan:
-    """The function that writes a line."""
+    """The generated function that writes lines."""
 
     def __init__(self, shape: Shape) -> None:
         self.source = RecordSource(shape)
@@ -102,7 +113,7 @@ class Plan:
             line("return i, done, min(o, 0)")
 
     def _members(self) -> None:
-        """The members in the order of the contract."""
+        """Emit the members in the order of the contract."""
         self.source.copy_from("head", "head_size", "out", "o")
         self._put(put_unsigned, "offset")
         self._text(',"size":')
@@ -166,13 +177,13 @@ class Plan:
         self._step(self.source.call(kernel, f"{value}, out, o, z"))
 
     def _step(self, call: str) -> None:
-        """Something written by a kernel."""
+        """Emit a call that writes something."""
         self._flush()
         self.source.line(f"o = {call}")
         self.source.stop_if("o < 0", "o")
 
     def _text(self, text: str) -> None:
-        """Constant text, kept until something else is written."""
+        """Append constant text, which is emitted when something else is written."""
         self._literal += text.encode()
 
     def _flush(self) -> None:

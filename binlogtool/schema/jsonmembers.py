@@ -1,7 +1,8 @@
-"""What the members of a record are made from by compiled code: columns, tables of texts, and the calls of kernels.
+"""Inputs of the generated functions that write members of records: columns, tables of texts, calls of kernels.
 
-The generated functions (`schema.jsonlines`, `schema.jsoncells`) go over the records of a batch; the beginning of their
-loop, which loads what the kernels of the format ask for, is made here.
+The generated functions (`schema.jsonlines`, `schema.jsoncells`) loop over the records of a batch; the beginning of
+the
+loop, which loads what the kernels of the format need, is generated here.
 """
 
 from __future__ import annotations
@@ -40,9 +41,11 @@ D_co = TypeVar("D_co", covariant=True)
 
 
 class Written(NamedTuple, Generic[D_co]):
-    """Records up to `reached` (exclusive) are in `data`, which is valid until the next call.
+    """The output for the records before `next_record`; `data` is valid until the next call.
 
-    refused: the record `reached` is not ours; else there was no more room, or nothing left to write.
+    Attributes:
+        refused: Compiled code cannot write the record `next_record`; else there was no more space, or nothing left to
+            write.
     """
 
     data: D_co
@@ -51,7 +54,12 @@ class Written(NamedTuple, Generic[D_co]):
 
 
 class Slot(NamedTuple):
-    """A member that the format writes. table: its kernel uses a table of texts. bodies: see `JsonMember`."""
+    """A member that the format writes.
+
+    Attributes:
+        table: Its kernel uses a table of texts.
+        bodies: See `JsonMember`.
+    """
 
     name: str
     kernel: Kernel
@@ -61,11 +69,13 @@ class Slot(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What a generated function depends on.
+    """Everything that a generated function depends on.
 
-    algorithm, stored: the checksum's name, and the column of its stored value. covered: the columns with the range of a
-    CRC-32, where frames that have none are ours. start: the column with the start of a frame's rows; None = the frames
-    are the records. inside: see `JsonLine`.
+    Attributes:
+        algorithm: Name of the checksum; stored: the column of its stored value.
+        covered: The columns with the range of a CRC-32, where compiled code also handles frames that have none.
+        start: The column with the start of a frame's rows; None = the frames are the records.
+        inside: See `JsonLine`.
     """
 
     slots: tuple[Slot, ...]
@@ -77,7 +87,11 @@ class Shape(NamedTuple):
 
 
 class Members:
-    """The members of one file's records that compiled code is to write. wanted: of `body` and the extras."""
+    """The members of one file's records that compiled code writes.
+
+    Args:
+        body, extras: Write these members.
+    """
 
     def __init__(self, line: JsonLine, layout: Layout, quote: Quote, *, body: bool = True, extras: bool = True) -> None:
         self.shape = shape_of(line, layout, body=body, extras=extras)
@@ -89,23 +103,25 @@ class Members:
 
     @property
     def too_many(self) -> bool:
-        """So many texts that making a table anew could cost more than compiled code saves."""
+        """True if rebuilding a table of texts could cost more than compiled code saves."""
         return any(texts.too_many for texts in self._texts)
 
     def places(self, batch: Batch, source: RecordSource) -> Places | None:
-        """What a function needs of a batch, as long as the batch is valid; None if the batch is not ours."""
+        """Return the addresses that a function needs, valid as long as the batch; None if compiled code cannot handle
+        the batch.
+        """
         if source.function is None:
             return None
         derived = {} if self._derive is None else self._derive(batch, self._compile)
         return None if derived is None else Places(batch, source, derived)
 
     def tables(self) -> Addresses:
-        """The tables as they must be now."""
+        """Return the up-to-date tables of texts."""
         return Addresses([texts.table() for texts in self._texts])
 
 
 def shape_of(line: JsonLine, layout: Layout, *, body: bool = True, extras: bool = True) -> Shape:
-    """What the functions for such records depend on."""
+    """Return what the functions for such records depend on."""
     slots = tuple(Slot(name, m.kernel, m.columns, _has_table(m), m.bodies) for name, m in _members(line, body, extras))
     checksum, rows = layout.frame.checksum, layout.rows
     algorithm = None if checksum is None or layout.frame.stored is None or line.inside else checksum.name
@@ -124,7 +140,7 @@ def _has_table(member: JsonMember) -> bool:
 
 
 class Texts:
-    """The table of texts of one member, made anew when the texts have changed."""
+    """The table of texts of one member, rebuilt when the texts have changed."""
 
     def __init__(self, member: JsonMember, quote: Quote) -> None:
         self._own = None if member.table is None else partial(member.table, quote)
@@ -138,11 +154,11 @@ class Texts:
 
     @property
     def too_many(self) -> bool:
-        """So many that making the table anew could cost more than compiled code saves."""
+        """True if rebuilding the table could cost more than compiled code saves."""
         return len(self._texts) > MOST_NAMES
 
     def table(self) -> bytes:
-        """The table as it must be now."""
+        """Return the up-to-date table."""
         if self._own is not None:
             return self._given(self._own())
         if self._texts != self._seen:
@@ -151,14 +167,14 @@ class Texts:
         return self._table
 
     def _given(self, table: bytes) -> bytes:
-        """A table of the format's own, with room behind it for copies in steps of eight."""
+        """Return a table that the format made itself, padded for copies in steps of eight bytes."""
         if table is not self._kept:
             self._kept, self._table = table, padded(table)
         return self._table
 
 
 class Places:
-    """Where the arena and the columns of a batch lie in memory; keeps them there."""
+    """The addresses of the arena and the columns of a batch; keeps them in place."""
 
     def __init__(self, batch: Batch, source: RecordSource, derived: Mapping[str, Column]) -> None:
         columns = {**batch.records.columns, **derived}
@@ -176,7 +192,7 @@ class Places:
 
 
 class Marks:
-    """Which of the records from `first` on are meant, a byte for each; None = all of them."""
+    """Selects records from `first` on, a byte for each; None = all of them."""
 
     def __init__(self, marks: bytes | None, first: int) -> None:
         self._held = None if marks is None else Held(marks)
@@ -184,7 +200,7 @@ class Marks:
 
 
 class Addresses:
-    """Where each array begins, as an array of its own; keeps them there."""
+    """The addresses of several arrays, as an array of its own; keeps them in place."""
 
     def __init__(self, arrays: Sequence[Any]) -> None:
         self._arrays = [Held(array) for array in arrays]
@@ -193,12 +209,12 @@ class Addresses:
 
 
 def padded(text: bytes) -> bytes:
-    """The bytes, with room behind them for copies in steps of eight."""
+    """Return the bytes, padded for copies in steps of eight bytes."""
     return text + bytes(PAD)
 
 
 class RecordSource:
-    """The source of a function whose loop goes over records; what it does with each of them comes from elsewhere."""
+    """Generates a function that loops over records; what it does with each is added from outside."""
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
@@ -216,7 +232,7 @@ class RecordSource:
         self.function: Entry | None = None
 
     def text(self) -> str:
-        """The function that was written so far, behind those that it calls."""
+        """Return the function that was generated so far, after those that it calls."""
         return "\n".join([*self._helpers.values(), self.line.text()])
 
     @property
@@ -225,26 +241,26 @@ class RecordSource:
         return identity.symbol_of("write", self.text())
 
     def find(self) -> None:
-        """Looks the function up; it stays None where the library does not have it."""
+        """Look the function up in the library; it stays None if the library does not have it."""
         native = native_backend()
         self.function = None if native is None else native.entry(self.symbol, 3, "lines of JSON")
 
     def load_columns(self) -> None:
-        """Before the loop: the addresses of the columns."""
+        """Emit, before the loop, the addresses of the columns."""
         for k in range(len(self.columns)):
             self.line(f"records{k} = records[{k}]")
         for k in range(len(self.frame_columns)):
             self.line(f"frames{k} = frames[{k}]")
 
     def pass_over(self) -> None:
-        """At the beginning of the loop: records without a mark are none; marks: 0 = all have one."""
+        """Emit, at the beginning of the loop, the test that skips records that the mask leaves out."""
         self.line("if marks != 0 and load_u1(marks + i) == 0:")
         with self.line.indented():
             self.line("i += 1")
             self.line("continue")
 
     def load_values(self) -> None:
-        """What stands in the columns for record `i`: r0.. of the record, f0.. of its frame; offset, size, inside."""
+        """Emit the values of record `i`: r0.. of the record, f0.. of its frame; offset, size, inside."""
         line, start = self.line, self.shape.start
         for k in range(len(self.columns)):
             line(f"r{k} = load_i8_native(records{k} + 8 * i)")
@@ -264,16 +280,16 @@ class RecordSource:
                 line(f"offset = base + {self.of_frame(start)} + inside")
 
     def record(self, name: str) -> str:
-        """The variable with a column's value of the record."""
+        """Return the variable with a column's value of the record."""
         return f"r{self.columns.index(name)}"
 
     def of_frame(self, name: str) -> str:
-        """The variable with a column's value of the frame."""
+        """Return the variable with a column's value of the frame."""
         return f"f{self.frame_columns.index(name)}"
 
     @property
     def taken(self) -> str:
-        """The bytes of the file that the record takes: its container's, where that is packed."""
+        """Source of the bytes that the record takes in the file: those of its container, if that is packed."""
         if self.shape.inside:
             return self.record(_PLACE + "size")
         if self.shape.start is None:
@@ -282,17 +298,17 @@ class RecordSource:
 
     @property
     def number(self) -> str:
-        """The number of the record, or of the one that it is inside of."""
+        """Source of the number of the record, or of the one that it is inside of."""
         return self.record(_PLACE + "record") if self.shape.inside else "first + i"
 
     @property
     def inner(self) -> str:
-        """Has it a place inside of another one, `inside` and `size`? 0 = none has."""
+        """Source of the test that the record is inside of another one, at `inside` with `size`; "0" if none is."""
         return "1" if self.shape.inside else "0" if self.shape.start is None else "packed != 0"
 
     @property
     def checksum_state(self) -> str:
-        """The variable that says whether the checksum was there, and right."""
+        """The variable with the state of the checksum."""
         return self.of_frame("checksum")
 
     @property
@@ -302,12 +318,12 @@ class RecordSource:
 
     @property
     def computed(self) -> str:
-        """The call that computes the checksum of a frame that has none."""
+        """The call that computes the checksum of a frame without one."""
         low, high = map(self.of_frame, self.shape.covered or _FRAME[:2])
         return self.call(crc_of, f"buf, {low}, {high}, 0")
 
     def member(self, slot: Slot, out: str, o: str) -> str:
-        """The call of a member's kernel."""
+        """Return the call of a member's kernel."""
         table = f"tables[{self._tables.index(slot)}]" if slot.table else "0"
         values = "".join(f", {self.record(column)}" for column in slot.columns)
         name = self.kernels.add(slot.kernel)
@@ -316,7 +332,7 @@ class RecordSource:
         return f"{name}(buf, {table}, notes, {out}, {o}, z{values})"
 
     def _of_bodies(self, slot: Slot, bodies: JsonBodies, kernel: str) -> str:
-        """The function that writes the bodies that have a schema, and leaves all others to the kernel."""
+        """Generate the function that writes the bodies that have a schema and leaves all others to the kernel."""
         parameters = "buf, texts, notes, out, o, z" + "".join(f", c{k}" for k in range(len(slot.columns)))
         column = {name: f"c{k}" for k, name in enumerate(slot.columns)}
         line = Lines()
@@ -334,22 +350,22 @@ class RecordSource:
         return name
 
     def call(self, kernel: Kernel, arguments: str) -> str:
-        """The call of any kernel."""
+        """Return the call of a kernel."""
         return f"{self.kernels.add(kernel)}({arguments})"
 
     def copy(self, text: bytes, out: str, o: str) -> None:
-        """Writes constant text; no room ends the loop."""
+        """Emit constant text; the loop ends if there is no space."""
         start, size = len(self.words), len(text)
         self.words += text
         self.copy_from(f"words + {start}", str(size), out, o)
 
     def copy_from(self, source: str, size: str, out: str, o: str) -> None:
-        """Writes what lies somewhere in memory; no room ends the loop."""
+        """Emit a copy from memory; the loop ends if there is no space."""
         self.stop_if(f"{size} + {PAD} > z - {o}", o, NO_ROOM)
         self.line(f"{o} += copy({source}, {out} + {o}, {size})")
 
     def stop_if(self, test: str, o: str, why: int | None = None) -> None:
-        """Leaves the loop with the reason in `o`; what was written of this record does not count."""
+        """Emit a test that leaves the loop with a code in `o`; what was written of this record does not count."""
         self.line(f"if {test}:")
         with self.line.indented():
             if why is not None:

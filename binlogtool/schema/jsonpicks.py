@@ -1,7 +1,8 @@
-"""A few members of each record as JSON, for questions about it: generated source, compiled when the package is built.
+"""Write a few members of each record as JSON, with generated code that is compiled when the package is built.
 
-The kernels are those of the lines of JSON (`jsonline.JsonLine`), so a member has the value that `dump` shows. Which
-members are written is told when the function is called.
+Conditions are evaluated on them. The kernels are those of the JSON lines (`jsonline.JsonLine`), so a member has the
+value
+that `dump` shows. The members are selected when the function is called.
 """
 
 from __future__ import annotations
@@ -24,7 +25,12 @@ _PARAMETERS = f"{PLACES}, asked, notes, out, z, base, first, i, stop"
 
 
 class Picker:
-    """Writes lists of members of one file's records, a line for each. names: which; `body` is what the member makes."""
+    """Writes a list of members of each record of one file, one line per record.
+
+    Args:
+        names: The members.
+        body: What makes the member `body`.
+    """
 
     def __init__(self, line: JsonLine, layout: Layout, quote: Quote, names: Iterable[str], body: JsonMember) -> None:
         self._members = Members(replace(line, body=body), layout, quote, extras=False)
@@ -35,11 +41,13 @@ class Picker:
         self._held = [Held(one) for one in (padded(self._plan.source.words), words(NOTES), self._out)]
 
     def places(self, batch: Batch) -> Places | None:
-        """What `write` needs of a batch, as long as the batch is valid; None if the batch is not ours."""
+        """Return the addresses that `write` needs, valid as long as the batch; None if compiled code cannot handle
+        the batch.
+        """
         return self._members.places(batch, self._plan.source)
 
     def write(self, places: Places, start: int, stop: int) -> Written[memoryview]:
-        """As many of the records `[start, stop)` of a batch as there is room for."""
+        """Write the members of as many of the records `[start, stop)` of a batch as fit."""
         if self._members.too_many:
             return Written(memoryview(b""), start, True)
         function, tables = self._plan.source.function, self._members.tables()
@@ -53,7 +61,11 @@ class Picker:
 
 
 class Plan:
-    """The function that writes such a list. names: the order of the members."""
+    """The generated function that writes such lists.
+
+    Attributes:
+        names: The order of the members.
+    """
 
     def __init__(self, shape: Shape) -> None:
         self.source = RecordSource(shape)

@@ -1,8 +1,8 @@
-"""The source text of kernels, made ready for a generated module.
+"""Prepare the source text of kernels for a generated module.
 
-Names are made unique, integer constants are written out, annotations and decorators are removed, and every byte that is
-loaded from an array becomes a 64-bit integer: so no kernel has to think about the types of small unsigned numbers. What
-an array holds is what its parameter declares (`signatures`).
+Names are made unique, integer constants are inlined, annotations and decorators are removed, and every byte that is
+loaded from an array becomes a 64-bit integer, so that no kernel has to care about small unsigned types. The types of
+arrays are those that parameters declare (`signatures`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ _BUILTINS = {"range", "min", "max", "abs", "int", "bool", "divmod"}
 
 
 class KernelTexts:
-    """Collects kernels with all that they call, each once.
+    """Collects kernels with all kernels that they call, each once.
 
-    trees: by their names. signatures: by their names, the declared types. name_of: what a kernel is called.
+    Attributes:
+        trees: Syntax tree by kernel name.
+        signatures: Declared types by kernel name.
     """
 
     def __init__(self, name_of: Callable[[Callable[..., Any]], str]) -> None:
@@ -34,7 +36,7 @@ class KernelTexts:
         self._names: dict[Callable[..., Any], str] = {}
 
     def add(self, function: Callable[..., Any]) -> str:
-        """The name of a kernel in the text.
+        """Add a kernel; return its name in the text.
 
         Raises:
             KernelError: the kernel or one that it calls has no compiled form.
@@ -45,7 +47,7 @@ class KernelTexts:
                 raise KernelError(f"{function.__module__} has two kernels called {function.__qualname__}")
             self.signatures[name] = signature_of(function)
             self._names[function] = name
-            if not function.__dict__.get("kernel_native"):  # its text says what the runtime does in its place
+            if not function.__dict__.get("kernel_native"):  # the runtime has its own implementation
                 self.trees[name] = ast.fix_missing_locations(self._rewritten(function, name))
         return self._names[function]
 
@@ -161,7 +163,7 @@ class _Rewriter(ast.NodeTransformer):
         raise self._error(f"uses {name}, which is neither a kernel nor an integer")
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        """Arrays are passed on by their names, to parameters that declare the same elements."""
+        """Rewrite a call; arrays are passed on by name, to parameters that declare the same elements."""
         if not isinstance(node.func, ast.Name) or node.keywords or node.func.id in self._locals:
             raise self._error(f"calls other than by a name and by positions: {ast.unparse(node)}")
         node.func = self.visit_Name(node.func)
@@ -204,7 +206,7 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
     def _array(self, node: ast.expr) -> ArrayType | None:
-        """The type of the array of `name[...]`; None = it is something else."""
+        """Return the type of the array of `name[...]`; None for anything else."""
         named = isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name)
         return self._arrays.get(node.value.id) if named else None  # type: ignore[attr-defined]
 
@@ -225,7 +227,7 @@ class _Rewriter(ast.NodeTransformer):
         return self.visit_Assign(ast.Assign([node.target], ast.BinOp(old, node.op, node.value)))
 
     def _is_stored(self, target: ast.expr) -> bool:
-        """Is it an element of an array of bytes? Those of integers are stored by the emitter."""
+        """Return True for an element of an array of bytes; those of integers are stored by the emitter."""
         array = self._array(target)
         return array is not None and array.size == 1
 
@@ -235,7 +237,7 @@ class _Rewriter(ast.NodeTransformer):
         return ast.Expr(_parsed(f"store_u1({where}, {ast.unparse(value)})"))
 
     def _unpacked(self, target: ast.Tuple, value: ast.expr) -> list[ast.stmt]:
-        """`out[i], p = call()` by way of a local name."""
+        """Rewrite `out[i], p = call()` with a local name."""
         plain: list[ast.expr] = []
         stores: list[ast.stmt] = []
         assigned = {element.id for element in target.elts if isinstance(element, ast.Name)}

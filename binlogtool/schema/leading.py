@@ -1,4 +1,4 @@
-"""A number among the first fields of a frame, read without the rest of it."""
+"""Read a number among the first fields of a frame without parsing the rest."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from binlogtool.schema.operations import Let, Load, OneOf, Position, Require
 
 
 class Leading(NamedTuple):
-    """Where an unsigned number stands, counted from the frame's first byte."""
+    """The position of an unsigned number, from the frame's first byte."""
 
     start: int
     end: int
     big: bool
 
     def read(self, buf: Any, at: int) -> int:
-        """Its value in the frame at `buf[at]`, whose bytes up to there are in the buffer."""
+        """Return its value in the frame at `buf[frame_start]`; the buffer must reach up to the number's end."""
         return int.from_bytes(buf[at + self.start : at + self.end], "big" if self.big else "little")
 
 
 @lru_cache(maxsize=64)
 def leading(schema: Any, path: str) -> Leading:
-    """The place of the field `path` of a lowerable schema.
+    """Return the position of the field `path` of a lowerable schema.
 
     Raises:
-        KeyError: something else than integers stands before it.
-        Unlowerable: there is no integer of this name.
+        KeyError: fields other than integers come before it.
+        UnlowerableError: there is no integer of this name.
     """
     at = 0
     for op in lower(schema, (path,)).ops:

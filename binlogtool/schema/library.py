@@ -1,7 +1,8 @@
-"""The library of compiled walks and kernels: where it is, what is in it, and how memory is handed to it.
+"""The library of compiled walks and kernels: find and load it, look functions up, pass memory to it.
 
-It is one file beside this one, made when the package is built (`schema.build`). Functions are found by names that hold
-the hash of their text (`schema.identity`): what is not found was compiled from something else, or not at all.
+It is one file beside this module, made when the package is built (`schema.build`). The names of its functions have
+the
+hash of their text (`schema.identity`): a function that is not found was compiled from something else, or not at all.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Library:
         return function
 
     def entry(self, symbol: str, results: int) -> Entry | None:
-        """A generated function, called with integers and addresses; None = it is not in this library."""
+        """Return a generated function, called with integers and addresses; None if this library does not have it."""
         try:
             function = getattr(self._library, symbol)
         except AttributeError:
@@ -63,12 +64,16 @@ class Library:
         return call
 
     def _crc_tables_of(self, reflected: int, products: int) -> int:
-        """products: carry-less ones may be used, where the processor has them."""
+        """Return the address of CRC constants.
+
+        Args:
+            products: Carry-less multiplication may be used, where the processor has it.
+        """
         address: int = self._make_tables(reflected, products)
         return address
 
     def crc_table(self, poly: int) -> int:
-        """The address of the constants of a polynomial (crcmod's notation, with its top bit)."""
+        """Return the address of the constants of a polynomial (crcmod's notation, with its top bit)."""
         if poly not in self._tables:
             reflected = int(f"{poly & 0xFFFFFFFF:032b}"[::-1], 2)
             address = self._crc_tables_of(reflected, 1)
@@ -87,7 +92,7 @@ def _words(arguments: Sequence[int]) -> array[int]:
 
 @lru_cache(maxsize=1)
 def library() -> Library | None:
-    """The library of this installation; None where there is none, or none for this machine."""
+    """Load the library of this installation; return None if there is none for this machine."""
     named, beside = os.environ.get(ENVIRONMENT), os.path.join(os.path.dirname(__file__), FILE_NAME)
     try:
         return Library(named or beside) if named or os.path.isfile(beside) else _unpacked()
@@ -96,13 +101,15 @@ def library() -> Library | None:
 
 
 def _unpacked() -> Library:
-    """That of a package in a zip, as a cluster gets it: it stays mapped when its file is gone. In memory where the
-    system has such files, since there may be no place to write to."""
+    """Load the library of a package in a zip, as a cluster gets it; it stays mapped after its file is gone.
+
+    It is copied to a memory file where the system has these, because there may be no writable directory.
+    """
     from importlib.resources import as_file, files
 
     packed = files(__package__) / FILE_NAME
     try:
-        held = os.memfd_create(FILE_NAME)  # never closed: the loader takes what has the same path for the same library
+        held = os.memfd_create(FILE_NAME)  # never closed: the loader treats equal paths as the same library
         with open(held, "wb", closefd=False) as file:
             file.write(packed.read_bytes())
         return Library(f"/proc/self/fd/{held}")
@@ -131,14 +138,14 @@ _release_buffer.argtypes, _release_buffer.restype = (ctypes.c_void_p,), None
 
 
 class _Lent(_Buffer):
-    """An object that nobody may write to: `ctypes` gives no address of it."""
+    """The buffer of a read-only object, whose address `ctypes` does not give."""
 
     def __init__(self, value: Any) -> None:
         super().__init__()
         _get_buffer(value, ctypes.addressof(self), 0)
 
     def __del__(self) -> None:
-        _release_buffer(ctypes.addressof(self))  # of nothing, where none was got
+        _release_buffer(ctypes.addressof(self))  # a no-op if no buffer was acquired
 
 
 _start_of, _address_of = (ctypes.c_char * 0).from_buffer, ctypes.addressof
@@ -146,10 +153,10 @@ _start_of, _address_of = (ctypes.c_char * 0).from_buffer, ctypes.addressof
 
 
 class Held:
-    """The address of an object's bytes, which stay where they are until `release`.
+    """The address of an object's bytes, which stay in place until `release`.
 
     Raises:
-        BufferError: they do not lie behind each other.
+        BufferError: they are not contiguous.
     """
 
     __slots__ = ("_view", "address")
@@ -172,12 +179,12 @@ class Held:
         self.address = self._view.buf or 0
 
     def release(self) -> None:
-        """Lets the object go."""
+        """Unpin the object."""
         self._view = None
 
 
 def integers(column: Any) -> Any:
-    """A column as memory of 64-bit integers: itself where it is that, else a copy."""
+    """Return a column as memory of 64-bit integers: itself where possible, else a copy."""
     try:
         view = memoryview(column)
     except TypeError:  # a list

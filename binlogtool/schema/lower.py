@@ -1,9 +1,10 @@
-"""From a construct schema to operations: with `lower_bodies` and `scopes` all that knows construct's classes.
+"""Lower a construct schema to operations; with `lower_bodies` and `scopes` the only code that knows construct's
+classes.
 
 What can be lowered: Struct, named fields, integers of 1..8 bytes (also signed; floats as their bit pattern), Bytes,
 Padding, Const, Tell, Check, Computed, If, IfThenElse, Switch, Enum and other adapters over integers (the raw value),
-Magic, CrcCheck, Expanded (its bytes) and every class with a kernel in its attribute `scan` or `kernel`. Expressions are
-construct's `this` objects; a Python function is opaque and refused.
+Magic, CrcCheck, nested schemas (their bytes) and every class with a kernel in its attribute `scan` or `kernel`.
+Expressions are construct's `this` objects; a Python function is opaque and refused.
 """
 
 from __future__ import annotations
@@ -61,10 +62,10 @@ _TRANSPARENT = (Expanded, construct.Rebuild, construct.Default, construct.Hex, c
 
 
 def lower(schema: construct.Construct, columns: tuple[str, ...] = ()) -> Program:
-    """The operations of a schema that is to give these columns.
+    """Return the operations of a schema that is to give these columns.
 
     Raises:
-        Unlowerable: naming the field, or the column that is no integer field.
+        UnlowerableError: with the field, or the column that is not an integer field.
     """
     lowering = Lowering()
     while isinstance(schema, construct.Renamed):
@@ -81,7 +82,9 @@ def lower(schema: construct.Construct, columns: tuple[str, ...] = ()) -> Program
 
 
 def _kernel_of(node: Any) -> ScalarKernel | RecordKernel | None:
-    """The kernel of a leaf, in its attribute `scan` or `kernel`. Not by `getattr`: a Struct answers for its members."""
+    """Return the kernel of a leaf, from its attribute `scan` or `kernel`; not by `getattr`, which finds members of a
+    Struct.
+    """
     for name in ("scan", "kernel"):
         found = node.__dict__.get(name, getattr(type(node), name, None))
         if isinstance(found, ScalarKernel | RecordKernel):
@@ -90,7 +93,7 @@ def _kernel_of(node: Any) -> ScalarKernel | RecordKernel | None:
 
 
 def joined(prefix: str, name: str) -> str:
-    """The path of a field of a structure."""
+    """Return the path of a field of a structure."""
     return f"{prefix}.{name}" if prefix else name
 
 
@@ -98,7 +101,7 @@ Rule = Callable[[Any, Any, str, Scope], Binding]
 
 
 class Lowering:
-    """Collects operations; each rule handles one class of construct and returns what its name is bound to."""
+    """Collects operations; each rule lowers one class of construct and returns what the field's name is bound to."""
 
     rules: tuple[tuple[Any, Rule], ...] = ()
     known: dict[type, Rule | None] = {}
@@ -108,7 +111,7 @@ class Lowering:
         self.ops: list[Op] = []
 
     def node(self, node: Any, path: str, scope: Scope) -> Binding:
-        """Lowers one construct that stands at `path`."""
+        """Lower the construct at `path`."""
         if isinstance(node, construct.Renamed):
             return self.node(node.subcon, path, scope)
         kernel = _kernel_of(node)
@@ -261,7 +264,7 @@ class Lowering:
         return ops, binding
 
     def expression(self, value: Any, path: str, scope: Scope) -> Expr:
-        """An expression of construct's at `path`."""
+        """Lower an expression of construct at `path`."""
         try:
             return expression(value, path, scope)
         except InexactError as error:

@@ -1,7 +1,8 @@
-"""From the schema of a body to operations, and to what is shown of it.
+"""Lower the schema of a body to operations and to what is shown of it.
 
-A body is all of its bytes, so more can be lowered than for a scanner: what goes on to the end, fields that are only
-there when bytes are left, and arrays. Names keep what `dump` needs of them: texts, flags, marks.
+A body is all of its bytes, so more can be lowered than for a scanner: fields that reach to the end, fields that are
+only
+there if bytes are left, and arrays. Bindings keep what `dump` needs of fields: texts, flags, marker bits.
 """
 
 from __future__ import annotations
@@ -51,7 +52,11 @@ from binlogtool.schema.scopes import (
 
 
 class Body(msgspec.Struct, frozen=True):
-    """A lowered body. fields: what each name stands for, in their order."""
+    """A lowered body.
+
+    Attributes:
+        fields: Name -> what it is bound to, in order.
+    """
 
     ops: tuple[Op, ...]
     fields: dict[str, Binding]
@@ -59,10 +64,10 @@ class Body(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=64)
 def lower_body(schema: construct.Construct) -> Body:
-    """The operations of a body.
+    """Return the operations of a body.
 
     Raises:
-        Unlowerable: naming the field.
+        UnlowerableError: with the field.
     """
     lowering = _BodyLowering()
     while isinstance(schema, construct.Renamed):
@@ -74,7 +79,7 @@ def lower_body(schema: construct.Construct) -> Body:
 
 
 def _cases_joined(ops: Iterable[Op]) -> tuple[Op, ...]:
-    """Neighbours that are there under the same condition become one case. A case never changes its own condition."""
+    """Merge neighbouring cases of the same condition into one; a case never changes its own condition."""
     done: list[Op] = []
     for op in ops:
         before = done[-1] if done else None
@@ -92,7 +97,7 @@ def _cases_joined(ops: Iterable[Op]) -> tuple[Op, ...]:
 
 
 def _leaf_of(node: Any) -> Leaf | None:
-    """Its attribute `leaf`. Not by `getattr`: a Struct answers for its members."""
+    """Return the attribute `leaf`; not by `getattr`, which finds members of a Struct."""
     found = node.__dict__.get("leaf", getattr(type(node), "leaf", None))
     return found if isinstance(found, Leaf) else None
 
@@ -124,7 +129,7 @@ class _BodyLowering(Lowering):
         return Raw(path, leaf, tuple(self._around(name, path, scope) for name in leaf.given))
 
     def _around(self, name: str, path: str, scope: Scope) -> Ref | Raw | Row:
-        """The field of this name in the structures around."""
+        """Return the field of this name in the enclosing structures."""
         around: Scope | None = scope
         while around is not None and name not in around.names:
             around = around.parent
@@ -217,7 +222,7 @@ class _BodyLowering(Lowering):
 
 
 def _there_if(test: Expr, found: Binding) -> Binding:
-    """A field whose structure or condition has a condition of its own is there when both are met."""
+    """Make a binding conditional; if it has a condition already, it is there when both are met."""
     if not isinstance(found, Maybe):
         return Maybe(found, test)
     both = [one if is_truth(one) else Not(Not(one)) for one in (test, found.test)]

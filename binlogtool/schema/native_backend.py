@@ -1,7 +1,7 @@
-"""Walks and kernels as native code, compiled when the package was built; columns are memory, not lists.
+"""Run walks and kernels as native code, compiled when the package was built; columns are memory, not lists.
 
-What the library does not hold runs as Python: the walk of a schema that nobody enumerated, a kernel that was changed
-after the build.
+What the library does not have runs as Python: walks of schemas that were not enumerated for the build, kernels that
+changed after it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ _STAGGER = 72
 
 
 class NativeBackend:
-    """Runs what a library holds. missing: what it does not hold, in words (for tests and `--version -v`)."""
+    """Runs the functions of a library.
+
+    Attributes:
+        missing: What the library does not have, in words (for tests and `--version -v`).
+    """
 
     name = "native"
 
@@ -38,10 +42,10 @@ class NativeBackend:
         self._compiled: dict[Kernel, Kernel] = {}
 
     def scanner(self, schema: Any, columns: tuple[str, ...], capacity: int = 65536) -> Scanner:
-        """A scanner of its own for each caller.
+        """Create a scanner.
 
         Raises:
-            Unlowerable: see `Backend.scanner`.
+            UnlowerableError: see `Backend.make_scanner`.
         """
         program, symbol = _program(schema, tuple(columns))
         entry = self.entry(symbol, 3, f"the walk of {schema!r} with {columns}")
@@ -50,13 +54,13 @@ class NativeBackend:
         return NativeScanner(program, tuple(columns), capacity, self.library, entry)
 
     def compile(self, function: Kernel) -> Kernel:
-        """The kernel as native code, or itself."""
+        """Return the kernel as native code, or unchanged."""
         if function not in self._compiled:
             self._compiled[function] = self._found(function)
         return self._compiled[function]
 
     def entry(self, symbol: str, results: int, what: str) -> Entry | None:
-        """A function of the library; what: says in `missing` what is not there."""
+        """Return a function of the library; add its description to `missing` if it is not there."""
         found = self.library.entry(symbol, results)
         if found is None:
             self.missing.append(f"{symbol}: {what}")
@@ -74,13 +78,17 @@ class NativeBackend:
 
 @lru_cache(maxsize=1)
 def native_backend() -> NativeBackend | None:
-    """The backend of this installation; None where there is no library for this machine."""
+    """Return the backend of this installation; None if there is no library for this machine."""
     held = library()
     return None if held is None else NativeBackend(held)
 
 
 def _callable(function: Kernel, entry: Entry, results: int, truth: bool) -> Kernel:
-    """What is called in a kernel's place. results: of a tuple, 0 = one integer."""
+    """Return the function to call in place of a kernel.
+
+    Args:
+        results: Length of the returned tuple; 0 = one integer.
+    """
 
     @wraps(function)
     def call(*arguments: Any) -> Any:
@@ -108,7 +116,7 @@ def _passed(arguments: tuple[Any, ...]) -> Iterator[Any]:
 
 
 def _memory(values: Any) -> Any:
-    """An array as memory: bytes as they are, integers of 64 bits."""
+    """Return an array as memory: bytes unchanged, integers as 64-bit integers."""
     if isinstance(values, memoryview):
         return values if values.itemsize == 1 else integers(values)
     return values if isinstance(values, (bytes, bytearray)) else integers(values)
@@ -116,18 +124,18 @@ def _memory(values: Any) -> Any:
 
 @lru_cache(maxsize=256)
 def _program(schema: Any, columns: tuple[str, ...]) -> tuple[Program, str]:
-    """The lowered schema, and the name of its walk."""
+    """Return the lowered schema and the name of its walk."""
     program = lower(schema, columns)
     return program, walk_symbol(program, columns)
 
 
 def walk_symbol(program: Program, columns: tuple[str, ...]) -> str:
-    """The name of a walk in the library."""
+    """Return the name of a walk in the library."""
     return identity.symbol_of("walk", walk_text(program, columns, identity.KernelNames()))
 
 
 class NativeScanner(DrivenScanner):
-    """Columns are parts of one piece of memory, which the next call fills anew."""
+    """A scanner whose columns are parts of one piece of memory, which the next call overwrites."""
 
     def __init__(self, program: Program, columns: tuple[str, ...], capacity: int, held: Library, entry: Entry) -> None:
         super().__init__(program, columns, capacity)

@@ -1,6 +1,6 @@
-"""What a schema comes down to: a list of operations on one frame, which every scanner executes alike.
+"""Operations on one frame that a schema is lowered to; every scanner executes them alike.
 
-Operations run in order at a position that starts at the frame's first byte. Variables are the dotted paths of fields
+They run in order at a position that starts at the frame's first byte. Variables are the dotted paths of fields
 ("header.lsn"); all are signed 64-bit integers (see `expressions`). Fields of a case that was not taken are 0.
 """
 
@@ -16,7 +16,7 @@ from binlogtool.schema.expressions import Expr, Num, references
 
 
 class Load(msgspec.Struct, frozen=True):
-    """Reads an integer of `width` bytes (1..8)."""
+    """Load an integer of `width` bytes (1..8)."""
 
     path: str
     width: int
@@ -25,67 +25,67 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class Literal(msgspec.Struct, frozen=True):
-    """These bytes must come next."""
+    """Require that these bytes come next."""
 
     path: str
     value: bytes
 
 
 class Skip(msgspec.Struct, frozen=True):
-    """Passes over `length` bytes, which must be there."""
+    """Pass over `length` bytes, which must be there."""
 
     path: str
     length: Expr
 
 
 class OneOf(msgspec.Struct, frozen=True):
-    """The variable `path` must have one of these values: a magic or a constant."""
+    """Require that the variable `path` has one of these values: a magic or a constant."""
 
     path: str
     values: tuple[int, ...]
 
 
 class Require(msgspec.Struct, frozen=True):
-    """The frame cannot be true unless `test` is."""
+    """Require that `test` is true."""
 
     path: str
     test: Expr
 
 
 class Let(msgspec.Struct, frozen=True):
-    """Sets a variable."""
+    """Set a variable to the value of an expression."""
 
     path: str
     value: Expr
 
 
 class Position(msgspec.Struct, frozen=True):
-    """Sets a variable to the position."""
+    """Set a variable to the position."""
 
     path: str
 
 
 class Left(msgspec.Struct, frozen=True):
-    """Sets a variable to the number of bytes that are left. Only of bodies."""
+    """Set a variable to the number of bytes that are left. Only in bodies."""
 
     path: str
 
 
 class Rest(msgspec.Struct, frozen=True):
-    """Takes all that is left. Only of bodies."""
+    """Take all bytes that are left. Only in bodies."""
 
     path: str
 
 
 class Scalar(msgspec.Struct, frozen=True):
-    """Reads one value with a kernel."""
+    """Read one value with a kernel."""
 
     path: str
     kernel: ScalarKernel
 
 
 class Record(msgspec.Struct, frozen=True):
-    """Reads the variables `columns` (paths, in the kernel's order) with a kernel."""
+    """Read the variables `columns` (paths, in the kernel's order) with a kernel."""
 
     path: str
     kernel: RecordKernel
@@ -93,9 +93,10 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class Verify(msgspec.Struct, frozen=True):
-    """Compares `stored` with the checksum of `[start, end)`, which lies inside the frame's start and the scan's end.
+    """Compare `stored` with the checksum of `[start, end)`, between the frame's start and the scan's end.
 
-    absent: the stored value that means "not computed", unless it is the right one.
+    Attributes:
+        absent: The stored value that means "not computed", unless it is the right one.
     """
 
     path: str
@@ -107,7 +108,7 @@ class Verify(msgspec.Struct, frozen=True):
 
 
 class Choose(msgspec.Struct, frozen=True):
-    """Executes the operations of the first arm whose test is true, else `other`."""
+    """Execute the operations of the first arm whose test is true, else `other`."""
 
     path: str
     arms: tuple[tuple[Expr, tuple[Op, ...]], ...]
@@ -115,21 +116,21 @@ class Choose(msgspec.Struct, frozen=True):
 
 
 class Ahead(msgspec.Struct, frozen=True):
-    """Executes the operations, and goes back to where they began. Only of bodies."""
+    """Execute the operations, then return to the position before them. Only in bodies."""
 
     path: str
     ops: tuple[Op, ...]
 
 
 class Span(msgspec.Struct, frozen=True):
-    """Executes the operations; what they pass over are the bytes of one value. Only of bodies."""
+    """Execute the operations; the bytes that they pass over are one value. Only in bodies."""
 
     path: str
     ops: tuple[Op, ...]
 
 
 class Fit(msgspec.Struct, frozen=True):
-    """So many elements, of `smallest` bytes or more each, must fit into what is left. Only of bodies."""
+    """Require that `count` elements of at least `smallest` bytes fit into what is left. Only in bodies."""
 
     path: str
     count: Expr
@@ -138,7 +139,7 @@ class Fit(msgspec.Struct, frozen=True):
 
 
 class Many(msgspec.Struct, frozen=True):
-    """Executes the operations of an element, which takes a byte at least, so many times. Only of bodies."""
+    """Execute the operations of an element `count` times; each takes at least a byte. Only in bodies."""
 
     path: str
     count: Expr
@@ -152,14 +153,18 @@ Op = (
 
 
 class Program(msgspec.Struct, frozen=True):
-    """A lowered schema. variables: every path that a scanner can emit as a column."""
+    """A lowered schema.
+
+    Attributes:
+        variables: Every path that a scanner can emit as a column.
+    """
 
     ops: tuple[Op, ...]
     variables: tuple[str, ...]
 
 
 def walk(ops: tuple[Op, ...]) -> Iterator[Op]:
-    """All operations, those inside of cases and of elements too."""
+    """Yield all operations, also those inside of cases and elements."""
     for op in ops:
         yield op
         if isinstance(op, Ahead | Span | Many):
@@ -171,7 +176,7 @@ def walk(ops: tuple[Op, ...]) -> Iterator[Op]:
 
 
 def expressions(op: Op) -> tuple[Expr, ...]:
-    """The expressions of one operation."""
+    """Return the expressions of one operation."""
     match op:
         case Skip(length=expr) | Require(test=expr) | Let(value=expr) | Fit(count=expr) | Many(count=expr):
             return (expr,)
@@ -183,13 +188,13 @@ def expressions(op: Op) -> tuple[Expr, ...]:
 
 
 def used_paths(ops: tuple[Op, ...]) -> set[str]:
-    """Variables that some operation needs."""
+    """Return the variables that the operations need."""
     used = {path for op in walk(ops) for expr in expressions(op) for path in references(expr)}
     return used | {op.path for op in walk(ops) if isinstance(op, OneOf)}
 
 
 def defined_paths(op: Op) -> tuple[str, ...]:
-    """Variables that one operation sets."""
+    """Return the variables that one operation sets."""
     match op:
         case Record(columns=columns):
             return columns
@@ -199,7 +204,7 @@ def defined_paths(op: Op) -> tuple[str, ...]:
 
 
 def size_of(op: Op) -> int | None:
-    """Bytes of an operation that always has the same size; None = it has not."""
+    """Return the bytes of an operation that always has the same size; None if it has not."""
     match op:
         case Load(width=width):
             return width
@@ -211,10 +216,10 @@ def size_of(op: Op) -> int | None:
 
 
 def least_size(ops: tuple[Op, ...]) -> int:
-    """No frame is shorter than this many bytes; kernels count as 0."""
+    """Return a lower bound of the size in bytes; kernels count as 0."""
     return sum(size_of(op) or 0 for op in ops)
 
 
 def has_checksum(ops: tuple[Op, ...]) -> bool:
-    """Is any checksum verified?"""
+    """Return True if any checksum is verified."""
     return any(isinstance(op, Verify) for op in walk(ops))

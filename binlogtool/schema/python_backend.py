@@ -1,4 +1,4 @@
-"""The scanner of the plain installation: generated Python around `struct` and a fast CRC."""
+"""The scanner without native code: generated Python around `struct` and a fast CRC."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from binlogtool.schema.python_codegen import constant_verdict, flat_records, kee
 
 
 class PythonBackend:
-    """Always there: no extra dependency, no start-up cost."""
+    """The backend that always works: no extra dependency, no start-up cost."""
 
     name = "python"
 
     def scanner(self, schema: Any, columns: tuple[str, ...], capacity: int = 65536) -> PythonScanner:
-        """A scanner of its own for each caller; the generated functions are shared.
+        """Create a scanner; the generated functions are shared.
 
         Raises:
-            Unlowerable: see `Backend.scanner`.
+            UnlowerableError: see `Backend.make_scanner`.
         """
         return PythonScanner(_program(schema, tuple(columns)), tuple(columns), capacity)
 
     def compile(self, function: Kernel) -> Kernel:
-        """The function itself."""
+        """Return the function unchanged."""
         return function
 
 
@@ -46,7 +46,7 @@ def _generated(program: Program, columns: tuple[str, ...], spans: bool) -> Any:
 
 
 class PythonScanner(DrivenScanner):
-    """Columns are lists, which take several times the memory of arrays."""
+    """A scanner whose columns are lists, which take several times the memory of arrays."""
 
     max_span_rows = 1 << 19
 
@@ -114,7 +114,9 @@ class PythonScanner(DrivenScanner):
         return Table(rows, columns)
 
     def _record_column(self, path: str, rows: int) -> Column:
-        """Kernels compute with Python's unbounded integers: the values may need their sign."""
+        """Return a column of a record kernel; kernels compute with unbounded integers, so values may have to be
+        wrapped.
+        """
         record, place = self._recorded[path]
         width = len(self._records[record].columns)
         values = self._flat[record][place : rows * width : width]

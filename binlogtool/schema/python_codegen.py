@@ -1,8 +1,10 @@
-"""Source text of the Python walk.
+"""Generate the source text of the Python walk.
 
-Neighbouring fixed fields are read by one `struct` unpack, bounds are checked once for as many operations as have a
-greatest size, and scalars in their common encodings (`fields.Form`) are read in place. Whatever is rare (an odd
-encoding, the last bytes before the end, anything bad) leaves the loop by `break` for the interpreter.
+Neighbouring fixed fields are read by one `struct` unpack, bounds are checked once for all operations of a bounded
+run, and
+scalars in their common encodings (`fields.ScalarForm`) are decoded inline. Rare cases (an odd encoding, the last
+bytes
+before the end, anything bad) leave the loop by `break` for the interpreter.
 """
 
 from __future__ import annotations
@@ -47,23 +49,23 @@ from binlogtool.schema.source_text import Lines, variable_names
 
 
 def walk_source(program: Program, columns: tuple[str, ...], spans: bool) -> tuple[str, dict[str, Any]]:
-    """The text of a function `walk` and the globals that it needs."""
+    """Return the text of a function `walk` and the globals that it needs."""
     return _Writer(program, columns, spans).write()
 
 
 def keeps_verdicts(program: Program) -> bool:
-    """Can the verdict differ from frame to frame? Then the walk fills a column for it."""
+    """Return True if the checksum verdict can differ from frame to frame; then the walk fills a column for it."""
     checks = [op for op in walk(program.ops) if isinstance(op, Verify)]
     return any(op.absent is not None or op not in program.ops for op in checks)
 
 
 def flat_records(program: Program) -> list[Record]:
-    """Records without shapes: their kernel writes into a flat list, whose slices are the columns."""
+    """Return the records without declared forms: their kernel writes into a flat list, whose slices are the columns."""
     return [op for op in walk(program.ops) if isinstance(op, Record) and not op.kernel.shapes]
 
 
 def constant_verdict(program: Program) -> int:
-    """The verdict of all frames where it cannot differ."""
+    """Return the checksum verdict of all frames, where it cannot differ."""
     return int(has_checksum(program.ops))
 
 
@@ -141,7 +143,7 @@ class _Writer:
             line(f"at{i} += {len(record.columns)}")
 
     def _defaults(self) -> None:
-        """Variables of cases that may not be taken start at 0."""
+        """Set the variables of cases that may not be taken to 0."""
         inner = {path for op in walk(self.program.ops) if isinstance(op, Choose) for path in set_inside(op)}
         for path in sorted(inner & self.used):
             self.lines(f"{self.names[path]} = 0")
@@ -158,7 +160,9 @@ class _Writer:
                 index += 1
 
     def _stretch(self, ops: list[Op]) -> None:
-        """Operations with a greatest size: one bounds check for all, then runs that end at a field with known forms."""
+        """Emit operations of bounded size: one bounds check for all, then runs that each end at a field with known
+        forms.
+        """
         left = sum(map(greatest, ops))
         if left:
             self.lines(f"if limit - p < {left}: break")
@@ -180,7 +184,7 @@ class _Writer:
             self._shaped(op, left)
 
     def _run(self, run: list[Static | Pure], tag: str | None) -> None:
-        """Fixed fields in one unpack; what only computes comes after it, with the position as it was in between."""
+        """Emit fixed fields as one unpack; computations come after it, with the position that they had in between."""
         pieces: list[tuple[int, str, str, bool]] = []
         after: list[tuple[Pure | Literal | Load, int]] = []
         offset = 0
@@ -203,7 +207,7 @@ class _Writer:
             self.lines(f"p += {offset}")
 
     def _unpack(self, pieces: list[tuple[int, str, str, bool]]) -> None:
-        """One unpack for each row of pieces of the same byte order."""
+        """Emit one unpack for each row of fields of the same byte order."""
         while pieces:
             order = next((big for _, _, code, big in pieces if is_ordered(code)), False)
             fits = [is_ordered(code) and big != order for _, _, code, big in pieces]
@@ -255,7 +259,11 @@ class _Writer:
                     line(f"{names[path]} = p + {offset}" if offset else f"{names[path]} = p")
 
     def _scalar(self, op: Scalar, left: int) -> None:
-        """A scalar whose first byte is in `t`, its forms known; `left`: what the stretch still needs behind it."""
+        """Emit a scalar with known forms, whose first byte is in `t`.
+
+        Args:
+            left: Bytes that the bounded run still needs after it.
+        """
         line, target = self.lines, self.names[op.path] if op.path in self.used else None
         for index, form in enumerate(op.kernel.forms):
             line(f"{'el' if index else ''}if {range_test(form)}:")
@@ -268,7 +276,7 @@ class _Writer:
                 line(f"if limit - p < {left}: break")
 
     def _shaped(self, op: Record, left: int) -> None:
-        """A record whose first byte is in `t` and whose shapes are known."""
+        """Emit a record with known forms, whose first byte is in `t`."""
         line, targets = self.lines, dict(zip(op.kernel.columns, op.columns, strict=True))
         line("q = -1")
         for index, shape in enumerate(op.kernel.shapes):
@@ -374,7 +382,7 @@ class _Writer:
         line("else: break")
 
     def _in_order(self, start: Expr, end: Expr) -> bool:
-        """Are both positions that the walk has passed, one after the other? Then they need no check."""
+        """Return True if both are positions that the walk has passed, in this order; then they need no check."""
         paths = [side.path for side in (start, end) if isinstance(side, Ref) and side.path in self.positions]
         return len(paths) == 2 and self.positions.index(paths[0]) <= self.positions.index(paths[1])
 

@@ -1,4 +1,4 @@
-"""What the Python walk is put together of: operations that one test of the bounds serves, and what `struct` reads."""
+"""Classify operations for the Python walk: which ones share a bounds check, and how `struct` reads fields."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BYTES = {"b": 1, "h": 2, "i": 4, "l": 4, "q": 8}
 
 
 def stretch_of(ops: tuple[Op, ...]) -> Iterator[Op]:
-    """The first operations whose bounds one test can check, and what is computed among them."""
+    """Yield the first operations whose bounds one test can check, and the computations among them."""
     for op in ops:
         constant = isinstance(op, Load | Literal) or (isinstance(op, Skip) and isinstance(op.length, Num))
         if not constant and not isinstance(op, Pure) and not is_speculative(op):
@@ -40,12 +40,12 @@ def stretch_of(ops: tuple[Op, ...]) -> Iterator[Op]:
 
 
 def is_speculative(op: Op) -> bool:
-    """Does the kernel of this field declare its common encodings?"""
+    """Return True if the kernel of this field declares its common encodings."""
     return (isinstance(op, Scalar) and bool(op.kernel.forms)) or (isinstance(op, Record) and bool(op.kernel.shapes))
 
 
 def greatest(op: Op) -> int:
-    """The most bytes that an operation of a stretch takes (a scalar: in one of its forms)."""
+    """Return the most bytes that an operation of a bounded run takes (a scalar: in one of its forms)."""
     match op:
         case Scalar(kernel=kernel):
             return max((form.largest for form in kernel.forms), default=0)
@@ -55,14 +55,14 @@ def greatest(op: Op) -> int:
 
 
 def range_test(form: Form | Shape) -> str:
-    """Source: is the first byte `t` one of these?"""
+    """Return the source of the test that the first byte `t` belongs to this form."""
     if form.first == form.last:
         return f"t == {form.first}"
     return f"t <= {form.last}" if form.first == 0 else f"{form.first} <= t <= {form.last}"
 
 
 def code_of(op: Load) -> str:
-    """How `struct` reads it; "Ns" = as bytes."""
+    """Return the `struct` code of an integer; "Ns" = read as bytes."""
     code = CODES.get(op.width)
     if code is None:
         return f"{op.width}s"
@@ -70,15 +70,15 @@ def code_of(op: Load) -> str:
 
 
 def code_bytes(code: str) -> int:
-    """Bytes of a code."""
+    """Return the number of bytes of a code."""
     return int(code[:-1]) if code.endswith("s") else _BYTES[code.lower()]
 
 
 def is_ordered(code: str) -> bool:
-    """Does the byte order matter to this piece?"""
+    """Return True if the byte order matters to this code."""
     return not code.endswith("s") and code_bytes(code) > 1
 
 
 def set_inside(op: Choose) -> set[str]:
-    """Variables that its cases set."""
+    """Return the variables that the cases set."""
     return {path for each in walk((op,)) for path in defined_paths(each)}

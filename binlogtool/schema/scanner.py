@@ -1,4 +1,4 @@
-"""What a generated scanner promises, whichever backend runs it."""
+"""The contract of generated scanners and of the backends that run them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from binlogtool.formats.layouts import Column, Kernel, Table
 
 
 class StopReason(enum.IntEnum):
-    """Why a scanner gave up the control. Everything but END and FULL is about the frame at `Stop.at`."""
+    """Why a scan stopped. Everything but END and FULL is about the frame at `at`."""
 
     END = 0
     """The end of the buffer was reached at a frame border."""
@@ -33,9 +33,13 @@ class StopReason(enum.IntEnum):
 
 
 class Stop(NamedTuple):
-    """Where and why a scan ended. `at`: start of the frame (row) in the buffer; `field`: path of the failing field.
+    """Where and why a scan stopped.
 
-    need: see the reasons; -1 = unknown. span: index of the span (only `scan_spans`), else -1.
+    Attributes:
+        at: Start of the frame (row) in the buffer.
+        field: Path of the failing field.
+        need: See the reasons; -1 = unknown.
+        span: Index of the span (only `scan_spans`), else -1.
     """
 
     reason: StopReason
@@ -46,41 +50,49 @@ class Stop(NamedTuple):
 
 
 class Scanner(Protocol):
-    """Walks frames of one schema.
+    """Walks the frames of one schema.
 
     `scan` walks the chain in `buf[start:end]` and stops at the first frame that is not good (checksum included).
-    Nothing beyond `end` is ever touched. The returned table is valid until the next call of this scanner (its column
-    buffers are reused). Columns: `offset`, `end`, `checksum` (0 = the schema has none, 1 right, 2 absent), then those
-    asked for. Positions (offsets, ends, `Tell` fields) count from the start of `buf`.
+    Nothing at
+    or after `end` is ever read. The returned table is valid until the next call of this scanner, which reuses the
+    column
+    buffers. Columns: `offset`, `end`, `checksum` (0 = the schema has none, 1 right, 2 absent), then the wanted ones.
+    Positions (offsets, ends, `Tell` fields) count from the start of `buf`.
 
-    `scan_spans` walks one chain per span `[starts[i], ends[i])`, i in [first, count); a span must be tiled exactly.
-    Extra column `span`. At a bad span it stops: its rows are not in the table, `Stop.span` names it. FULL: `Stop.span`
-    is the first span that is not in the table.
+    `scan_spans` walks one chain per span `[starts[i], ends[i])`, i in [first, count); the chain must fill the span
+    exactly.
+    Extra column: `span`. It stops at a bad span, whose rows are not in the table. FULL: the stop's `span` is the
+    first span
+    that is not in the table.
     """
 
     columns: tuple[str, ...]
 
     def scan(self, buf: Any, start: int, end: int, more: bool = False) -> tuple[Table, Stop]:
-        """Walks frames from `start`. more: bytes follow behind `end`, so that the last frame may be CUT."""
+        """Walk frames from `start`.
+
+        Args:
+            more: Bytes follow after `end`, so the last frame may be CUT.
+        """
 
     def probe(self, buf: Any, start: int, end: int) -> Table:
-        """The table of one frame at `start`, or of none: good frames in an odd encoding count as none."""
+        """Return the table of one frame at `start`, or of none; good frames in an odd encoding count as none."""
 
     def scan_spans(self, buf: Any, starts: Column, ends: Column, first: int, count: int) -> tuple[Table, Stop]:
-        """Walks rows of the spans `first`..`count`-1."""
+        """Walk the rows of the spans `first`..`count`-1."""
 
 
 class Backend(Protocol):
-    """A way to run lowered schemas and kernels."""
+    """Runs lowered schemas and kernels."""
 
     name: str
 
     def scanner(self, schema: Any, columns: tuple[str, ...], capacity: int = 65536) -> Scanner:
-        """The scanner of a schema, generated once and cached.
+        """Return a scanner for a schema; its code is generated once and cached.
 
         Raises:
-            Unlowerable: a field of the schema cannot be lowered (its path is in the message).
+            UnlowerableError: a field of the schema cannot be lowered (its path is in the message).
         """
 
     def compile(self, function: Kernel) -> Kernel:
-        """The fastest form of a kernel function."""
+        """Return the fastest form of a kernel function."""

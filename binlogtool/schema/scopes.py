@@ -1,6 +1,6 @@
-"""What `this` means while a schema is lowered: names of fields, and the expressions in which they stand.
+"""Resolve names of fields and lower construct's `this` expressions while a schema is lowered.
 
-With `lower` and `lower_bodies` the only place that knows construct's classes.
+With `lower` and `lower_bodies` the only code that knows construct's classes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from binlogtool.schema.expressions import (
 
 
 class Unlowerable(Exception):
-    """A field of a schema has no form that a generated scanner can run; the message starts with its dotted path."""
+    """A field of a schema cannot be compiled for a generated scanner; the message starts with its dotted path."""
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(f"{path or 'schema'}: {why}")
@@ -35,21 +35,25 @@ class Unlowerable(Exception):
 
 
 class Opaque(msgspec.Struct, frozen=True):
-    """A name whose value is no integer, so no expression may use it."""
+    """A name whose value is not an integer, so no expression may use it."""
 
     why: str
 
 
 class Named(msgspec.Struct, frozen=True):
-    """The value of an Enum: an integer that expressions see by its names."""
+    """The value of an Enum: an integer that expressions compare by name."""
 
     ref: Ref
     numbers: Mapping[str, int]
 
 
 class Raw(msgspec.Struct, frozen=True):
-    """The bytes of the operation at `path`. leaf: how they are shown; None = as they are. given: see
-    `Leaf`."""
+    """The bytes of the operation at `path`.
+
+    Attributes:
+        leaf: How they are shown; None = as bytes.
+        given: See `LeafFormat`.
+    """
 
     path: str
     leaf: Leaf | None = None
@@ -64,21 +68,25 @@ class Flags(msgspec.Struct, frozen=True):
 
 
 class Bitten(msgspec.Struct, frozen=True):
-    """An integer without its highest bit, which is `mark`."""
+    """An integer without its highest bits, which are `mark`."""
 
     ref: Ref
     mark: Ref
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A list. element: what each of its elements is, inside of the operation at `path`."""
+    """A list.
+
+    Attributes:
+        element: What each element is bound to, inside of the operation at `path`.
+    """
 
     path: str
     element: Binding
 
 
 class Maybe(msgspec.Struct, frozen=True):
-    """A field that is there when `test` is not 0."""
+    """A field that is there if `test` is not 0."""
 
     inner: Binding
     test: Expr
@@ -98,7 +106,7 @@ class Titled(msgspec.Struct, frozen=True):
 
 
 class Scope(msgspec.Struct):
-    """What `this` offers inside one Struct (or in the columns of a record kernel)."""
+    """The names that `this` offers inside one Struct (or in the columns of a record kernel)."""
 
     prefix: str
     parent: Scope | None = None
@@ -115,7 +123,7 @@ _OPERATORS: Mapping[Any, str] = {function: name for name, function in {**ARITHME
 
 
 def merged(left: Binding, right: Binding) -> Binding:
-    """What a name is bound to after a choice between two cases; a value that a case lacks is 0."""
+    """Return what a name is bound to after a choice between two cases; a value that a case lacks is 0."""
     if isinstance(left, Scope) or isinstance(right, Scope):
         sides = [side for side in (left, right) if isinstance(side, Scope)]
         names = dict.fromkeys(name for side in sides for name in side.names)
@@ -134,11 +142,11 @@ def _name_in(binding: Binding, name: str) -> Binding:
 
 
 def expression(value: Any, path: str, scope: Scope) -> Expr:
-    """An expression of construct's at `path`.
+    """Lower an expression of construct at `path`.
 
     Raises:
-        Unlowerable: it cannot be lowered.
-        InexactError: see there.
+        UnlowerableError: it cannot be lowered.
+        InexactError: 64 bits cannot give the result that Python would give.
     """
     if isinstance(value, cexpr.BinExpr):
         return _binary(value, path, scope)
@@ -171,7 +179,7 @@ def _condition(value: Given | Marked | Flagged, path: str, scope: Scope) -> Expr
 
 
 def bare(binding: Binding) -> Binding:
-    """What a name is bound to, whether or not it is there and shown."""
+    """Return what a name is bound to, without conditions, titles and hiding."""
     while isinstance(binding, Maybe | Aside | Titled):
         binding = binding.inner
     return binding
@@ -216,7 +224,7 @@ def _number_of(named: Named, name: Any, path: str) -> Num:
 
 
 def _names(value: Any) -> Iterator[str]:
-    """The steps of a `this` path, from left to right."""
+    """Yield the names of a `this` path, from left to right."""
     parent = value._Path__parent
     if parent is not None:
         yield from _names(parent)

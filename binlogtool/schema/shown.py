@@ -1,4 +1,4 @@
-"""What is shown of a lowered body: members in their order, each with the condition that it is there."""
+"""What is shown of a lowered body: members in order, each with the condition that it is there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Number(msgspec.Struct, frozen=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """An integer some of whose values have names."""
+    """An integer with names for some of its values."""
 
     path: str
     signed: bool
@@ -29,8 +29,11 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """The bytes of the operation at `path`. given: what its leaf takes: variables, and
-    bytes and lists, of which it takes where they begin."""
+    """The bytes of the operation at `path`.
+
+    Attributes:
+        given: What its leaf format takes: (variable, True), or (bytes or list, False), of which it takes the start.
+    """
 
     path: str
     leaf: Leaf | None
@@ -38,26 +41,32 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """Members inside of each other."""
+    """Nested members."""
 
     members: tuple[Member, ...]
 
 
 class Items(msgspec.Struct, frozen=True):
-    """A list, whose elements are made by the operation at `path`. element: each of them."""
+    """A list, whose elements the operation at `path` makes.
+
+    Attributes:
+        element: How each of them is shown.
+    """
 
     path: str
     element: Value
 
 
 class Title(msgspec.Struct, frozen=True):
-    """A text made of others; None = null. Strings are constant; `Given` is a number that the body does not say."""
+    """A text made of others; None = null. Strings are constant; `ArgumentNumber` is a number that is not in the
+    body.
+    """
 
     parts: tuple[str | Number | Piece | Outside, ...] | None
 
 
 class Outside(msgspec.Struct, frozen=True):
-    """A number that the reader of the body is given."""
+    """A number that the reader of the body gets as an argument."""
 
     name: str
 
@@ -66,7 +75,11 @@ Value = Number | Choice | Piece | Group | Items | Title
 
 
 class Member(msgspec.Struct, frozen=True):
-    """A named value. test: it is there where this is not 0."""
+    """A named value.
+
+    Attributes:
+        test: It is there if this is not 0; None = always.
+    """
 
     name: str
     value: Value
@@ -74,10 +87,10 @@ class Member(msgspec.Struct, frozen=True):
 
 
 def members_of(shown: Shown, body: Body) -> tuple[Member, ...]:
-    """What is shown of a body.
+    """Return what is shown of a body.
 
     Raises:
-        Unlowerable: something of it has no form here.
+        UnlowerableError: something of it cannot be compiled.
     """
     members = tuple(_members(body.fields, ""))
     if shown.title is None:
@@ -120,10 +133,10 @@ def _members(fields: Mapping[str, Binding], prefix: str, *, hidden: bool = False
 
 
 def value_of(field: Binding, path: str) -> Value:
-    """How a field is shown.
+    """Return how a field is shown.
 
     Raises:
-        Unlowerable: it has no form here.
+        UnlowerableError: it cannot be compiled.
     """
     match field:
         case Ref(path=at, lo=lo) | Flags(ref=Ref(path=at, lo=lo)) | Bitten(ref=Ref(path=at, lo=lo)):
@@ -140,7 +153,9 @@ def value_of(field: Binding, path: str) -> Value:
 
 
 def everything(fields: dict[str, Binding]) -> Iterator[tuple[str, Member]]:
-    """All fields that are no groups, by their own names; a field inside of a group is there when the group is."""
+    """Yield all fields that are not groups, by their own names; a field inside of a group is there when the group
+    is.
+    """
     for name, field in fields.items():
         test: Expr | None = None
         inner = field
@@ -158,7 +173,7 @@ def everything(fields: dict[str, Binding]) -> Iterator[tuple[str, Member]]:
 
 
 def needed(members: tuple[Member, ...]) -> set[str]:
-    """Variables and pieces that are used to show them."""
+    """Return the variables and byte ranges that are used to show the members."""
     found = tests_of(members)
     for member in members:
         match member.value:
@@ -176,7 +191,7 @@ def needed(members: tuple[Member, ...]) -> set[str]:
 
 
 def tests_of(members: Iterable[Member]) -> set[str]:
-    """Variables that say which of them are there, also of those inside of others."""
+    """Return the variables that decide which members are there, nested ones included."""
     found: set[str] = set()
     for member in members:
         found |= set(references(member.test)) if member.test is not None else set()
@@ -187,7 +202,7 @@ def tests_of(members: Iterable[Member]) -> set[str]:
 
 
 def lists_of(members: Iterable[Member]) -> Iterator[Items]:
-    """All lists, also those inside of others."""
+    """Yield all lists, nested ones included."""
     for member in members:
         match member.value:
             case Items(element=element) as items:

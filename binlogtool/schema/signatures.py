@@ -1,8 +1,4 @@
-"""Declared types of kernels: what each parameter is and how many values come back (`formats.kernel_types`).
-
-A parameter can be a struct, a `NamedTuple` of integers and arrays that travel together. Compiled code passes the fields
-of a struct one by one, in their order, so a struct costs nothing.
-"""
+"""Declared types of kernels: the type of each parameter and the number of results (`formats.kernel_types`)."""
 
 from __future__ import annotations
 
@@ -31,8 +27,9 @@ class StructType(msgspec.Struct, frozen=True):
 class Signature(msgspec.Struct, frozen=True):
     """The types of one kernel.
 
-    parameters: in their order; None: an integer or a truth value.
-    results: how many integers it returns.
+    Attributes:
+        parameters: In order; None = an integer or a truth value.
+        results: How many integers it returns.
     """
 
     parameters: dict[str, ArrayType | StructType | None]
@@ -48,10 +45,10 @@ class Signature(msgspec.Struct, frozen=True):
 
 
 def signature_of(function: Callable[..., Any]) -> Signature:
-    """The declared types of a kernel.
+    """Return the declared types of a kernel.
 
     Raises:
-        KernelError: the function is not a plain one, or a type is missing or none that a kernel can have.
+        KernelError: the function is not a plain one, or a type is missing or not one that a kernel can have.
     """
     if not isinstance(function, FunctionType) or function.__code__.co_freevars:
         raise KernelError(f"{function!r} is not a plain module-level function")
@@ -111,7 +108,7 @@ def _results(function: FunctionType, declared: Any) -> int:
 
 
 def _declared(function: FunctionType, name: str) -> Any:
-    """What an annotation means, in the module of the function; None = there is none."""
+    """Return the value of an annotation, in the module of the function; None if there is none."""
     text = function.__annotations__.get(name)
     if not isinstance(text, str):
         return text

@@ -1,7 +1,7 @@
-"""The annotated engine: every field of a record as (path, start, end, value), from the unchanged schema.
+"""Annotated parse: every field of a record as (path, start, end, value), from the unchanged schema.
 
-A copy of the schema is made once in which the fields write down rows while they parse (`trace_clone`, `trace_nodes`);
-what they write is collected in a `Trace` (`trace_state`).
+A copy of the schema is made once whose fields add rows while they parse (`trace_clone`, `trace_nodes`); the rows are
+collected in a `Trace` (`trace_state`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ __all__ = ["ROW_BYTES", "Space", "TraceError", "Traced", "fill", "trace"]
 class Traced(msgspec.Struct, frozen=True):
     """The rows of one parse in file order, parents before children; the leaves of a container tile it.
 
-    errors: what went wrong, in the order of the parse; a broken payload does not hide the fields behind it.
-    spaces: the bytes that the rows point into, `data` first. end: how far the parse came (absolute).
+    Attributes:
+        errors: In the order of the parse; a broken payload does not hide the fields after it.
+        spaces: The bytes that the rows point into, `data` first.
+        end: Absolute position where the parse ended.
     """
 
     rows: list[FieldRow]
@@ -49,13 +51,17 @@ def trace(
     folds: bool = False,
     unpacks: bool = True,
 ) -> Traced:
-    """Parses `data`, which stands at `base`, and names every byte that the schema knows. Bad bytes never raise.
+    """Parse `data`, which begins at position `base`, and name every byte that the schema covers. Bad bytes never
+    raise.
 
-    root: path of the record itself, such as "frame[3]"; its row comes first. Without it the fields are at the top.
-    folds: rows may be `trace_shapes.Folded`. unpacks: False = packed bytes stay one row, for who asks about the file.
+    Args:
+        root: Path of the record itself, such as "frame[3]"; its row comes first. Without it the fields are at the
+            top.
+        fold_rows: Rows may be `trace_shapes.FoldedRow`.
+        decompress: False = compressed bytes stay one row, for callers that ask about the file only.
 
     Raises:
-        MemoryError: there is not enough of it.
+        MemoryError: there is not enough memory.
     """
     state = Trace(data, base, limits, folds, unpacks)
     stream = io.BytesIO(data)
@@ -65,7 +71,7 @@ def trace(
         if not state.rows:
             state.fail(error, root or "value", 0, stream.tell())
         state.forgive(error, stream.tell())
-        error.__traceback__ = None  # it holds the frames of all callers, with what they have in their hands
+        error.__traceback__ = None  # it refers to the frames of all callers and their variables
     _finish(state, stream.tell(), root)
     return Traced(state.rows, state.errors, state.spaces, base + stream.tell())
 
@@ -81,11 +87,13 @@ def _parse(schema: Construct, stream: io.BytesIO, state: Trace, root: str) -> No
     except CancelParsing:
         pass
     finally:
-        context.clear()  # it holds itself
+        context.clear()  # it refers to itself
 
 
 def _finish(state: Trace, end: int, root: str) -> None:
-    """The element that was given up where the parse ended; for a schema without names, the bytes that it took."""
+    """Restore the element that was given up where the parse ended; for a schema without names, add the bytes that it
+    took.
+    """
     given_up = state.abandoned is not None and state.abandoned[:2] == ("", state.base + end)
     if given_up and end < len(state.data):
         end = len(state.data)
@@ -101,13 +109,15 @@ def _finish(state: Trace, end: int, root: str) -> None:
 
 
 def fill(rows: Iterable[FieldRow], start: int, end: int, space: Space) -> list[FieldRow]:
-    """The same rows, and one named `unmapped` for each stretch of `[start, end)` that no leaf of `space` covers."""
+    """Return the rows with one named `unmapped` added for each range of `[start, end)` that no leaf of `space`
+    covers.
+    """
     rows = list(rows)
     return rows if _tiled(rows, start, end, space.name) else list(_filled(unfolded(rows), start, end, space))
 
 
 def _tiled(rows: list[FieldRow], start: int, end: int, space: str) -> bool:
-    """Do the leaves follow each other without a hole?"""
+    """Return True if the leaves follow each other without a gap."""
     for row in rows:
         _, first, last, _, _, _, name, _, _, leaf, _ = row
         if (leaf or row.__class__ is Folded) and name == space:

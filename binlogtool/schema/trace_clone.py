@@ -1,4 +1,4 @@
-"""A copy of a schema in which the fields write down rows. The schema itself stays as it is."""
+"""Copy a schema into one whose fields add rows while they parse; the schema itself stays unchanged."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _OPAQUE = (construct.Transformed, construct.Restreamed, construct.RestreamData, 
 
 @lru_cache(maxsize=256)
 def traced(schema: Construct) -> Construct:
-    """The traced copy of a schema, made once. Parts without fields are shared with the original."""
+    """Return the traced copy of a schema, made once. Parts without fields are shared with the original."""
     return _copy(schema, {})
 
 
@@ -84,7 +84,7 @@ def _make(subcon: Construct, memo: Memo) -> Construct:
 
 
 def _generic(subcon: Construct, memo: Memo) -> Construct:
-    """The same object when nothing in it is traced, else a copy with traced parts."""
+    """Return the same object if nothing in it is traced, else a copy with traced parts."""
     replaced = _REPLACED.get(type(subcon))
     old = {name: value for name, value in vars(subcon).items() if name != "_subcons"}
     new = {name: _attribute(value, memo) for name, value in old.items()}
@@ -131,7 +131,7 @@ def _attribute(value: Any, memo: Memo) -> Any:
 def _renamed(subcon: Renamed, memo: Memo) -> Construct:
     inner = _peel(subcon)
     copied = _copy(inner, memo)
-    if subcon.name is None:  # a mark inside of another part
+    if subcon.name is None:  # a marker inside of another part
         return subcon if copied is inner else copied
     attributes = {**vars(subcon), "subcon": copied, "read": _reader(copied)}
     if inner is construct.Tell:
@@ -150,7 +150,7 @@ def _renamed(subcon: Renamed, memo: Memo) -> Construct:
 
 
 def _local(subcon: Construct) -> bool:
-    """Does it look at its own bytes only?"""
+    """Return True if the part reads its own bytes only."""
     if type(subcon) in (construct.Enum, construct.FlagsEnum, fields.Magic):
         return _local(subcon.subcon)
     if type(subcon) is construct.IfThenElse:
@@ -159,14 +159,14 @@ def _local(subcon: Construct) -> bool:
 
 
 def _untraced(subcon: Construct, copied: Construct) -> bool:
-    """Is it one of two parts that have no rows of their own?"""
+    """Return True for a choice between two parts without rows of their own."""
     if not isinstance(subcon, construct.IfThenElse):
         return False
     return copied.thensubcon is subcon.thensubcon and copied.elsesubcon is subcon.elsesubcon
 
 
 def _silent(subcon: Construct) -> bool:
-    """Does it never take a byte, so that it has no row?"""
+    """Return True if the part never takes a byte, so that it has no row."""
     if isinstance(subcon, construct.IfThenElse):
         return _silent(_peel(subcon.thensubcon)) and _silent(_peel(subcon.elsesubcon))
     return isinstance(subcon, _SILENT)
@@ -185,7 +185,7 @@ def _peel(subcon: Construct) -> Construct:
 
 
 def _reader(subcon: Construct) -> Callable[..., Any]:
-    """The parser of a part, with quick expressions."""
+    """Return the parser of a part, with compiled expressions."""
     if isinstance(subcon, construct.Computed) and type(subcon) is not construct.Computed:
         subcon = Spoils(subcon)
     old = vars(subcon)
@@ -196,7 +196,7 @@ def _reader(subcon: Construct) -> Callable[..., Any]:
 
 
 def _members(subcon: Construct, memo: Memo) -> Construct:
-    """A structure: members without a name get one."""
+    """Copy a structure; members without a name get one."""
     focus = getattr(subcon, "parsebuildfrom", None)
     labels: dict[str, int] = {}
     copied = [_member(member, focus, labels, memo) for member in subcon.subcons]
@@ -209,7 +209,7 @@ def _members(subcon: Construct, memo: Memo) -> Construct:
 
 
 def _steps(members: list[Construct]) -> Iterator[tuple[str | tuple[str, ...] | None, Any]]:
-    """See `Members`: numbers that stand behind each other are read at once."""
+    """Yield the steps of a `TracedStruct`; neighbouring numbers are read at once."""
     for order, some in groupby(members, _byte_order):
         run = list(some)
         if order and len(run) > 1:
@@ -220,7 +220,7 @@ def _steps(members: list[Construct]) -> Iterator[tuple[str | tuple[str, ...] | N
 
 
 def _byte_order(member: Construct) -> str:
-    """Of a named number, as `struct` writes it; "" for anything else."""
+    """Return the byte order of a named number as `struct` writes it; "" for anything else."""
     return str(member.subcon.fmtstr[0]) if type(member) is Fixed else ""
 
 
@@ -262,7 +262,7 @@ def _opaque(subcon: Construct, memo: Memo) -> Construct:
 
 
 class _Bound(construct.LazyBound):  # type: ignore[misc]
-    """A reference that is resolved at its first use; depth is counted here too, since the schema may have no names."""
+    """A reference that is resolved on first use; it counts the depth, because the schema may have no names."""
 
     memo: Memo
     target: Construct | None

@@ -1,4 +1,4 @@
-"""Named numbers of a fixed layout, as most fields are, in an annotated parse: without construct's stack of calls."""
+"""Traced numbers of a fixed layout, the most frequent fields, read without construct's stack of calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _row = tuple.__new__
 
 
 class Fixed(Leaf):
-    """A named number of a fixed layout: read without construct's own stack of calls."""
+    """A named number of a fixed layout."""
 
     unpack: Any
     size: int
@@ -40,7 +40,7 @@ class Fixed(Leaf):
 
 
 class FixedRun:
-    """Several `Fixed` behind each other, all of one byte order: read at once. It gives their values."""
+    """Neighbouring numbers of one byte order, read at once."""
 
     def __init__(self, members: list[Fixed], layout: struct.Struct) -> None:
         self._members, self._layout = members, layout
@@ -49,7 +49,7 @@ class FixedRun:
         self._places = tuple(zip((member.name for member in members), (0, *ends), ends, strict=False))
 
     def __call__(self, stream: Any, context: Any, path: Any) -> Any:
-        """Their values, in order; where bytes are missing, the first number that they do not suffice for raises."""
+        """Return their values, in order; if bytes are missing, the first number that does not fit raises."""
         start, size = stream.tell(), self._layout.size
         data = stream.read(size) if path.__class__ is Trace and path.bits is None else b""
         if len(data) != size:
@@ -67,7 +67,11 @@ class FixedRun:
 
 
 class FixedMagic(Fixed):
-    """A named magic of a fixed layout. known: the value and its name by number."""
+    """A named magic of a fixed layout.
+
+    Attributes:
+        known: Number -> the value with its name.
+    """
 
     known: dict[int, Named]
 

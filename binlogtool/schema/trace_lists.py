@@ -1,4 +1,4 @@
-"""Arrays that write down rows while they parse; see `trace_nodes`."""
+"""Arrays that add rows while they parse; see `trace_nodes`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _element(subcon: Construct, index: int, stream: Any, context: Any, path: Any
 
 
 class Elements(Array):  # type: ignore[misc]
-    """A counted array; elements without bytes are counted too."""
+    """A counted array; the number of successive elements without bytes is limited."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         count = evaluate(self.count, context)
@@ -66,12 +66,12 @@ class Until(RepeatUntil):  # type: ignore[misc]
 
 
 class Open(GreedyRange):  # type: ignore[misc]
-    """Elements as far as they parse; each must take bytes."""
+    """As many elements as parse; each must take bytes."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         values, index, mark = ListContainer(), 0, 0
         traced = path.__class__ is Trace
-        if traced and path.recorder is not None and not path.recorder.inside:  # it goes on to the end, wherever that is
+        if traced and path.recorder is not None and not path.recorder.inside:  # it reads to the end, wherever that is
             path.recorder.spoiled = True
         while _left(stream):
             before = stream.tell()

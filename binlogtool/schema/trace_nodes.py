@@ -1,4 +1,5 @@
-"""Construct classes that write down rows while they parse. They stand in a copy of the schema (`trace_clone`).
+"""Construct classes that add rows while they parse. They replace the originals in a copy of the schema
+(`trace_clone`).
 
 Each works as the class that it replaces when it is parsed without a `Trace`.
 """
@@ -49,7 +50,12 @@ class Node(Renamed):  # type: ignore[misc]
 
 
 class Leaf(Renamed):  # type: ignore[misc]
-    """A named field without children; `read` is its subcon's parser. local: it looks at its own bytes only."""
+    """A named field without children.
+
+    Attributes:
+        read: The parser of its subcon.
+        local: It reads its own bytes only.
+    """
 
     read: Any
     local = False
@@ -84,7 +90,7 @@ class Here(Renamed):  # type: ignore[misc]
 
 
 class Silent(Leaf):
-    """A named field of no bytes: a row only when it fails."""
+    """A named field without bytes: it has a row only when it fails."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         try:
@@ -98,7 +104,7 @@ class Silent(Leaf):
 
 
 class Unnamed(Subconstruct):  # type: ignore[misc]
-    """A field without a name: one row called `label` when its bytes have no rows of their own."""
+    """A field without a name: one row called `label` if its bytes have no rows of their own."""
 
     label: str
 
@@ -133,21 +139,21 @@ class Encoded(StringEncoded):  # type: ignore[misc]
 
 
 class Glance(Peek):  # type: ignore[misc]
-    """Looks ahead: no rows."""
+    """A look-ahead: no rows."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         return super()._parse(stream, context, str(path))
 
 
 class Elsewhere(Pointer):  # type: ignore[misc]
-    """A field at another place of the stream: no rows, since they would not be in file order."""
+    """A field at another position of the stream: no rows, because they would not be in file order."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         return super()._parse(stream, context, str(path))
 
 
 class Choice(Select):  # type: ignore[misc]
-    """The first alternative that parses; rows of the others are cut back."""
+    """The first alternative that parses; the rows of the others are removed."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         traced = path.__class__ is Trace
@@ -186,14 +192,18 @@ class Bits(Subconstruct):  # type: ignore[misc]
 
 
 class Opaque(Subconstruct):  # type: ignore[misc]
-    """A field whose inside has no positions in the file (swapped, restreamed, computed): no rows below it."""
+    """A field whose content has no positions in the file (swapped, restreamed, computed): no rows below it."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         return self.subcon._parsereport(stream, context, str(path))
 
 
 class FlagBits(FlagsEnum):  # type: ignore[misc]
-    """Flags that remember their number. seen: the last values with what they mean."""
+    """Flags that keep their number.
+
+    Attributes:
+        seen: The last values with their decoded names.
+    """
 
     seen: dict[int, Any]
 
@@ -210,7 +220,11 @@ class FlagBits(FlagsEnum):  # type: ignore[misc]
 
 
 class Branch(IfThenElse):  # type: ignore[misc]
-    """One of two. reads: the parsers for False and for True."""
+    """One of two parts.
+
+    Attributes:
+        reads: The parsers for False and for True.
+    """
 
     reads: tuple[Any, Any]
 
@@ -220,7 +234,7 @@ class Branch(IfThenElse):  # type: ignore[misc]
 
 
 class NamedMagic(Magic):
-    """A magic that knows the name of its value."""
+    """A magic whose value carries its name."""
 
     known: dict[int, Named]
 
@@ -229,7 +243,7 @@ class NamedMagic(Magic):
 
 
 def named(names: dict[int, str]) -> dict[int, Named]:
-    """The values of a magic, each with its name."""
+    """Return the values of a magic, each with its name."""
     known = {value: Named(value) for value in names}
     for value, label in names.items():
         known[value].label, known[value].shown = label, HexInt(value) if value >> 8 else value
@@ -237,9 +251,11 @@ def named(names: dict[int, str]) -> dict[int, Named]:
 
 
 class Verdict(CrcCheck):
-    """A checksum that writes its verdict beside the stored value, which `stored_names` lead to.
+    """A checksum that writes its verdict into the row of the stored value.
 
-    near: where that row stood the last time, from the first and from the last row.
+    Attributes:
+        stored_names: The path to the stored value.
+        row_hints: Where that row was the last time, from the first and from the last row.
     """
 
     stored_names: list[str]
@@ -257,7 +273,12 @@ class Verdict(CrcCheck):
 
 
 class Condition(Check):  # type: ignore[misc]
-    """A check that marks the field that it is about. said: the condition in words; about: the fields in it."""
+    """A check that marks the field that it fails on.
+
+    Attributes:
+        said: The condition in words.
+        about: The fields in it.
+    """
 
     said: str
     about: list[list[str]]
@@ -306,7 +327,7 @@ class Parts(Subconstruct):  # type: ignore[misc]
 
 
 class Inside(Expanded):
-    """A sized field: its bytes (`read`, which makes no rows), then their own schema over exactly these bytes."""
+    """A sized field: its bytes (`read`, which adds no rows), then their own schema over exactly these bytes."""
 
     read: Any
 
@@ -318,7 +339,7 @@ class Inside(Expanded):
 
 
 class Packed(Unpacked):
-    """Packed bytes: their row, then the unpacked ones in a space of their own."""
+    """Compressed bytes: their row, then the decompressed ones in an address space of their own."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         start = stream.tell()

@@ -1,4 +1,4 @@
-"""What an annotated parse meets in every record, with less work than construct's own: expressions and structures."""
+"""Fast versions of what an annotated parse uses in every record: expressions and structures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PLAIN_PATH = re.compile(r"this(\['\w+'\])+")
 
 
 def quick(expression: Any) -> Any:
-    """A plain function with the value of a `this` expression; anything else is given back as it is."""
+    """Return a plain function for a `this` expression; anything else is returned unchanged."""
     match expression:
         case Path() if _PLAIN_PATH.fullmatch(repr(expression)):
             return _path(*names_in(expression)[0])
@@ -47,7 +47,7 @@ def _binary(op: Any, left: Any, right: Any) -> Any:
 
 
 class Scope(dict[Any, Any]):
-    """What expressions see of a structure: a `Container` without its own account of the order, which is slow."""
+    """The context that expressions of a structure see: a `Container` without its slow bookkeeping of the order."""
 
     __slots__ = ()
 
@@ -61,7 +61,11 @@ class Scope(dict[Any, Any]):
 
 
 class Members(Struct):  # type: ignore[misc]
-    """A structure. steps: name and parser of each member, or the names of several whose parser gives all values."""
+    """A structure.
+
+    Attributes:
+        steps: Name and parser of each member, or the names of several members whose parser gives all values.
+    """
 
     steps: tuple[tuple[str | tuple[str, ...] | None, Any], ...]
 

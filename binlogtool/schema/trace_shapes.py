@@ -1,8 +1,9 @@
-"""Elements of arrays that are laid out like one before: their rows, without a parse.
+"""Rows of array elements that are laid out like an earlier one, made without a parse.
 
-While an element is parsed, it is noted which numbers only say themselves: plain fields that no expression reads. All
-other bytes of it decided how it was read, or are shown in words. An element with the same bytes there, of whatever
-values in the others, is read in the same way. Where a part could look elsewhere (`Spoils`) nothing is learned.
+While an element is parsed, the plain numbers that no expression reads are recorded. All other bytes decided how it
+was
+read, or are shown in words. An element with the same bytes there is read in the same way, whatever its numbers are.
+Where a part could read other bytes (`LearningStopper`) nothing is learned.
 """
 
 from __future__ import annotations
@@ -28,7 +29,15 @@ Free = tuple[int, str]
 
 
 class Recorder:
-    """What one parse notes. first: index of its first row. inside: how many sized fields it is in."""
+    """Records what one parse depends on.
+
+    Attributes:
+        first: Index of its first row.
+        free: The plain numbers.
+        inside: How many sized fields it is inside of.
+        reads: Paths that expressions read.
+        spoiled: Nothing can be learned from it.
+    """
 
     __slots__ = ("first", "free", "inside", "reads", "spoiled")
 
@@ -41,8 +50,11 @@ class Recorder:
 
 
 class Spoils(Subconstruct):  # type: ignore[misc]
-    """A part that may look at more than its own bytes, or that knows what no expression says. ends: it only looks
-    whether any bytes are left."""
+    """A part that may read more than its own bytes, or that knows what no expression says.
+
+    Attributes:
+        ends: It only checks whether any bytes are left.
+    """
 
     ends = False
 
@@ -54,7 +66,7 @@ class Spoils(Subconstruct):  # type: ignore[misc]
 
 
 class Shape:
-    """How elements of one layout are read: bytes that decide, and the rows."""
+    """How elements of one layout are read: the bytes that decide, and the rows."""
 
     __slots__ = ("_fields", "_rows", "_values", "depth", "mask", "places", "size", "want")
 
@@ -88,7 +100,7 @@ class Shape:
         self._rows, self._values = tuple(made), tuple(kept)
 
     def rows(self, data: bytes, start: int, at: int, path: str, unit: str, space: str) -> list[Any]:
-        """Those of the element at `data[start]`, which stands at `at`."""
+        """Return the rows of the element at `data[start]`, which is at `address`."""
         values, depth = self._fields.unpack_from(data, start) + self._values, self.depth
         return [
             _row(
@@ -98,7 +110,7 @@ class Shape:
         ]
 
     def numbers(self, data: bytes, start: int) -> tuple[int, ...]:
-        """Those that stand at `places` of the element at `data[start]`."""
+        """Return the numbers at `places` of the element at `data[start]`."""
         return self._fields.unpack_from(data, start)
 
     def __len__(self) -> int:
@@ -106,30 +118,35 @@ class Shape:
 
 
 class Folded(FieldRow):
-    """The row of an element, in place of all below it, too. shape: how it is read; data, at: where it stands."""
+    """The row of an element that also stands for all rows below it.
+
+    Attributes:
+        shape: How the element is read.
+        data, at: Where its bytes are.
+    """
 
     shape: Shape
     data: bytes
     at: int
 
     def rows(self) -> list[FieldRow]:
-        """All of them."""
+        """Return the rows of the element and all below it."""
         return self.shape.rows(self.data, self.at, self.start, self.path, self.unit, self.space)
 
     def numbers(self) -> tuple[int, ...]:
-        """See `Shape.numbers`."""
+        """See `ElementShape.read_numbers`."""
         return self.shape.numbers(self.data, self.at)
 
 
 def fold(shape: Shape, data: bytes, start: int, at: int, path: str, unit: str, space: str) -> Folded:
-    """The element at `data[start]`, which stands at `at`, as one row."""
+    """Return the element at `data[start]`, which is at `address`, as one row."""
     made: Folded = _row(Folded, (path, at, at + shape.size, None, "", unit, space, None, shape.depth, False, True))
     made.shape, made.data, made.at = shape, data, start
     return made
 
 
 def unfolded(rows: Iterable[FieldRow]) -> Iterator[FieldRow]:
-    """The rows, each element of one row with all of its own."""
+    """Yield the rows, with folded elements expanded."""
     for row in rows:
         if row.__class__ is Folded:
             yield from row.rows()
@@ -138,12 +155,12 @@ def unfolded(rows: Iterable[FieldRow]) -> Iterator[FieldRow]:
 
 
 def _is_read(path: str, reads: set[str]) -> bool:
-    """Does an expression read this field, or a group that it is in?"""
+    """Return True if an expression reads this field, or a group that it is in."""
     return path in reads or any(path.startswith(one) and path[len(one)] in ".[" for one in reads)
 
 
 class Shapes:
-    """Those of one kind of element, the last one that was met first."""
+    """The shapes of one kind of element, the most recently used first."""
 
     __slots__ = ("_found", "_known", "_learned")
 
@@ -153,11 +170,11 @@ class Shapes:
 
     @property
     def learning(self) -> bool:
-        """Is it worth the trouble?"""
+        """True while learning is worth its cost."""
         return self._learned < _PATIENCE + self._found // 4
 
     def of(self, data: bytes, start: int, depth: int) -> Shape | None:
-        """The shape of the element at `data[start]`."""
+        """Return the shape of the element at `data[start]`; None if it is new."""
         known = self._known
         for i, shape in enumerate(known):
             end = start + shape.size
@@ -173,8 +190,8 @@ class Shapes:
         return None
 
     def learn(self, data: bytes, start: int, rows: list[Any], base: int, recorder: Recorder) -> None:
-        """The rows of an element that was parsed, if nothing is wrong with it."""
-        self._learned += 1  # a hit pays for a quarter of one
+        """Learn the shape of an element that was parsed, if nothing is wrong with it."""
+        self._learned += 1  # a hit allows a quarter of another attempt
         if recorder.spoiled or not rows or rows[0] is None or rows[0][1] != base + start:
             return
         first = rows[0]
@@ -191,7 +208,7 @@ class Shapes:
 
 
 class Unparsed:
-    """Stands for the value of an element that was not parsed: it is when an expression asks for something in it."""
+    """The value of an element that was not parsed; it is parsed when an expression reads something of it."""
 
     __slots__ = ("_context", "_data", "_start", "_subcon", "_value")
 
@@ -214,7 +231,7 @@ class Unparsed:
 
 
 class Watched(dict[Any, Any]):
-    """`trace_quick.Scope` that tells the recorder what expressions read of it."""
+    """A `trace_quick.FastContext` that records what expressions read of it."""
 
     __slots__ = ("recorder", "stem")
 

@@ -1,4 +1,4 @@
-"""What one annotated parse knows: the rows so far, where it stands, what went wrong."""
+"""State of one annotated parse: the rows so far, the position, the errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ Opened = tuple[int, int, str, int, Any, str]
 
 
 class TraceError(NamedTuple):
-    """Why a record could not be parsed, or that its checksum is wrong. position: absolute in the space `space`."""
+    """Why a record could not be parsed, or that its checksum is wrong.
+
+    Attributes:
+        position: Absolute, in the space `space`.
+    """
 
     path: str
     position: int
@@ -39,7 +43,7 @@ class TraceError(NamedTuple):
 
 
 class Abandoned(NamedTuple):
-    """Rows of the last element that an open-ended range or an optional field gave up, and why."""
+    """The rows of the last element that an open-ended range or an optional field gave up, and why."""
 
     space: str
     position: int
@@ -48,11 +52,14 @@ class Abandoned(NamedTuple):
 
 
 class Trace:
-    """Takes the place of construct's `path` argument in a traced schema, so that it reaches every field.
+    """The state of an annotated parse; it takes the place of construct's `path` argument, so that it reaches every
+    field.
 
-    folds: elements that are laid out like one before become one row (`trace_shapes.Folded`). unpacks: packed bytes are
-    unpacked and get rows in an address space of their own.
-    Positions inside are those of the stream (and index `data`); rows get `base` added. `prefix` ends in a dot.
+    Positions are those of the stream (and index `data`); rows get `base` added. `prefix` ends in a dot.
+
+    Args:
+        fold_rows: Elements that are laid out like an earlier one become one row (`trace_shapes.FoldedRow`).
+        decompress: Compressed bytes are decompressed and get rows in an address space of their own.
     """
 
     __slots__ = (
@@ -80,11 +87,13 @@ class Trace:
         return self.prefix[:-1]
 
     def __add__(self, text: str) -> str:
-        """A construct class that extends its path leaves the trace: what is below it has no rows of its own."""
+        """Return a plain string: a construct class that extends its path leaves the trace, so nothing below it has
+        rows.
+        """
         return str(self) + text
 
     def leaf(self, path: str, start: int, end: int, value: Any, meaning: str = "", ok: bool = True) -> None:
-        """Adds the row of a field without children; `[start, end)` are stream positions (bits inside bit fields)."""
+        """Add the row of a field without children; `[start, end)` are stream positions (bits inside bit fields)."""
         if value.__class__ not in PLAIN:
             value, said = shown(value, self.flags)
             meaning = meaning or said
@@ -103,7 +112,7 @@ class Trace:
             self.rows[at] = made
 
     def node(self, path: str, read: Read, stream: Any, context: Any, filler: str = "unmapped") -> Any:
-        """Parses a field that may have children: its row, then theirs. Bytes that no child covers become `filler`."""
+        """Parse a field that may have children: its row, then theirs. Bytes that no child covers become `filler`."""
         rows, start, outer, depth = self.rows, stream.tell(), self.prefix, self.depth
         if depth > self.limits.max_depth:
             raise MalformedError(f"nested more than {self.limits.max_depth} deep", None, "nesting-too-deep")
@@ -147,7 +156,9 @@ class Trace:
         self._add(at, path, (start, max(end, start)), value, meaning, False, error is None)
 
     def _fill_tail(self, path: str, end: int, filler: str) -> None:
-        """Bytes behind the last child: the element that was given up there, if any, and the rest under a name."""
+        """Add rows for bytes after the last child: the element that was given up there, if any, and the rest as
+        `filler`.
+        """
         reached = self._reached()
         if reached < end and self.abandoned is not None and self.abandoned[:2] == (self.space, self.base + reached):
             self._restore(self.abandoned)
@@ -158,7 +169,7 @@ class Trace:
             self.depth -= 1
 
     def _restore(self, given_up: Abandoned) -> None:
-        """Nothing else took the bytes of the element that was given up: it is what is wrong here."""
+        """Add the rows of the element that was given up: nothing else took its bytes, so it is what is wrong here."""
         self.abandoned = None
         mark, end = len(self.rows), max((row.end for row in given_up.rows), default=given_up.position)
         depth = min((row.depth for row in given_up.rows), default=0)
@@ -173,14 +184,14 @@ class Trace:
                 self.rows[at] = row._replace(end=max(end, row.end), ok=False)
 
     def _reached(self) -> int:
-        """Stream position behind the last row of this space."""
+        """Return the stream position after the last row of this space."""
         for row in reversed(self.rows):
             if row is not None and row.space == self.space and row.unit == self.unit:
                 return int(row.end) - self.base
         return 0
 
     def fail(self, error: BaseException, path: str, start: int, end: int) -> None:
-        """A field ends with an exception: the innermost one becomes a row with the error's text."""
+        """Add a row with the error's text for the innermost field that ends with an exception."""
         if self.failing is error:
             return
         data = self.data[start:end] if self.bits is None else None
@@ -194,7 +205,7 @@ class Trace:
         return message
 
     def forgive(self, error: BaseException, position: int) -> None:
-        """The parse goes on behind a field whose inside is broken; the error is kept."""
+        """Keep the error of a field whose content is broken; the parse continues after the field."""
         if self.failing is not error or self.reason is None:
             self._blame(error, self.prefix[:-1], position)
         assert self.reason is not None
@@ -202,7 +213,7 @@ class Trace:
         self.failing = self.reason = None
 
     def give_up(self, error: BaseException, mark: int, position: int) -> None:
-        """An element that may be missing did not parse: its rows are cut back and kept aside."""
+        """Remove and keep the rows of an optional element that did not parse."""
         if self.recorder is not None:
             self.recorder.spoiled = True
         if self.failing is not error or self.reason is None:
@@ -214,7 +225,7 @@ class Trace:
         self.failing = self.reason = None
 
     def element(self, index: int, subcon: Construct, stream: Any, context: Any) -> Any:
-        """Parses element `index` of an array."""
+        """Parse element `index` of an array."""
         if len(self.rows) > self.max_rows:
             raise MalformedError(f"more than {self.max_rows:,} fields", None, "count-out-of-bounds")
         path, shapes = f"{self.prefix[:-1]}[{index}]", getattr(subcon, "shapes", None)
@@ -236,7 +247,7 @@ class Trace:
         return self._learned(shapes, path, subcon, stream, context)
 
     def _learned(self, shapes: Shapes, path: str, subcon: Construct, stream: Any, context: Any) -> Any:
-        """The element is parsed, and what is learned of it is kept for those that are laid out like it."""
+        """Parse an element and learn its shape, for elements that are laid out like it."""
         start, mark, wrong = stream.tell(), len(self.rows), len(self.errors)
         recorder = self.recorder = Recorder(mark)
         try:
@@ -248,7 +259,7 @@ class Trace:
         return value
 
     def expand(self, detail: Construct, content: bytes, start: int, context: Any) -> None:
-        """Goes on inside the bytes of a sized field; what is wrong there does not stop the fields behind it."""
+        """Parse the bytes of a sized field by a schema of their own; errors in it do not stop the fields after it."""
         stream = io.BytesIO(content)
         outer, recorder = (self.data, self.base), self.recorder
         self.data, self.base = content, self.base + start
@@ -267,7 +278,7 @@ class Trace:
                 recorder.inside -= 1
 
     def unpack(self, subcon: Construct, codec: Any, name: str, packed: bytes, start: int, context: Any) -> None:
-        """Unpacks the rest of a field and goes on in the new address space, which is named after the field."""
+        """Decompress the rest of a field and parse it in a new address space, which is named after the field."""
         field = self.prefix[:-1]
         here = f"{self.prefix}packed"
         if not self.unpacks:
@@ -296,7 +307,8 @@ class Trace:
             self.unit, self.space, self.base, self.data = outer
 
     def parts(self, parts: Iterable[Part], start: int, end: int) -> None:
-        """Rows of a field that names its own parts; on an error the bytes that are left become one row with its text.
+        """Add the rows of a field that names its own parts; on an error the remaining bytes become one row with its
+        text.
 
         Raises:
             MalformedError: from the parts, or because they make no progress or are too many.
@@ -336,7 +348,7 @@ class Trace:
             self._close_parts(open_, 0, reached, self.failing is None)
 
     def _close_parts(self, open_: list[Opened], level: int, end: int, ok: bool) -> None:
-        """Rows of the containers that end before a part of this level."""
+        """Add the rows of the containers that end before a part of this level."""
         rows, base, outer, unit, space = self.rows, self.base, self.depth - 1, self.unit, self.space
         while open_ and open_[-1][0] >= level:
             own, at, path, start, value, meaning = open_.pop()
@@ -348,9 +360,10 @@ class Trace:
             rows[at] = _row(FieldRow, made)
 
     def find(self, names: list[str], near: tuple[int, ...] = ()) -> int:
-        """Index of the row that an expression names, seen from the current structure; -1 = there is none.
+        """Return the index of the row that an expression names, seen from the current structure; -1 = there is none.
 
-        near: where it may be, as indexes from the first row or (negative) from the last one.
+        Args:
+            hints: Likely indexes, from the first row or (negative) from the last one.
         """
         stem = self.prefix[:-1]
         while names and names[0] == "_":
@@ -363,7 +376,9 @@ class Trace:
         return next((at for at in range(size - 1, -1, -1) if (row := rows[at]) is not None and row[0] == wanted), -1)
 
     def judge(self, names: list[str], verified: Verified, near: tuple[int, ...]) -> tuple[int, ...]:
-        """Writes the verdict beside the stored checksum. near, and what is returned: where that stands (see `find`)."""
+        """Write the verdict into the row of the stored checksum; take and return hints for that row (see
+        `find_row`).
+        """
         at = self.find(names, near)
         words = checksum_words(verified, self.base)
         wrong = verified.ok is False

@@ -1,4 +1,4 @@
-"""Values and errors of construct in plain words."""
+"""Describe values and errors of construct in words."""
 
 from __future__ import annotations
 
@@ -45,14 +45,22 @@ _PART = re.compile(r"'(\w+)'")
 
 
 class Named(HexInt):
-    """A magic number with the name that the schema gives it. shown: as people read it."""
+    """A magic number with the name that the schema gives it.
+
+    Attributes:
+        shown: The number to show.
+    """
 
     label: str
     shown: int
 
 
 def shown(value: Any, flags: tuple[int, dict[str, int]] | None) -> tuple[Any, str]:
-    """The value to show and its meaning. `flags`: the integer and the names behind the last parsed `FlagsEnum`."""
+    """Return the value to show and its meaning.
+
+    Args:
+        flags: The integer and the flag names of the last parsed `FlagsEnum`.
+    """
     if isinstance(value, EnumIntegerString):
         return int(value), str(value)
     if isinstance(value, EnumInteger):
@@ -69,7 +77,7 @@ def shown(value: Any, flags: tuple[int, dict[str, int]] | None) -> tuple[Any, st
 
 
 def flag_names(raw: int, flags: dict[str, int]) -> str:
-    """`commit|wait_sync|0x40`: the names of the bits that are set, then the rest as a number."""
+    """Format flags as `commit|wait_sync|0x40`: the names of the bits that are set, then the rest as a number."""
     names = [name for name, mask in flags.items() if mask and raw & mask == mask]
     rest = raw
     for name in names:
@@ -78,7 +86,7 @@ def flag_names(raw: int, flags: dict[str, int]) -> str:
 
 
 def checksum_words(verified: Verified, base: int) -> str:
-    """What stands beside a stored checksum; the covered range is absolute."""
+    """Describe the verdict on a stored checksum; the covered range is absolute."""
     span = f"{verified.algorithm} of {base + verified.start:#x}..{base + verified.end:#x}"
     if verified.ok is None:
         return f"not computed ({span})"
@@ -86,10 +94,10 @@ def checksum_words(verified: Verified, base: int) -> str:
 
 
 def why(error: BaseException) -> tuple[str, str]:
-    """The text and the finding id of an exception that a parse ended with.
+    """Return the text and the finding id of an exception that a parse ended with.
 
     Raises:
-        MemoryError: it is one: memory that is refused says nothing of the bytes.
+        MemoryError: the exception is one; a lack of memory says nothing about the bytes.
     """
     if isinstance(error, MemoryError):
         raise error
@@ -115,17 +123,17 @@ def _text(error: BaseException) -> str:
 
 
 def needs(size: int, left: int) -> str:
-    """The text of a field that the data is too short for."""
+    """Return the text for a field that the data is too short for."""
     return f"needs {size:,} {'byte' if size == 1 else 'bytes'}, {left:,} {'is' if left == 1 else 'are'} left"
 
 
 def names_in(expression: Any) -> list[list[str]]:
-    """The fields that a `this` expression mentions, in order, as lists of names."""
+    """Return the fields that a `this` expression mentions, in order, as lists of names."""
     return [_PART.findall(match) for match in _NAME.findall(repr(expression))]
 
 
 def condition(expression: Any) -> str:
-    """A `this` expression as a reader would write it: `length <= 2147483647`."""
+    """Format a `this` expression for a reader: `length <= 2147483647`."""
     text = _NAME.sub(_dotted, repr(expression))
     return text[1:-1] if text.startswith("(") and text.endswith(")") else text
 

@@ -1,4 +1,4 @@
-"""The C text of a library: the runtime, and each function that was asked for with all that it calls, once."""
+"""Collect the C text of a library: the runtime and each function with all that it calls, once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from binlogtool.schema.signatures import KernelError
 
 
 class Unit:
-    """Collects functions; `text` is what a C compiler takes."""
+    """Collects functions; `write_text` returns what a C compiler takes."""
 
     def __init__(self) -> None:
         self._emitter = Emitter()
@@ -22,14 +22,14 @@ class Unit:
         self.symbols: set[str] = set()
 
     def kernel(self, function: Kernel) -> None:
-        """Exports a kernel by itself."""
+        """Add a kernel and export it."""
         name = self._kernel(function)
         self._export(name, f"entry_{name}", len(self._texts.signatures[name].passed))
 
     def generated(self, symbol: str, text: str, kernels: identity.KernelNames) -> None:
-        """Exports a generated function: constant tables and functions that it calls, then its definition.
+        """Add a generated function and export it, after the constant tables and the functions that it calls.
 
-        The names of those that it calls hold the hash of their text, so each of them is written down once.
+        The names of those that it calls have the hash of their text, so each is emitted once.
         """
         if symbol in self.symbols:
             return
@@ -47,19 +47,19 @@ class Unit:
         self._export(f"own_{symbol}", symbol, len(last.args.args))
 
     def _table(self, name: str, symbol: str, numbers: list[int], tables: dict[str, str]) -> None:
-        if name in tables:  # two of the functions that are called name it
+        if name in tables:  # two called functions share it
             return
         tables[name] = f"{name}_{symbol}"
         listed = ", ".join(map(str, numbers)) or "0"
         self._parts.append(f"static const int64_t {tables[name]}[] = {{{listed}}};\n")
 
     def text(self) -> str:
-        """Everything."""
+        """Return the whole C text."""
         runtime = files("binlogtool.schema").joinpath("runtime.c").read_text(encoding="utf-8")
         return "\n".join([runtime, *self._parts])
 
     def _kernel(self, function: Kernel) -> str:
-        """The name of a kernel that is written after those that it calls.
+        """Emit a kernel after those that it calls; return its name.
 
         Raises:
             KernelError: the kernel or one that it calls has no compiled form.

@@ -1,9 +1,10 @@
-"""Source text of the native walk: walk and checksum fused in one pass over machine integers.
+"""Generate the source text of the native walk: framing and checksum in one pass over machine integers.
 
-The text is Python that `c_emitter` turns into C; nothing runs it as it is. Arrays are addresses.
+The text is Python that `c_emitter` turns into C; it never runs as Python. Arrays are addresses.
 
-Every load is proven to lie before `limit` first; sizes are compared as `size > limit - p`, which cannot overflow since
-both positions lie inside the buffer. Any doubt leaves the loop by `break`: `o` is then the frame that is not good.
+Every load is proven to be before `limit` first; sizes are compared as `size > limit - p`, which cannot overflow
+because
+both positions are inside the buffer. Any doubt leaves the loop by `break`: `o` is then the frame that is not good.
 """
 
 from __future__ import annotations
@@ -42,20 +43,21 @@ END, OFFSET, SPAN, VERDICT, FIRST = range(5)
 
 
 def walk_text(program: Program, columns: tuple[str, ...], kernels: KernelNames) -> str:
-    """The function `walk`, with the tables that it names before it; see `native_backend` for its arguments.
+    """Return the function `walk`, after the tables that it uses; see `native_backend` for its arguments.
 
-    kernels: learns which kernels the text calls.
+    Args:
+        kernels: Collects the kernels that the text calls.
     """
     return _Writer(program, columns, kernels).write()
 
 
 def scratch_size(program: Program) -> int:
-    """Integers that the record kernels write per frame."""
+    """Return the number of integers that the record kernels write per frame."""
     return sum(len(op.columns) for op in walk(program.ops) if isinstance(op, Record))
 
 
 def polynomials(program: Program) -> list[int]:
-    """Polynomials of all checksums, in the order in which `walk` takes their tables."""
+    """Return the polynomials of all checksums, in the order in which `walk` takes their tables."""
     return list(dict.fromkeys(op.checksum.poly for op in walk(program.ops) if isinstance(op, Verify)))
 
 
@@ -132,7 +134,7 @@ class _Writer:
             index += fixed or 1
 
     def _fixed(self, ops: tuple[Op, ...]) -> None:
-        """Neighbouring fields of constant size: one bounds check."""
+        """Emit neighbouring fields of constant size after one bounds check."""
         self._stop_if(f"limit - p < {sum(size_of(op) or 0 for op in ops)}")
         offset = 0
         for op in ops:
@@ -180,7 +182,7 @@ class _Writer:
         self.lines("p = q")
 
     def _scalar(self, op: Scalar) -> None:
-        """The declared forms in place: quicker than a kernel that has to serve them all."""
+        """Emit the declared forms inline, which is faster than a kernel that has to handle all forms."""
         line, target = self.lines, self.names[op.path]
         line("t = load_u1(base + p) if p < limit else -1")
         for index, form in enumerate(op.kernel.forms):
@@ -259,7 +261,7 @@ class _Writer:
 
 
 def load_source(op: Load, where: str) -> str:
-    """Loads an integer of any width."""
+    """Return the source that loads an integer of any width."""
     if op.width in (1, 2, 4, 8):
         return _load_call(op.width, op.big, op.signed, where)
     places = range(op.width)[::-1] if op.big else range(op.width)
@@ -275,13 +277,13 @@ def _load_call(width: int, big: bool, signed: bool, where: str) -> str:
 
 
 def _coded_source(layout: str, where: str) -> str:
-    """Loads what one `struct` code means."""
+    """Return the source that loads what one `struct` code means."""
     code = layout[1]
     return _load_call(struct.calcsize(layout), layout[0] == ">", code.islower(), where)
 
 
 def _equals_source(value: bytes, where: str) -> str:
-    """Compares bytes by a few wide loads."""
+    """Return the source that compares bytes by a few wide loads."""
     tests, offset = [], 0
     while offset < len(value):
         width = next(w for w in (8, 4, 2, 1) if w <= len(value) - offset)
@@ -293,7 +295,7 @@ def _equals_source(value: bytes, where: str) -> str:
 
 
 def form_source(form: Form, where: str) -> str:
-    """The value of a scalar in one of its forms, whose first byte is in `t`."""
+    """Return the source of a scalar in one of its forms, whose first byte is in `t`."""
     if form.layout is None:
         return f"t - {form.base}"
     return _coded_source(form.layout, f"{where} + 1")

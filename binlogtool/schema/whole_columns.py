@@ -1,4 +1,4 @@
-"""Questions about whole columns, answered without a loop over their entries in Python."""
+"""Operations on whole columns without a Python loop over their entries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def holds_any(column: Any, values: Collection[int]) -> bool:
-    """Is one of a few values in the column (a list, or memory)?"""
+    """Return True if one of a few values is in the column (a list, or memory)."""
     if isinstance(column, list):
         return not frozenset(values).isdisjoint(column)
     from binlogtool.schema.library import Held, library
@@ -18,14 +18,14 @@ def holds_any(column: Any, values: Collection[int]) -> bool:
 
 
 def kept(column: Any) -> Any:
-    """A copy of a column, which stays as it is when its scanner goes on."""
+    """Return a copy of a column, which stays valid when its scanner continues."""
     if isinstance(column, memoryview) and column.itemsize == 8:
         return memoryview(bytearray(column)).cast("q")
     return list(column)
 
 
 def joined(columns: Sequence[Any]) -> Any:
-    """Parts of one column behind each other; a copy."""
+    """Concatenate parts of one column; return a copy."""
     if len(columns) == 1:
         return kept(columns[0])
     if all(isinstance(column, list) for column in columns):

@@ -1,1 +1,1 @@
-"""The events of MySQL and MariaDB: what they mean, whichever container they lie in."""
+"""Events of MySQL and MariaDB binary logs, independent of the container that stores them."""

@@ -1,4 +1,7 @@
-"""Numbers and their names: event types, flags, checksum algorithms (specification sections 2, 3 and 5)."""
+"""Event types, flags and checksum algorithms of the binary log, by number.
+
+Source: docs/spec/mysql-mariadb-binlog.md#5-event-types.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +83,7 @@ class EventType(enum.IntEnum):
 
 
 class EventFlag(enum.IntFlag):
-    """Flags of the common header (section 2)."""
+    """Flags of the common event header (docs/spec/mysql-mariadb-binlog.md#2-common-header-19-bytes-v)."""
 
     BINLOG_IN_USE = 0x0001
     FORCED_ROTATE = 0x0002
@@ -97,7 +100,10 @@ class EventFlag(enum.IntFlag):
 
 
 class ChecksumAlgorithm(enum.IntEnum):
-    """checksum_alg of FORMAT_DESCRIPTION (section 3)."""
+    """Values of checksum_alg in FORMAT_DESCRIPTION.
+
+    Source: docs/spec/mysql-mariadb-binlog.md#3-format_description-15-and-checksums-v.
+    """
 
     NONE = 0
     CRC32 = 1

@@ -1,6 +1,6 @@
-"""Numbers and names of the Drizzle transaction log: entries, statements, and what its messages say of tables.
+"""Numbers and names of the Drizzle transaction log: entries, statements, and enums of table definitions.
 
-Source: Drizzle server, `drizzled/message/*.proto`. Section numbers are those of the project's specification.
+Source: Drizzle server, `drizzled/message/*.proto`; `docs/spec/drizzle-transaction-log.md`.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ import enum
 
 
 class EntryType(enum.IntEnum):
-    """Type of an entry (section 1)."""
+    """Type of an entry (`docs/spec/drizzle-transaction-log.md#1-file`)."""
 
     TRANSACTION = 1
     BLOB = 2
 
 
 class StatementType(enum.IntEnum):
-    """Statement.Type (section 3)."""
+    """Statement.Type."""
 
     ROLLBACK = 0
     INSERT = 1
@@ -35,14 +35,14 @@ class StatementType(enum.IntEnum):
 
 
 class EventType(enum.IntEnum):
-    """Event.Type (section 3)."""
+    """Event.Type."""
 
     STARTUP = 0
     SHUTDOWN = 1
 
 
 class FieldType(enum.IntEnum):
-    """Table.Field.FieldType; EPOCH is a timestamp (section 3). Older logs hold numbers retired since."""
+    """Table.Field.FieldType; EPOCH is a timestamp. Older logs hold numbers retired since."""
 
     DOUBLE = 0
     VARCHAR = 1

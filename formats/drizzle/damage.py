@@ -1,4 +1,7 @@
-"""What the engine sees as damage, in the words of this format (sections 1, 5 and 6)."""
+"""Explain damaged ranges in the terms of this format: diagnosis, provable length, next entry.
+
+Source: `docs/spec/drizzle-transaction-log.md#1-file`, `#5-verify`, `#6-resync`.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ _TRIED_BORDERS = 64
 
 
 def explain_damage(layout: Layout, data: memoryview, offset: int, found: Finding) -> Finding:
-    """The finding with `diagnosis` in its facts; also `length_should_be` where the checksum proves a wrong length."""
+    """Add `diagnosis` to the facts of a finding; also `length_should_be` where the checksum proves a wrong length."""
     if found.id in _TAILS:
         return _with(found, _TAILS[found.id], _torn(data, found) if found.id == "torn-tail" else {})
     head = bytes(data[:_HEADER])
@@ -72,7 +75,7 @@ def _with(found: Finding, diagnosis: str, facts: Mapping[str, Any], message: str
 
 
 def _torn(data: memoryview, found: Finding) -> dict[str, Any]:
-    """How much of the last entry is there."""
+    """Describe, as facts, which part of the last entry is missing."""
     if len(data) < _HEADER:
         return {"missing": "header"}
     length = _u32(data, 4)
@@ -90,7 +93,7 @@ def _message_damage(data: bytes, found: Finding) -> Finding:
 
 
 def why_undecodable(message: bytes) -> str | None:
-    """Where and why the bytes are no Transaction message; None if they are one."""
+    """Explain where and why the bytes are no Transaction message; None if they are one."""
     path = "message"
     try:
         for part in TRANSACTION.trace_rows(message, 0, len(message), Limits()):
@@ -122,7 +125,7 @@ def _length_damage(data: bytes, found: Finding) -> Finding:
 
 
 def _checksum_damage(data: bytes, found: Finding) -> Finding:
-    """A flipped bit, a wrong length, a torn entry with others behind it, or a hole."""
+    """Distinguish a flipped bit, a wrong length, a torn entry followed by others, and a hole."""
     end = ENVELOPE + _u32(data, 4)
     near = data[:_SEARCHED]
     following = _following(near, end + _HEADER)
@@ -138,14 +141,14 @@ def _checksum_damage(data: bytes, found: Finding) -> Finding:
 
 
 def _header_fits(data: bytes, at: int) -> bool:
-    """Can an entry (or the end of the file) be at `at`? True where the bytes are not at hand."""
+    """Check that an entry (or the end of the file) can be at `at`; True where the bytes are not available."""
     if len(data) < at + _HEADER:
         return True
     return _u32(data, at) in EntryType.__members__.values() and 0 < _u32(data, at + 4) <= MAX_LENGTH
 
 
 def _goes_on(checksum: bytes) -> bool:
-    """Are the four bytes of the checksum members of a Transaction? Then the declared length is too small."""
+    """Check that the four bytes of the checksum are members of a Transaction: then the declared length is too small."""
     try:
         return all(_is_member(token) for token in tokens(checksum, 0, len(checksum), 1))
     except MalformedError:
@@ -158,7 +161,7 @@ def _is_member(token: Token) -> bool:
 
 
 def _following(data: bytes, end: int) -> int | None:
-    """The first entry inside `data[1:end]` that its checksum proves."""
+    """Find the first entry inside `data[1:end]` that its checksum proves, or None."""
     for tries, match in enumerate(re.compile(SYNC).finditer(data, 1, min(end, len(data)))):
         if tries == _MAX_TRIES:
             return None
@@ -169,7 +172,7 @@ def _following(data: bytes, end: int) -> int | None:
 
 
 def _intact_length(data: bytes, following: int | None) -> int | None:
-    """The length that makes the checksum right: up to the entry that follows, or to a border of a top-level member."""
+    """Find the length that makes the checksum right: up to the next entry, or to the end of a top-level member."""
     if following is not None and _checks(data, _HEADER, following - ENVELOPE):
         return following - ENVELOPE
     borders = _member_borders(data)
@@ -177,7 +180,7 @@ def _intact_length(data: bytes, following: int | None) -> int | None:
 
 
 def _member_borders(data: bytes) -> list[int]:
-    """Lengths at which the message could end: behind each top-level member of Transaction."""
+    """List lengths at which the message could end: after each top-level member of Transaction."""
     message, borders = data[_HEADER:], []
     try:
         for token in tokens(message, 0, len(message), 1):
@@ -192,7 +195,7 @@ def _member_borders(data: bytes) -> list[int]:
 
 
 def _checks(data: bytes, start: int, length: int) -> bool:
-    """Is there a message of this length at `start`, with its right checksum (0 is no proof)?"""
+    """Check that a message of this length at `start` is followed by its right checksum (0 proves nothing)."""
     stop = start + length
     if not 0 < length <= len(data) - start - 4:
         return False
@@ -205,7 +208,7 @@ def _u32(data: bytes | memoryview, at: int) -> int:
 
 
 def odd_encoding(message: bytes) -> Fault:
-    """Why a message is not in canonical form: a number longer than needed, or a member that stands twice."""
+    """Explain why a message is not canonical: a number longer than needed, or a repeated member."""
     path = _first_row(message, "longer than needed")
     if path is not None:
         return Fault("varint-overlong", f"{path} has more bytes than it needs", "overlong number")
@@ -213,13 +216,13 @@ def odd_encoding(message: bytes) -> Fault:
 
 
 def unknown_member(message: bytes) -> Fault:
-    """The first member that the definition lacks; in an entry without checksum it may be damage."""
+    """Report the first member that the definition lacks; in an entry without a checksum it may be damage."""
     path = _first_row(message, "not in the definition")
     return Fault("unmapped-bytes", f"{path or 'message'} is not in the definition", "unknown member")
 
 
 def _first_row(message: bytes, meaning: str) -> str | None:
-    """The path of the first row of the annotated parse whose meaning says this, if it is among the first ones."""
+    """Return the path of the first traced part whose meaning contains this text, if it is among the first ones."""
     try:
         for part in islice(TRANSACTION.trace_rows(message, 0, len(message), Limits()), _ROWS_SEARCHED):
             if meaning in part.meaning:

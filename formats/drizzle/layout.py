@@ -1,4 +1,7 @@
-"""Is this a Drizzle transaction log, and can its entries be walked? Tells the layouts of 2009 apart (section 1)."""
+"""Detection and layout of a transaction log; the layouts of 2009 are recognized and not read.
+
+Source: `docs/spec/drizzle-transaction-log.md#1-file`.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ FRAME = FrameLevel(
 
 
 def layout(head: Head, limits: Limits) -> Layout:
-    """Entries from offset 0. The layouts of 2009 are named and not walked."""
+    """Return the layout: entries from offset 0. The layouts of 2009 are reported and not readable."""
     if not _is_entry_head(head.data) and _is_old(head.data):
         found = finding("unsupported-version", 0, min(len(head.data), _HEADER), OLD_VARIANT, diagnosis=OLD_VARIANT)
         return Layout(OLD_VARIANT, 0, FRAME, findings=(found,), readable=False)
@@ -51,13 +54,13 @@ def layout(head: Head, limits: Limits) -> Layout:
 
 
 def stem(name: str) -> str:
-    """A log and its older parts, which have a number behind the name; the name itself is any."""
+    """Return the name of a log without the number of a rotated part."""
     older = _ROTATED.fullmatch(name)
     return older[1] if older else name
 
 
 def detect(head: Head) -> Match:
-    """By the first entry; else by the name, or by any entry that its checksum proves."""
+    """Match a file by its first entry; else by its name, or by any entry that its checksum proves."""
     data = head.data
     base = head.name.rsplit("/", 1)[-1]
     if not data:
@@ -93,7 +96,7 @@ def _is_entry_head(data: bytes) -> bool:
 
 
 def is_transaction_head(message: bytes) -> bool:
-    """Do these bytes, which may be cut off, start with a TransactionContext?"""
+    """Check that these bytes, which may be cut off, start with a TransactionContext."""
     try:
         context = next(iter(tokens(message, 0, len(message), 1)), None)
         return context is not None and _is_context(message, context)
@@ -109,7 +112,9 @@ def _is_context(message: bytes, field: Token) -> bool:
 
 
 def _is_old(data: bytes) -> bool:
-    """A length of 8 or 4 bytes without a type, then a message with a context, and no entry with its right checksum."""
+    """Check for a length of 8 or 4 bytes without a type, then a message with a context, and no entry with a right
+    checksum.
+    """
     for width in (8, 4):
         length = int.from_bytes(data[:width], "little")
         if 0 < length <= MAX_LENGTH and is_transaction_head(data[width : width + length]):

@@ -1,4 +1,4 @@
-"""What an entry says: kind, ids, object and time of its transaction, and its body."""
+"""Decode entries: kind, ids, object and time of the transaction, and the body."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ class Stamp(NamedTuple):
 
 
 def timestamp(raw: int) -> Stamp:
-    """What a raw time stamp seems to mean (section 3).
+    """Decode a raw time stamp by its magnitude.
 
     The server writes microseconds. The example writer adds nanoseconds to seconds x 10^7, so its times are up to 100
-    seconds late. The published definition says nanoseconds. The three ranges do not meet before the year 2128.
+    seconds late. The published definition says nanoseconds. The three ranges do not overlap before the year 2128.
     """
     if raw < WRITER_FROM:
         return Stamp(raw, UNITS[0])
@@ -72,7 +72,7 @@ def timestamp(raw: int) -> Stamp:
 
 
 def entry_kind(kinds: set[int]) -> str:
-    """The record type of an entry whose statements are of these kinds: the one kind, else TRANSACTION."""
+    """Return the record type of an entry with statements of these kinds: the only kind, else TRANSACTION."""
     if len(kinds) != 1:
         return _TRANSACTION
     (kind,) = kinds
@@ -80,7 +80,7 @@ def entry_kind(kinds: set[int]) -> str:
 
 
 def object_of(statement: Any) -> bytes | None:
-    """schema.table (or the schema) that a statement is about; None where it names none."""
+    """Return schema.table, or the schema, of a statement; None where it names none."""
     kind = statement.type
     parts = PARTS.get(kind)
     if not parts:
@@ -95,7 +95,7 @@ def object_of(statement: Any) -> bytes | None:
 
 
 def _defined(kind: int, part: Any) -> bytes:
-    """The object of a statement that carries a definition."""
+    """Return the object of a statement that carries a definition."""
     if kind == _S.DROP_SCHEMA:
         return bytes(part.schema_name)
     if kind == _S.CREATE_SCHEMA:
@@ -107,7 +107,7 @@ def _defined(kind: int, part: Any) -> bytes:
 
 
 def objects(statements: Any) -> set[bytes | None]:
-    """What the statements of one entry are about."""
+    """Collect the objects of the statements of one entry."""
     return {object_of(statement) for statement in statements if statement.type not in _NO_OBJECT}
 
 
@@ -118,12 +118,12 @@ def _one_object(statements: Any) -> str | None:
 
 
 def name_text(name: str | bytes) -> str:
-    """A name of a body as text: bodies have bytes where it is no UTF-8."""
+    """Convert a name of a body to text: bodies have bytes where a name is not UTF-8."""
     return name if isinstance(name, str) else name.decode("utf-8", "backslashreplace")
 
 
 def _messages(batch: Batch, start: int, stop: int) -> Iterator[tuple[int, bool, memoryview]]:
-    """(index, is it a transaction, message bytes) of these entries."""
+    """Yield (index, is a transaction, message bytes) of these entries."""
     columns = [batch.frames[name][start:stop] for name in ("type", "message_start", "message_end")]
     for i, (kind, low, high) in enumerate(zip(*columns, strict=False), start):
         yield i, kind == EntryType.TRANSACTION, batch.window[low:high]
@@ -133,7 +133,7 @@ _EMPTY = (EntryType.TRANSACTION.name, None, None, None, None, None)
 
 
 def describe(context: Any, batch: Batch, start: int, stop: int) -> Described:
-    """The envelope columns. An entry that does not decode has a type and nothing else; its body says why."""
+    """Describe entries as envelope columns. An entry that does not decode has only a type; its body says why."""
     rows = [_envelope(is_transaction, data) for _, is_transaction, data in _messages(batch, start, stop)]
     if not rows:
         return Described([], [], [], [], [], [])
@@ -156,7 +156,7 @@ def _envelope(is_transaction: bool, data: memoryview) -> tuple[Any, ...]:
 
 
 def bodies(context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
-    """One body per entry: the Transaction message, or the bytes of an opaque BLOB entry."""
+    """Decode one body per entry: the Transaction message, or the bytes of an opaque BLOB entry."""
     return [_body(batch, i, is_transaction, data) for i, is_transaction, data in _messages(batch, start, stop)]
 
 
@@ -170,7 +170,7 @@ def _body(batch: Batch, index: int, is_transaction: bool, data: memoryview) -> A
 
 
 def undecodable(batch: Batch, index: int, why: str) -> Finding:
-    """The finding about an entry whose checksum is right (or absent) and whose message is no Transaction."""
+    """Report an entry whose checksum is right (or absent) and whose message is no Transaction."""
     low, high = int(batch.frames["offset"][index]), int(batch.frames["end"][index])
     return finding(
         "payload-undecodable", batch.base + low, high - low, why, record=batch.first_record + index,
@@ -179,7 +179,7 @@ def undecodable(batch: Batch, index: int, why: str) -> Finding:
 
 
 def extras(context: Any, batch: Batch, start: int, stop: int) -> list[Mapping[str, Any] | None]:
-    """The unit that the entry's time stamps seem to have; an event's name."""
+    """Return the unit that the time stamps of each entry seem to have."""
     return [_extra(data) if is_transaction else None for _, is_transaction, data in _messages(batch, start, stop)]
 
 
@@ -192,5 +192,5 @@ def _extra(data: memoryview) -> Mapping[str, Any] | None:
 
 
 def kind_name(number: int) -> str:
-    """A statement kind's name, or its number as text."""
+    """Return the name of a statement kind, or its number as text."""
     return str(enum_name(StatementType, number))

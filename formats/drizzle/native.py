@@ -1,4 +1,4 @@
-"""What native code is made for when the package is built."""
+"""Layouts for which native code is generated when the package is built."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from binlogtool.formats.layouts import Layout
 
 
 def layouts() -> list[Layout]:
-    """The one that is walked."""
+    """Return the layout of readable logs."""
     return [Layout(VARIANT, 0, FRAME)]

@@ -1,7 +1,7 @@
 """The Drizzle transaction log on disk: entries, and every message that they carry.
 
 Source: Drizzle server, plugin `transaction_log` and `drizzled/message/*.proto` (release 7.0 and the tree up to March
-2012). Section numbers are those of the project's specification of the format.
+2012); `docs/spec/drizzle-transaction-log.md`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _repeated(number: int, name: str, type: str) -> Member:
 
 
 def _data(name: str, record: str) -> MessageType:
-    """InsertData, UpdateData and DeleteData differ in their records only."""
+    """Create InsertData, UpdateData or DeleteData, which differ only in their records."""
     return MessageType(
         name,
         (

@@ -1,4 +1,4 @@
-"""The tables of row statements (`formats.base.Format.tables`): columns and types from the header of each statement."""
+"""Tables of row statements (`formats.base.Format.tables`): columns and types from the header of each statement."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ _Fields = Sequence[Mapping[str, Any]]
 
 
 class StatementTables(msgspec.Struct):
-    """Follows the statements of a log. known: the tables by name, with all columns that statements named so far."""
+    """Table reader over the statements of a log.
+
+    Attributes:
+        tables: by name, with all columns that statements named so far.
+    """
 
     known: dict[str, Table] = msgspec.field(default_factory=dict)
 
@@ -38,7 +42,7 @@ class StatementTables(msgspec.Struct):
             yield Told(rows, found, tables, begins=_begins(body), ends=_ends(body))
 
     def know(self, tables: Iterable[Table]) -> None:
-        """Statements say all of their tables."""
+        """Do nothing: statements define their tables themselves."""
 
     def only(self, wants: Callable[[Table], bool]) -> None:
         """See `formats.tables.TableReader`."""
@@ -60,6 +64,7 @@ class StatementTables(msgspec.Struct):
             yield Row(table, kind, before, after)
 
     def _table(self, schema: str, table: str, fields: _Fields, keys: _Fields) -> Table:
+        """Return a table, extended by the columns that it does not have yet."""
         known = self.known.get(full_name(schema, table))
         columns = {} if known is None else {column.name: column for column in known.columns}
         for field in fields:
@@ -89,7 +94,7 @@ def _image(fields: _Fields, values: Sequence[Any], nulls: Sequence[Any] = ()) ->
 
 
 def _value(kind: str, text: Any) -> Any:
-    """The value that a text stands for; the text itself where it is none."""
+    """Convert a text to the value of its type; return the text itself if it is no such value."""
     try:
         return {"bigint": int, "double": float}.get(_TYPES.get(kind, ""), lambda same: same)(text)
     except (TypeError, ValueError):
@@ -115,5 +120,5 @@ _VALUES = {"INSERT": "field_metadata", "UPDATE": "set_field_metadata", "DELETE":
 
 
 def tables() -> Tables:
-    """See `formats.base.Format.tables`."""
+    """Create the table rules of the format (`formats.base.Format.tables`)."""
     return Tables(StatementTables)

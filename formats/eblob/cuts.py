@@ -1,4 +1,8 @@
-"""Borders between records, and the records before them: what one is depends on the two before it (section 4)."""
+"""Find offsets where a log file may be split, and carry the records before them: a record's kind depends on two
+others.
+
+See docs/spec/eblob-binlog.md#4-record-dialect-b-the-final-one-since-2012-12-22-commit-4616601.
+"""
 
 from __future__ import annotations
 
@@ -12,35 +16,35 @@ from binlogtool.formats.layouts import Batch, Layout
 
 
 def cutter(layout: Layout) -> Cutter | None:
-    """None where no record can be found."""
+    """Create the finder of split points; None if no record can be found."""
     if not layout.readable:
         return None
     return GroupCuts(layout) if layout.context.dialect.grouped else Everywhere(layout)
 
 
 class GroupCuts(msgspec.Struct):
-    """See `formats.cuts.Cutter`."""
+    """Finds split points of grouped dialects; see `SplitFinder`."""
 
     layout: Layout
     _last: tuple[Record, ...] = ()
 
     def feed(self, batch: Batch, compile_: Compile) -> Border | None:
-        """Behind all records, also inside a group."""
+        """Return the end of all records, even inside a group."""
         context = self.layout.context
         remember(batch, context.tails, context.dialect.byte_order)
         self._last = context.tails.get(batch.first_record + batch.frames.count, ())
         return behind(batch, batch.frames.count)
 
     def carried(self) -> list[list[Any]]:
-        """The last records, with the key as hexadecimal text."""
+        """Return the last records, with the key as hexadecimal text."""
         return [[*record._replace(key=record.key.hex())] for record in self._last]  # type: ignore[arg-type]
 
     def resume(self, carried: Any, record: int) -> None:
-        """They are those before the next one."""
+        """Restore the records before record `record`."""
         self.layout.context.tails[record] = tuple(map(_record, carried))
 
     def damage(self) -> None:
-        """Records tell themselves whether they follow the one before."""
+        """Do nothing: records show themselves whether they follow the one before."""
 
 
 def _record(values: list[Any]) -> Record:

@@ -1,4 +1,6 @@
-"""Is the log whole? Groups, control blocks, footers and their hashes, in file order (section 8)."""
+"""Validate a log: groups, control blocks, footers and their hashes, in file order
+(docs/spec/eblob-binlog.md#8-verify).
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ PROVABLE_IN_GROUPS = (
 
 
 class Oddities(msgspec.Struct):
-    """What is allowed by the library and not seen in logs of a data-sort: told once per file."""
+    """Counts what the library allows but a data-sort does not write; reported once per file."""
 
     other_metadata: int = 0
     other_metadata_at: tuple[int, int] = (0, 0)
@@ -45,7 +47,11 @@ class Oddities(msgspec.Struct):
     empty_at: tuple[int, int] = (0, 0)
 
     def findings(self, records: int, sorted_: bool) -> list[Finding]:
-        """sorted_: the log proves itself to be that of a data-sort, so an oddity is suspicious."""
+        """Create the findings.
+
+        Args:
+            is_data_sort: the log is proven to be of a data-sort, so an anomaly is suspicious.
+        """
         severity = Severity.WARNING if sorted_ else Severity.NOTE
         why = "" if sorted_ else ": the log was not written by a data-sort"
         found = []
@@ -82,7 +88,7 @@ class RecordJudge(msgspec.Struct):
         return self.context.dialect
 
     def feed(self, batch: Batch) -> Sequence[Finding]:
-        """Judges the records of one batch."""
+        """Validate the records of one batch."""
         count = batch.frames.count
         found = _pads(batch)
         self.borders.records(batch, self.dialect)
@@ -96,7 +102,7 @@ class RecordJudge(msgspec.Struct):
         return found
 
     def _grouped(self, batch: Batch) -> list[Finding]:
-        """Usual shapes are taken as a whole, anything else record by record: more of them where little is usual."""
+        """Validate usual groups as a whole, other records one by one, in longer runs if usual groups are rare."""
         columns = [integers(batch.frames[name], 0, batch.frames.count) for name in _COLUMNS]
         shapes = Shapes(self.groups, batch.window, batch.base, batch.first_record, columns)
         found: list[Finding] = []
@@ -113,7 +119,7 @@ class RecordJudge(msgspec.Struct):
         return found
 
     def _one_by_one(self, batch: Batch, start: int, stop: int, metadata: list[int], found: list[Finding]) -> int:
-        """The records `[start, stop)`, each on its own; returns `stop`."""
+        """Validate the records `[start, stop)` one by one; returns `stop`."""
         if start == stop:
             return stop
         order, base = self.dialect.byte_order, batch.base
@@ -136,12 +142,12 @@ class RecordJudge(msgspec.Struct):
             odd.empty += 1
 
     def damage(self, start: int, end: int) -> None:
-        """Records of any group may be lost in `[start, end)`."""
+        """Record that records of any group may be lost in `[start, end)`."""
         self.groups.damage()
         self.borders.damage(start, end, self.context.unread)
 
     def finish(self, tail: Tail) -> Verdict:
-        """The end of the file."""
+        """Return the verdict at the end of the file."""
         found = [*self.groups.finish(), *self.borders.findings()]
         if self.dialect.grouped:
             found += self.oddities.findings(self.count, self.groups.sorted)
@@ -165,7 +171,7 @@ class RecordJudge(msgspec.Struct):
         }
 
     def _no_checksum(self) -> Finding:
-        """Said once per file: what is not covered, and what can be proven all the same."""
+        """Report once per file what is not covered by checksums, and what can be proven nevertheless."""
         groups = self.groups
         text = "this format has no checksums: changed keys, targets and data go unnoticed, and so do missing records"
         if groups.hashed:
@@ -180,7 +186,7 @@ class RecordJudge(msgspec.Struct):
 
 
 def _pads(batch: Batch) -> list[Finding]:
-    """Padding of record headers that is not zero: written as 0, never checked by eblob."""
+    """Report padding of record headers that is not zero: written as 0, never checked by eblob."""
     column: Any = batch.frames["pad_bits"]
     count = batch.frames.count
     part = column[:count]
@@ -198,5 +204,5 @@ def _pads(batch: Batch) -> list[Finding]:
 
 
 def judge(layout: Layout, compile: Callable[[Kernel], Kernel], limits: Limits) -> RecordJudge:
-    """A judge for one file; its memory is bounded by `groups.MAX_KEYS` and `borders.MAX_KEPT`."""
+    """Create the validator of one file; its memory is bounded by `groups.MAX_KEYS` and `borders.MAX_KEPT_BYTES`."""
     return RecordJudge(layout.context, layout.frames_at)

@@ -1,4 +1,7 @@
-"""What a record says: kind, key, target, group, and its body (sections 4 and 11)."""
+"""Decode records: kind, key, target, group, and body.
+
+See docs/spec/eblob-binlog.md#4-record-dialect-b-the-final-one-since-2012-12-22-commit-4616601.
+"""
 
 from __future__ import annotations
 
@@ -48,14 +51,14 @@ _targets = {"little": unpacker_of(TARGET, "target_offset"), "big": unpacker_of(T
 
 
 def described(context: Log, batch: Batch, start: int, stop: int) -> list[Record]:
-    """The records `[start, stop)` of a batch of a grouped dialect; remembers what the next batch needs."""
+    """List the records `[start, stop)` of a batch of a grouped dialect; remembers what the next batch needs."""
     order = context.dialect.byte_order
     remember(batch, context.tails, order)
     return list(records(batch, start, stop, preceding(batch, start, context.tails, order), order))
 
 
 def describe(context: Log, batch: Batch, start: int, stop: int) -> Described:
-    """The envelope columns. seq: the record's number; object: its key; txn: number of the first record of its group."""
+    """Return the envelope columns: seq is the record's number, object its key, txn its group's first record."""
     none: list[Any] = [None] * (stop - start)
     numbers: list[int | None] = list(range(batch.first_record + start, batch.first_record + stop))
     if context.dialect.grouped:
@@ -71,7 +74,10 @@ def describe(context: Log, batch: Batch, start: int, stop: int) -> Described:
 
 
 def type_names(dialect: Dialect) -> Mapping[int, str]:
-    """Type number -> name shown, in the dialects that store a type. The numbers of dialect p changed their meaning."""
+    """Return the shown names of type numbers, for dialects that store a type.
+
+    The numbers of dialect p changed their meaning, so they are all shown as RECORD.
+    """
     stored = dialect.types
     return {number: Kind.RECORD.name if name.startswith("TYPE_") else name for number, name in stored.items()}
 
@@ -90,7 +96,7 @@ def _offset_key(window: memoryview, at: int) -> str:
 
 
 def bodies(context: Log, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
-    """One body per record: sizes, target offset, and the data, decoded where the kind is known."""
+    """Decode one body per record: sizes, target offset, and the data, decoded if the kind is known."""
     columns = [integers(batch.frames[name], start, stop) for name in ("offset", "end", "meta_size")]
     if context.dialect.grouped:
         types, grouped = [RAW_DATA] * (stop - start), [*described(context, batch, start, stop)]
@@ -133,7 +139,7 @@ def _metadata(dialect: Dialect, raw: bytes) -> dict[str, Any]:
 
 
 def control(data: bytes) -> dict[str, Any]:
-    """The members of an eblob_disk_control."""
+    """Decode the members of an eblob_disk_control."""
     key, flags, data_size, disk_size, position = _control(data)
     return {
         "control": {
@@ -147,7 +153,7 @@ def control(data: bytes) -> dict[str, Any]:
 
 
 def flag_names(flags: int) -> list[str]:
-    """The names of the flags that are set; unknown ones as one number."""
+    """List the names of the flags that are set; unknown ones as one number."""
     known = [flag for flag in ControlFlag if flags & flag]
     rest = flags & ~sum(flag.value for flag in known)
     return [str(flag.name) for flag in known] + ([hex(rest)] if rest else [])

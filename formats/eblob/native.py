@@ -1,4 +1,4 @@
-"""What native code is made for when the package is built."""
+"""Layouts for which native code is compiled when the package is built."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from binlogtool.formats.layouts import Layout
 
 
 def layouts() -> list[Layout]:
-    """One for each dialect."""
+    """Return one layout for each dialect."""
     return [Layout(one.title, one.frames_at, frame_level(one), context=Log(one)) for one in DIALECTS.values()]

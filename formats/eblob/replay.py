@@ -1,7 +1,9 @@
-"""What a data-sort does with each record when it applies the log to the sorted copy of its blob (section 6).
+"""Predict what a data-sort does with each record when it applies the log to the sorted copy of its blob.
 
-No server reads a log that it finds: it is cut when its blob is sorted again. So this is what the library's own reader
-would have handed over, and what the callback of the data-sort would have done with it.
+See docs/spec/eblob-binlog.md#6-how-the-library-reads-to-predict-its-behaviour-all-seen. No server reads a log that it
+finds: it is truncated when its blob is sorted again. So this is what the library's own reader would have passed on,
+  and
+what the callback of the data-sort would have done with it.
 """
 
 from __future__ import annotations
@@ -77,7 +79,7 @@ _BASE = '--against: {"base": {KEY: [old start, disk_size, new start]}} is meant,
 
 
 class Place(NamedTuple):
-    """Where a key's record of the data file was before the sort, its bytes, and where the sort has put it."""
+    """Where a key's record of the data file was before the sort, its size, and where the sort has put it."""
 
     start: int
     disk_size: int
@@ -85,8 +87,14 @@ class Place(NamedTuple):
 
 
 class Reading(msgspec.Struct):
-    """The file at hand. bad: where bytes begin that are no record. position: where the reader's walk over the headers
-    ends; None = never. taken: records before `bad` that were seen.
+    """State of reading the current file.
+
+    Attributes:
+        damage_at: offset of the first bytes that are not a record.
+        walk_end: where the library's walk over the headers ends; None = never.
+        failure: why the library fails at `damage_at`; "" = it does not.
+        record_count: number of records before `damage_at` that were seen.
+        records_end: end of the last of them.
     """
 
     file: Examined
@@ -98,12 +106,12 @@ class Reading(msgspec.Struct):
 
     @property
     def end(self) -> int:
-        """No record from here on is handed over; 0 = none at all, for the walk comes first."""
+        """Offset from which no record is passed on; 0 = none at all, because the walk comes first."""
         return 0 if self.position is None else min(self.position, self.bad or self.position)
 
 
 class DataSort:
-    """`replays.Replayer` of one log, or of several that have nothing to do with each other."""
+    """`replays.Replayer` of one log, or of several independent ones."""
 
     def __init__(self, situation: Situation) -> None:
         self.situation = situation
@@ -115,15 +123,15 @@ class DataSort:
         self.opened: set[str] = set()
 
     def itinerary(self) -> Itinerary:
-        """Every file that the library opens."""
+        """Return the files that the library opens."""
         passed = {file.name: why for file in self.situation.files if (why := self._refused(file)) is not None}
         read = tuple(file.name for file in self.situation.files if file.name not in passed)
         own = all(why == "dialect" or self._foreign(name) for name, why in passed.items())
-        starts = None if own else False  # the library that wrote it, on a machine like that, reads it
+        starts = None if own else False  # the library that wrote it reads it, on the same kind of machine
         return Itinerary(read, passed, self.stop if not read else None, starts=starts)
 
     def _foreign(self, name: str) -> bool:
-        """Is it a sound file of a machine with another order of bytes?"""
+        """Check for a sound file of a machine with another byte order."""
         found = [one for file in self.situation.files if file.name == name for one in file.findings]
         return any(one.facts.get("diagnosis") == FOREIGN for one in found)
 
@@ -145,7 +153,7 @@ class DataSort:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def feed(self, name: str, first: int, records: Records) -> Iterable[Ruling]:
-        """Rules on one run of records."""
+        """Decide on one run of records."""
         reading = self.reading
         if reading is None or reading.file.name != name:
             self._close()
@@ -180,7 +188,7 @@ class DataSort:
     # -- where the log ends for the library ------------------------------------------------------------------------
 
     def _open(self, name: str) -> Reading:
-        """The library's walk over the headers, from the first place that is no record on."""
+        """Follow the library's walk over the headers, from the first offset that is not a record."""
         file = next(one for one in self.situation.files if one.name == name)
         bad = _damage_at(file)
         if bad is None:
@@ -203,7 +211,7 @@ class DataSort:
         return file.name if self.situation.whole else posixpath.basename(file.name)
 
     def _close(self) -> None:
-        """The end of the file at hand."""
+        """Finish the current file."""
         reading, self.reading = self.reading, None
         if reading is None:
             return
@@ -219,7 +227,7 @@ class DataSort:
             self.findings.append((file.name, _lost(file, bad, behind)))
 
     def finish(self) -> tuple[Iterable[Ruling], Outcome]:
-        """Files without records are opened too."""
+        """Open files without records too, and return the outcome."""
         self._close()
         for file in self.situation.files:
             if file.name not in self.opened and not file.records and self._refused(file) is None:
@@ -230,7 +238,11 @@ class DataSort:
 
 
 def walk(read: Read, start: int) -> int | None:
-    """Where the walk over record headers ends that starts here (section 6: nothing else is looked at); None = never."""
+    """Return where the library's walk over record headers ends that starts here; None = never.
+
+    See docs/spec/eblob-binlog.md#6-how-the-library-reads-to-predict-its-behaviour-all-seen: nothing but headers is
+    read.
+    """
     at, seen = start, {start}
     while True:
         head = read(at, RECORD_HEADER) if 0 <= at < _SIGNED else b""
@@ -246,7 +258,7 @@ def walk(read: Read, start: int) -> int | None:
 
 
 def _damage_at(file: Examined) -> int | None:
-    """Where the first bytes are that are neither a record nor the zeros of a clean end."""
+    """Return the offset of the first bytes that are neither a record nor the zeros of a clean end; None = none."""
     tail = file.tail
     if tail is None:
         return None
@@ -256,13 +268,13 @@ def _damage_at(file: Examined) -> int | None:
 
 
 def _seen_all(reading: Reading) -> bool:
-    """Were all records before the damage seen (and not only those before some `--until`)?"""
+    """Check if all records before the damage were seen (and not only those before some `--until`)."""
     at = [found.record for found in reading.file.findings if found.offset == reading.bad and found.record is not None]
     return reading.taken >= min(at, default=0) or reading.end < (reading.bad or 0)
 
 
 def _lost(file: Examined, bad: int, behind: int) -> Finding:
-    """Records behind the place that the library takes for the end."""
+    """Report records after the offset that the library considers the end."""
     stale = any(found.facts.get("diagnosis") == STALE for found in file.findings)
     text = f"for the library the log ends here: {behind:,} whole records behind are not applied, and nothing is said"
     text += "; they may be older than those before" if stale else ""
@@ -271,10 +283,10 @@ def _lost(file: Examined, bad: int, behind: int) -> Finding:
 
 
 def _against(given: Mapping[str, Any]) -> tuple[dict[str, Place] | None, dict[str, int]]:
-    """The index of the base, or None; and where the replay of a file begins.
+    """Return (index of the base or None, offset where the replay of each file begins).
 
     Raises:
-        UsageError: something else is said.
+        UsageError: the position is malformed.
     """
     base, done = given.get("base"), given.get("lsn", {})
     if not isinstance(done, Mapping) or not all(value is None or type(value) is int for value in done.values()):
@@ -291,7 +303,7 @@ def _against(given: Mapping[str, Any]) -> tuple[dict[str, Place] | None, dict[st
 
 
 def index_of(name: str, data: bytes) -> Mapping[str, Any] | None:
-    """The base as an index file of the blob says it (`data-0.0.index`): control blocks, one behind the other.
+    """Parse the base from an index file of the blob (`data-0.0.index`): consecutive control blocks.
 
     It says where the records are now; where a sort would put them does not matter for what is applied.
     """
@@ -307,10 +319,10 @@ def index_of(name: str, data: bytes) -> Mapping[str, Any] | None:
 
 
 class BlobEffects(Effects):
-    """`replays.Effects`: bytes of the data file, by the place where they were written."""
+    """`replays.Effects`: bytes of the data file, by the offset where they were written."""
 
     def of(self, records: Records, i: int) -> Iterable[Change]:
-        """One write."""
+        """Return the one write of a record."""
         body = records.bodies[i] or {}
         where = body.get("target_offset", body.get("metadata", b""))
         content = {key: value for key, value in body.items() if key not in _FRAMING}

@@ -1,7 +1,7 @@
 """The eblob binlog on disk: file headers, the records of all dialects, and what a data-sort puts into them.
 
 Source: eblob, library/binlog.h and library/binlog.c between October 2012 and July 2013, and library/blob.h for the
-structures of the data file. Section numbers are those of the project's specification of the format.
+structures of the data file. See docs/spec/eblob-binlog.md.
 """
 
 from __future__ import annotations
@@ -54,7 +54,10 @@ HASH_SIZE = 64
 
 
 class HeaderFlag(enum.IntFlag):
-    """Flags of the file header in the final numbering (section 3)."""
+    """Flags of the file header in the final numbering.
+
+    See docs/spec/eblob-binlog.md#3-file-header-256-bytes-dialects-a-and-b.
+    """
 
     PREALLOCATE = 1
     SYNC = 2
@@ -62,7 +65,7 @@ class HeaderFlag(enum.IntFlag):
 
 
 class ControlFlag(enum.IntFlag):
-    """Flags of a record of the data file (section 4)."""
+    """Flags of a record of the data file (`BLOB_DISK_CTL_*`)."""
 
     REMOVE = 1
     NOCSUM = 2
@@ -128,17 +131,17 @@ REMOVE = Struct("flags" / Magic(Int64ul, REMOVE=ControlFlag.REMOVE))
 
 
 def _target(context: Any) -> int:
-    """The target offset that stands in the metadata of the record around a structure."""
+    """Return the target offset in the metadata of the enclosing record."""
     return int.from_bytes(context._.metadata, "little")
 
 
 def _is_own_control(context: Any) -> bool:
-    """Is it the control block of the record's key, at the place that it names itself (section 4)?"""
+    """Check for the control block of the record's key, at the offset that it names itself."""
     return bool(context.key == context._.key and context.position == _target(context))
 
 
 def _is_behind_record_start(context: Any) -> bool:
-    """Can the footer lie where it was written: behind the control block of the record that it points to?"""
+    """Check if the footer was written after the control block of the record that it points to."""
     return bool(context.record_start + CONTROL_SIZE <= _target(context))
 
 
@@ -188,7 +191,7 @@ DATA = Switch(
 
 
 def _keyed(integer: Construct) -> tuple[Construct, ...]:
-    """Key and padding of a record header."""
+    """Return the key and padding of a record header."""
     return (
         "key" / Bytes(64),
         "pad" / Struct("word0" / integer, "word1" / integer, "word2" / integer, "word3" / integer),
@@ -203,7 +206,10 @@ _BODY = (
 
 
 def _split(unsigned: Construct, signed: Construct, **types: int) -> Struct:
-    """A record with the sizes of its metadata and of its data (section 4). In eblob's memory sizes are signed too."""
+    """Return a record with the size of its metadata and the size of its data. In eblob's memory sizes are signed too.
+
+    See docs/spec/eblob-binlog.md#4-record-dialect-b-the-final-one-since-2012-12-22-commit-4616601.
+    """
     return Struct(
         "type" / Magic(unsigned, **types),
         "meta_size" / signed,
@@ -218,7 +224,7 @@ def _split(unsigned: Construct, signed: Construct, **types: int) -> Struct:
 
 
 def _total(unsigned: Construct, signed: Construct) -> Struct:
-    """A record with the total size, and how much of it is metadata (section 5, dialect a)."""
+    """Return a record of dialect a, with its total size, and how much of it is metadata."""
     return Struct(
         "type" / Magic(unsigned, **{kind.name: kind.value for kind in UpdateType}),
         "size" / signed,

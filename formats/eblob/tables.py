@@ -1,4 +1,4 @@
-"""The records of a log as one table (`formats.base.Format.tables`): what was done to which key, with which data."""
+"""Export the records of a log as one table (`Format.tables`): action, key and data of each record."""
 
 from __future__ import annotations
 
@@ -28,7 +28,11 @@ RECORDS = Table(
 
 
 class RecordTables(msgspec.Struct):
-    """`formats.tables.TableReader` of records, each of which is a row. told: are rows wanted?"""
+    """`formats.tables.TableReader` of records, each of which is a row.
+
+    Attributes:
+        is_selected: rows are selected.
+    """
 
     told: bool = True
 
@@ -48,14 +52,14 @@ class RecordTables(msgspec.Struct):
             yield Told((Row(RECORDS, kind, None, image),), found, (RECORDS,))
 
     def know(self, tables: Iterable[Table]) -> None:
-        """The table is always the same."""
+        """Do nothing: the table is always the same."""
 
     def only(self, wants: Callable[[Table], bool]) -> None:
         """See `formats.tables.TableReader`."""
         self.told = wants(RECORDS)
 
     def lost(self) -> None:
-        """Each record stands for itself."""
+        """Do nothing: each record is independent."""
 
 
 def tables() -> Tables:

@@ -1,4 +1,7 @@
-"""Detection, and the layout of one file from its head (sections 1, 3, 4, 9, 14)."""
+"""Detection, and the layout of one file from its head.
+
+Source: `docs/spec/manticore-binlog.md#1-the-directory`, `#3-binlogmeta`, `#4-log-file`, `#9-versions`.
+"""
 
 from __future__ import annotations
 
@@ -37,10 +40,13 @@ _NOT_A_TABLE_LOG = "cluster seqno file, not a table binlog"
 
 
 class MetaContext(msgspec.Struct):
-    """`binlog.meta` as far as it can be read. numbers: file numbers in replay order. whole: the list is complete;
-    cut: it is not because only the first bytes were looked at.
+    """`binlog.meta` as far as it can be read.
 
-    setting: digits (version 15 on) or the 64-bit flag.
+    Attributes:
+        setting: digits of file names (version 15 on), or the 64-bit flag.
+        numbers: file numbers in replay order.
+        whole: the list is complete.
+        cut: it is incomplete only because no more than the first bytes were read.
     """
 
     version: int | None = None
@@ -53,22 +59,27 @@ class MetaContext(msgspec.Struct):
 
     @property
     def digits(self) -> int:
-        """Digits of file names."""
+        """Number of digits in file names."""
         known = self.version is not None and self.version >= schema.NEW_FRAME and self.setting is not None
         return min(max(self.setting or 1, 1), 18) if known else 3 if self.version is not None else 4
 
     def name(self, number: int) -> str:
-        """The name of a log file: made from the number alone."""
+        """Return the name of a log file, which depends on its number alone."""
         return f"binlog.{number:0{self.digits}d}"
 
 
 class LogContext(msgspec.Struct):
-    """What is known of one log file. names: table by id, as described so far.
+    """Facts about one log file.
 
-    number: from the file's name, or None. max_memory: see `Limits`. declared: tables that the judge has seen so far.
-    described: records before this one were searched for names. ids: bytes of a document id, in versions 2 to 14;
-    ids_proven: a transaction parses with ids of no other width.
-    actions: by the offset of a damage, what a start of the server does there ("refuse", "drop", "delete").
+    Attributes:
+        number: from the file's name, or None.
+        max_memory: see `Limits`.
+        names: table names by id, as defined so far.
+        described: number of the first record that was not searched for names.
+        declared: tables that the validator has seen so far.
+        actions: offset of a damaged range -> what a starting server does there ("refuse", "drop", "delete").
+        id_size: bytes of a document id, in versions 2 to 14.
+        ids_proven: a transaction parses with ids of no other size.
     """
 
     version: int
@@ -84,7 +95,7 @@ class LogContext(msgspec.Struct):
 
     @property
     def new(self) -> bool:
-        """Has the file frames of version 15 or later?"""
+        """True if the file has frames of version 15 or later."""
         return self.version >= schema.NEW_FRAME
 
     @property
@@ -98,12 +109,16 @@ TORN_HEADER = FrameLevel(schema.LOG_HEADER, (), None, schema.HEADER_SIZE, schema
 
 
 def apart(context: Any) -> Any:
-    """One that knows the same tables; what it learns is its own."""
+    """Copy a context: it knows the same table names, but shares none that either learns later."""
     return replace(context, names=dict(context.names)) if isinstance(context, LogContext) else context
 
 
 def frame_level(version: int, ids: int = schema.ID64) -> FrameLevel:
-    """The chain of transactions of a version. ids: bytes of a document id."""
+    """Create the frame level of a version.
+
+    Args:
+        id_size: bytes of a document id.
+    """
     new = version >= schema.NEW_FRAME
     return FrameLevel(
         name="txn",
@@ -124,7 +139,7 @@ def frame_level(version: int, ids: int = schema.ID64) -> FrameLevel:
 
 
 def detect(head: Head) -> Match:
-    """By the magics; a file that lost its head by the records in it; an empty one by its name."""
+    """Match a file by its magic; one that lost its head by the records in it; an empty one by its name."""
     data, name = head.data, head.name.rsplit("/", 1)[-1]
     if data[:4] == b"SPLI":
         return Match(100, "starts with SPLI")
@@ -141,18 +156,22 @@ def detect(head: Head) -> Match:
 
 
 def stem(name: str) -> str | None:
-    """A directory has one log."""
+    """Return "" for files of a log: a directory has one. None for other names."""
     return "" if name in META_NAMES or LOG_NAME.fullmatch(name) else None
 
 
 def proven_inside(data: bytes) -> bool:
-    """Is there a transaction, of any version, with its right checksum in these bytes?"""
+    """Check that these bytes contain a transaction, of any version, with its right checksum."""
     places = [match.start() for match in re.finditer(schema.SYNC, data)][:16]
     return any(fits(data[at:], version) for at in places for version in (16, 14, 13, 5, 4))
 
 
 def fits(data: bytes, version: int, ids: int = schema.ID64) -> bool:
-    """Do these bytes start with a transaction of this version, its checksum right? ids: bytes of a document id."""
+    """Check that these bytes start with a transaction of this version, its checksum right.
+
+    Args:
+        id_size: bytes of a document id.
+    """
     try:
         parsed = schema.frame(version, ids).parse(data)
     except (ConstructError, OverflowError):
@@ -161,8 +180,11 @@ def fits(data: bytes, version: int, ids: int = schema.ID64) -> bool:
 
 
 def id_bytes(data: bytes, version: int, said: int = schema.ID64) -> int:
-    """Bytes of a document id: as the first transaction proves that parses with one width only, else as binlog.meta
-    said."""
+    """Return the bytes of a document id: of the first transaction that parses with one size only, else the default.
+
+    Args:
+        said: size as binlog.meta states it.
+    """
     if version >= schema.NEW_FRAME:
         return schema.ID64
     ops = schema.OldOp.COMMIT.value, schema.OldOp.UPDATE_ATTRS.value
@@ -175,8 +197,10 @@ def id_bytes(data: bytes, version: int, said: int = schema.ID64) -> int:
 
 
 def _read_as(data: bytes, version: int) -> int:
-    """The version to read a file as: numbers of versions 2 to 4 and of version 5 begin at different ends, and one
-    flipped bit in the head makes 4 of 5."""
+    """Choose the version as which a file is read: versions 2 to 4 and version 5 write numbers in different byte
+    order,
+    and one flipped bit in the head makes 4 of 5.
+    """
     first = data[schema.HEADER_SIZE :]
     if version > LAST_LOWEST_FIRST or first[:4] != schema.SYNC or fits(first, version):
         return version
@@ -184,7 +208,7 @@ def _read_as(data: bytes, version: int) -> int:
 
 
 def _said_id_bytes(head: Head) -> int:
-    """What the meta file beside a log says of its document ids."""
+    """Read the size of document ids from the meta file beside a log."""
     read = None if head.beside is None else head.beside(META_NAMES[0])
     try:
         meta = b"" if read is None else read(0, 9)
@@ -198,7 +222,7 @@ def _said_id_bytes(head: Head) -> int:
 
 
 def layout(head: Head, limits: Limits) -> Layout:
-    """The layout of a meta file or a log file. Never raises: what is wrong becomes findings."""
+    """Read the layout of a meta file or a log file. Never raises: errors become findings."""
     name = head.name.rsplit("/", 1)[-1]
     if head.data[:4] == b"SPLI" or name in META_NAMES:
         return _meta_layout(head, name)
@@ -218,7 +242,11 @@ def _meta_layout(head: Head, name: str) -> Layout:
 
 
 def read_meta(data: bytes, whole: bool) -> tuple[MetaContext, list[Finding]]:
-    """A meta file and what is wrong with it. whole: `data` is all of it."""
+    """Parse a meta file; return its context and what is wrong with it.
+
+    Args:
+        whole: `data` is the whole file.
+    """
     context = MetaContext()
     if data[:4] != b"SPLI":
         torn = b"SPLI".startswith(data[:4])
@@ -228,7 +256,7 @@ def read_meta(data: bytes, whole: bool) -> tuple[MetaContext, list[Finding]]:
     if len(data) < 10:
         if whole and len(data) > 4 and data[4] < schema.NEW_FRAME and not any(data[5:8]):
             context.version, context.setting, context.count = data[4], data[8] if len(data) > 8 else 0, 0
-            context.whole = True  # up to version 14 the server reads what is not there as 0: an empty list
+            context.whole = True  # up to version 14 the server reads missing bytes as 0: an empty list
         return context, [_torn_meta(len(data), "the meta file ends inside its head")]
     context.version, context.setting = int.from_bytes(data[4:8], "little"), data[8]
     context.count, at = _zint(data, 9)
@@ -323,8 +351,11 @@ def _log_layout(head: Head, name: str, limits: Limits) -> Layout:
 
 
 def _short_layout(data: bytes, context: LogContext, width: int) -> Layout:
-    """A file that ends before its header does. width: digits in its name, which tell old from new without a
-    version."""
+    """Create the layout of a file that ends inside its header.
+
+    Args:
+        width: digits in its name, which distinguish old from new without a version.
+    """
     if width == OLD_WIDTH:
         context.version = schema.NEW_FRAME - 1
     if data:
@@ -367,5 +398,5 @@ def _log_head(data: bytes, version: int, known: bool) -> Iterator[Finding]:
 
 
 def frame_family(version: int) -> int:
-    """Versions of one number have the same frames."""
+    """Return a number that is the same for versions with the same frames."""
     return min(version, schema.NEW_FRAME) if version != 6 else 5

@@ -1,4 +1,4 @@
-"""What a transaction says: operation, TID, table and time, and its body with the specification's names."""
+"""Decode transactions: operation, TID, table, time, and the body with the specification's names."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ U64 = (1 << 64) - 1
 
 
 def name_of(context: LogContext, body: bytes) -> tuple[int, bytes]:
-    """Id and name in the body of an ADD_INDEX."""
+    """Parse id and name of a table from the body of an ADD_INDEX."""
     parsed = (schema.ADD_INDEX if context.new else schema.old_body(context.version, OldOp.ADD_INDEX)).parse(body)
     return int(parsed.id), bytes(parsed.name.text)
 
 
 def text(data: bytes) -> Any:
-    """Text if it is UTF-8, else the bytes."""
+    """Decode UTF-8 text; return the bytes if it is not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -43,7 +43,7 @@ def text(data: bytes) -> Any:
 
 
 def describe(context: Any, batch: Batch, start: int, stop: int) -> Described:
-    """The envelope columns. A table's name is that of the last ADD_INDEX with its id before the record."""
+    """Describe transactions as envelope columns. A table's name is that of the last ADD_INDEX with its id before it."""
     if not isinstance(context, LogContext):
         return Described([], [], [], [], [], [])
     frames, ops = batch.frames, context.ops
@@ -63,7 +63,7 @@ def describe(context: Any, batch: Batch, start: int, stop: int) -> Described:
 
 
 def learn_names(context: LogContext, batch: Batch, stop: int) -> None:
-    """Names from every ADD_INDEX of the batch before record `stop`, also those that are not shown."""
+    """Learn the names in every ADD_INDEX of the batch before record `stop`, shown or not."""
     start = max(context.described - batch.first_record, 0)
     if start >= stop:
         return
@@ -79,13 +79,17 @@ def _times(times: list[int], kinds: list[int]) -> list[int | None]:
 
 
 def _body(batch: Batch, index: int) -> bytes:
-    """The bytes behind the op."""
+    """Read the bytes after the op."""
     frames = batch.frames
     return bytes(batch.window[frames["covered_start"][index] + 1 : frames["covered_end"][index]])
 
 
 def bodies(context: Any, batch: Batch, start: int, stop: int, limits: Limits, *, stored: bool = False) -> list[Any]:
-    """One body per transaction. stored: the fields of new documents, too, as far as the table keeps them."""
+    """Decode one body per transaction.
+
+    Args:
+        stored: include the stored fields of new documents, as far as the table keeps them.
+    """
     return [_decoded(context, batch, index, limits, stored) for index in range(start, stop)]
 
 
@@ -116,7 +120,7 @@ MEMORY = 16
 
 
 def too_large(batch: Batch, index: int) -> Finding:
-    """A transaction that is good, and not decoded because of the memory that it would take."""
+    """Report a good transaction that is not decoded because of the memory that it would take."""
     low, high = int(batch.frames["offset"][index]), int(batch.frames["end"][index])
     words = f"{high - low:,} bytes are not decoded; --max-memory raises the ceiling"
     return finding(
@@ -126,7 +130,11 @@ def too_large(batch: Batch, index: int) -> Finding:
 
 
 def old_payload(context: LogContext, op: OldOp, data: bytes, *, stored: bool = False) -> Any:
-    """The payload of versions 2 to 14. stored: see `bodies`."""
+    """Decode the payload of a transaction of versions 2 to 14.
+
+    Args:
+        stored: see `decode_bodies`.
+    """
     if op is OldOp.RECONFIGURE:
         return bytes(data)
     payload = exact(schema.old_payload(context.version, op, context.ids), data)
@@ -140,12 +148,12 @@ def _meant(kind: str, payload: Any, stored: bool, ids: int = schema.ID64) -> Any
 
 
 def _words(error: Exception) -> str:
-    """The first line of construct's words, without its path."""
+    """Return the last line of construct's message, shortened and without its path prefix."""
     return str(error).replace("Error in path (parsing)", "at").split("\n")[-1][:200] or type(error).__name__
 
 
 def exact(payload: Construct, data: bytes) -> Any:
-    """Parses a payload that must be consumed to the last byte.
+    """Parse a payload that must be consumed to the last byte.
 
     Raises:
         ConstructError: it is no such payload, or bytes are left.
@@ -159,7 +167,7 @@ def exact(payload: Construct, data: bytes) -> Any:
 
 
 def undecodable(batch: Batch, index: int, why: str) -> Finding:
-    """The finding about a transaction whose checksum is right and whose payload is not what its op says."""
+    """Report a transaction whose checksum is right and whose payload does not fit its op."""
     low, high = int(batch.frames["offset"][index]), int(batch.frames["end"][index])
     return finding(
         "payload-undecodable", batch.base + low, high - low, why, record=batch.first_record + index,
@@ -171,7 +179,7 @@ _POSITIONS = frozenset({"_io", "payload"})
 
 
 def plain(value: Any) -> Any:
-    """Containers and lists of the schema as plain maps and lists."""
+    """Convert containers and lists of the schema to plain dicts and lists."""
     if isinstance(value, dict):
         if value.keys() - {"_io"} == {"length", "text"}:
             return text(value["text"])
@@ -192,7 +200,10 @@ def _commit(payload: Any, stored: bool, ids: int) -> dict[str, Any]:
 
 
 def _fields(data: bytes) -> list[bytes]:
-    """The stored fields of a document, in the order of the schema (section 6.2); none where it is no such list."""
+    """Split a document into its stored fields, in the order of the table's schema; [] if it is no such list.
+
+    Source: `docs/spec/manticore-binlog.md#62-rt-commit-1-one-segment-of-new-rows--list-of-killed-ids`.
+    """
     found, at = list[bytes](), 0
     while at < len(data):
         size, at = read_zint(data, at, len(data))
@@ -204,7 +215,7 @@ def _fields(data: bytes) -> list[bytes]:
 
 
 def _segment(segment: Any, rows: int, ids: int) -> dict[str, Any]:
-    """Sizes and the cheap parts: what lies inside is section 7."""
+    """Decode a segment to sizes and small parts (`docs/spec/manticore-binlog.md#7-inside-an-rt-commit`)."""
     out: dict[str, Any] = {}
     for key, value in segment.items():
         if isinstance(value, bytes):
@@ -221,7 +232,10 @@ def _segment(segment: Any, rows: int, ids: int) -> dict[str, Any]:
 
 
 def _rows(words: array[int], rows: int, ids: int) -> dict[str, Any]:
-    """Dwords 0 and 1 of a row are the document id (section 7.4); dword 0 alone where an id has 4 bytes."""
+    """Decode the document ids of rows: dwords 0 and 1 of a row, or dword 0 alone where an id has 4 bytes.
+
+    Source: `docs/spec/manticore-binlog.md#74-rows`.
+    """
     stride = len(words) // rows if rows <= len(words) else 0
     out: dict[str, Any] = {"row_words": len(words), "stride": stride}
     if ids == schema.ID32 and stride >= 1 and stride * rows == len(words):
@@ -250,7 +264,10 @@ def _update(payload: Any) -> dict[str, Any]:
 
 
 def _documents(payload: Any) -> Iterator[dict[str, Any] | None]:
-    """Per document the new values; None where the pool does not hold what the attributes ask for (section 6.1)."""
+    """Yield the new values of each document; None where the pool does not hold what the attributes need.
+
+    Source: `docs/spec/manticore-binlog.md#61-update-attributes-0`.
+    """
     offsets = payload.row_offsets or array("I", bytes(4 * len(payload.docids)))
     if len(offsets) != len(payload.docids):
         yield None

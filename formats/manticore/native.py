@@ -1,4 +1,4 @@
-"""What native code is made for when the package is built."""
+"""Layouts for which native code is generated when the package is built."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from binlogtool.formats.manticore.schema import FIRST_VERSION, LAST_VERSION
 
 
 def layouts() -> list[Layout]:
-    """One for each version, and the files without records."""
+    """Return one layout per version, and those of files without records."""
     versions = range(FIRST_VERSION, LAST_VERSION + 1)
     logs = [Layout("", 0, frame_level(version), context=LogContext(version, None)) for version in versions]
     return [*(Layout("", 0, level) for level in (REST, TORN_HEADER)), *logs]

@@ -1,4 +1,4 @@
-"""What a repair of a binlog directory needs to know (specification section 12.2)."""
+"""Repair rules of a binlog directory (`docs/spec/manticore-binlog.md#122-truncate-to-durable`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAGIC_META, _MAGIC_LOG = b"SPLI", b"SPBL"
 
 
 def mend(names: Sequence[str], read: Callable[[str], Read]) -> Iterator[Mended]:
-    """binlog.meta: without files that are not there; made anew from the logs where it is gone or cannot be read."""
+    """Rebuild binlog.meta: without files that are missing; from the log files where it is missing or cannot be read."""
     logs = {int(match[1]): name for name in names if (match := LOG_NAME.fullmatch(name))}
     data = read(META)(0, MAX_META + 1) if META in names else b""
     known = _parsed(data)
@@ -42,7 +42,7 @@ def mend(names: Sequence[str], read: Callable[[str], Read]) -> Iterator[Mended]:
 
 
 def _without(version: int, setting: int, gone: Sequence[int], numbers: Sequence[int]) -> str:
-    """What goes with files that are taken off the list."""
+    """Describe the consequences of removing files from the list."""
     digits = setting if version >= schema.NEW_FRAME else _OLD_DIGITS
     names = ", ".join(f"binlog.{number:0{digits}d}" for number in gone[:_TOLD])
     names += f" and {len(gone) - _TOLD:,} more" if len(gone) > _TOLD else ""
@@ -58,12 +58,12 @@ def _without(version: int, setting: int, gone: Sequence[int], numbers: Sequence[
 
 
 def _filled(name: str, read: Callable[[str], Read]) -> bool:
-    """Is there anything behind the head of a log file? Without a list, the server would overwrite it."""
+    """Check that a log file has bytes after its head. Without a list, the server would overwrite it."""
     return len(read(name)(0, schema.HEADER_SIZE + 1)) > schema.HEADER_SIZE
 
 
 def _parsed(data: bytes) -> tuple[int, int, list[int]] | None:
-    """Version, digits, and file numbers of a meta file that is whole."""
+    """Parse version, digits and file numbers of a complete meta file; None if it is damaged."""
     if len(data) < 10 or len(data) > MAX_META or not data.startswith(_MAGIC_META):
         return None
     version, setting = struct.unpack_from("<IB", data, 4)
@@ -79,14 +79,14 @@ def _parsed(data: bytes) -> tuple[int, int, list[int]] | None:
 
 
 def _version(logs: dict[int, str], read: Callable[[str], Read]) -> int | None:
-    """The version that all log files say in their heads."""
+    """Return the version that all log files state in their heads, or None."""
     heads = [head for name in logs.values() if len(head := read(name)(0, 8)) == 8]
     versions = {struct.unpack_from("<I", head, 4)[0] for head in heads if head.startswith(_MAGIC_LOG)}
     return versions.pop() if len(versions) == 1 and len(heads) > 0 else None
 
 
 def _setting(version: int, logs: dict[int, str]) -> int:
-    """Digits of the names, from version 15 on; before, that ids have 64 bits."""
+    """Return the digits of the file names from version 15 on; before, 1: ids have 64 bits."""
     return min(len(name.rpartition(".")[2]) for name in logs.values()) if version >= schema.NEW_FRAME else 1
 
 

@@ -1,7 +1,7 @@
 """The table binary log of Manticore Search and of Sphinx, its ancestor: `binlog.meta` and the log files.
 
-Source: the project's specification of the format, made from running servers (versions 5, 14, 15, 16) and from the
-source (2 to 13). Section numbers are those of that specification.
+Source: `docs/spec/manticore-binlog.md`, made from running servers (versions 5, 14, 15, 16) and from the source (2 to
+13).
 """
 
 from __future__ import annotations
@@ -84,7 +84,9 @@ MAX_TEXT = 1 << 31
 
 
 class Op(enum.IntEnum):
-    """Operation of a transaction, version 15 on (section 5)."""
+    """Operation of a transaction, version 15 on
+    (`docs/spec/manticore-binlog.md#5-transaction-frame-version-15-and-16`).
+    """
 
     ADD_INDEX = 1
     ADD_TXN = 2
@@ -92,7 +94,9 @@ class Op(enum.IntEnum):
 
 
 class OldOp(enum.IntEnum):
-    """Operation of a transaction, versions 2 to 14 (section 10)."""
+    """Operation of a transaction, versions 2 to 14
+    (`docs/spec/manticore-binlog.md#10-versions-2---14-the-old-frame`).
+    """
 
     COMMIT = 1
     UPDATE_ATTRS = 2
@@ -105,7 +109,7 @@ class OldOp(enum.IntEnum):
 
 
 class PayloadOp(enum.IntEnum):
-    """First byte of the payload of an ADD_TXN (section 6)."""
+    """First byte of the payload of an ADD_TXN."""
 
     UPDATE_ATTRS = 0
     COMMIT = 1
@@ -132,14 +136,14 @@ META = Struct(
 LOG_HEADER = Struct("magic" / Magic(Int32ul, SPBL=LOG_MAGIC), "version" / Int32ul)
 """Head of a log file (section 4)."""
 
-# -- payloads (sections 6, 7, 10) --------------------------------------------------------------------------------------
+# -- payloads --------------------------------------------------------------------------------------
 
 MAX_ELEMENTS = 1 << 18
 """Elements of one list that are decoded one by one; a longer list is valid, and shown by its size."""
 
 
 def _list(name: str, element: Construct, count: Construct | None = None, most: int = MAX_ELEMENTS) -> list[Construct]:
-    """The members of a structure that are a count and as many elements."""
+    """Create the members of a structure that is a count and as many elements."""
     return ["count" / (count or Zint()), Check(this.count <= most), name / Array(this.count, element)]
 
 
@@ -175,7 +179,7 @@ COLUMN = Struct(
 
 
 def _is_low(version: int) -> bool:
-    """Are numbers written with their lowest bits first?"""
+    """Check that a version writes numbers with their lowest bits first."""
     return version <= LAST_LOWEST_FIRST
 
 
@@ -188,13 +192,16 @@ def _vector(version: int, width: int) -> Vector:
 
 
 def _docids(version: int, ids: int) -> Construct:
-    """Document ids, of 4 bytes where binlog.meta says id64=0."""
+    """Create the field of document ids, which have 4 bytes where binlog.meta says id64=0."""
     return Told(_vector(version, ids), QWORDS) if ids == ID64 else _vector(version, ids)
 
 
 @cache
 def commit(version: int, ids: int = ID64) -> Struct:
-    """RT commit (section 6.2; before 15: section 10)."""
+    """Create the schema of an RT commit.
+
+    Source: `docs/spec/manticore-binlog.md#62-rt-commit-1-one-segment-of-new-rows--list-of-killed-ids`.
+    """
 
     def sized(name: str) -> Construct:
         return name / Called(f"{name}_bytes", _vector(version, 1))
@@ -225,7 +232,7 @@ def commit(version: int, ids: int = ID64) -> Struct:
 
 @cache
 def update(version: int, ids: int = ID64) -> Struct:
-    """Update attributes (section 6.1)."""
+    """Create the schema of an attribute update (`docs/spec/manticore-binlog.md#61-update-attributes-0`)."""
     number = _zint(version)
     attribute = Struct("name" / _text(version), "type" / Told(number, KIND))
     parts = [
@@ -243,7 +250,7 @@ def _text(version: int) -> Sole:
 
 @cache
 def query(version: int) -> Struct:
-    """One stored query (section 6.3)."""
+    """Create the schema of one stored query (`docs/spec/manticore-binlog.md#63-percolate-adddelete-2`)."""
     text = _text(version)
     filter_ = Struct(
         "attribute" / text, "exclude" / Zint(), "has_equal_min" / Zint(), "has_equal_max" / Zint(),
@@ -264,7 +271,7 @@ def query(version: int) -> Struct:
 
 @cache
 def pq_add_delete(version: int) -> Struct:
-    """Percolate add/delete (section 6.3)."""
+    """Create the schema of a percolate add/delete (`docs/spec/manticore-binlog.md#63-percolate-adddelete-2`)."""
     return Struct(
         "n_del_tags" / Zint(), Check(this.n_del_tags <= MAX_ELEMENTS), "del_tags" / Array(this.n_del_tags, Zint()),
         "n_del_ids" / Zint(), Check(this.n_del_ids <= MAX_ELEMENTS), "del_ids" / Array(this.n_del_ids, Zint()),
@@ -274,7 +281,7 @@ def pq_add_delete(version: int) -> Struct:
 
 @cache
 def pq_delete(version: int) -> Struct:
-    """Percolate delete of versions 7 to 14."""
+    """Create the schema of a percolate delete of versions 7 to 14."""
     ids = ["n_del_ids" / Zint(), Check(this.n_del_ids <= MAX_ELEMENTS), "del_ids" / Array(this.n_del_ids, Zint())]
     return Struct(*ids, "tags" / _text(version))
 
@@ -292,7 +299,7 @@ PAYLOAD = Struct(
 )  # fmt: skip
 """Payload of an ADD_TXN, version 15 on."""
 
-# -- frames (sections 5 and 10) ----------------------------------------------------------------------------------------
+# -- frames ----------------------------------------------------------------------------------------
 
 ADD_INDEX = Struct("id" / Zint(), "name" / ZSTRING)
 ADD_TXN = Struct(
@@ -332,7 +339,7 @@ SINCE = {OldOp.RECONFIGURE: 5, OldOp.PQ_ADD: 7, OldOp.PQ_DELETE: 7, OldOp.PQ_ADD
 
 @cache
 def old_cache(version: int) -> Struct:
-    """Body of an ADD_CACHE of versions 2 to 14."""
+    """Create the schema of the body of an ADD_CACHE of versions 2 to 14."""
     number = _zint(version)
     tids = ["min_tid" / number, "max_tid" / number, "flushed_tid" / number]
     times = ["min_time" / number, "max_time" / number]
@@ -345,7 +352,11 @@ def _generation(version: int) -> list[Construct]:
 
 @cache
 def old_payload(version: int, op: OldOp, ids: int = ID64) -> Construct:
-    """Payload of a transaction of versions 2 to 14. ids: bytes of a document id."""
+    """Create the schema of the payload of a transaction of versions 2 to 14.
+
+    Args:
+        id_size: bytes of a document id.
+    """
     if op is OldOp.RECONFIGURE:
         return GreedyBytes
     if op in (OldOp.COMMIT, OldOp.UPDATE_ATTRS):
@@ -358,7 +369,7 @@ _SKIP_QUERIES = {OldOp.PQ_ADD: skip_query, OldOp.PQ_DELETE: skip_pq_delete, OldO
 
 
 def _skipped(version: int, op: OldOp, ids: int) -> Skipped:
-    """The payload of a transaction, or the table of an ADD_CACHE, by its end."""
+    """Create the field that finds the end of a transaction's payload, or of the table of an ADD_CACHE."""
     low = _is_low(version)
     if op is OldOp.ADD_CACHE:
         return Skipped(skip_low_cache, ids) if low else Skipped(skip_cache, version)
@@ -371,7 +382,10 @@ def _skipped(version: int, op: OldOp, ids: int) -> Skipped:
 
 @cache
 def old_body(version: int, op: OldOp, ids: int = ID64) -> Construct:
-    """Body of a transaction of versions 2 to 14 (section 10)."""
+    """Create the schema of the body of a transaction of versions 2 to 14.
+
+    Source: `docs/spec/manticore-binlog.md#10-versions-2---14-the-old-frame`.
+    """
     if op is OldOp.ADD_CACHE:
         return Expanded(_skipped(version, op, ids), old_cache(version))
     number = _zint(version)
@@ -386,7 +400,7 @@ def old_body(version: int, op: OldOp, ids: int = ID64) -> Construct:
 
 @cache
 def old_frame(version: int, ids: int = ID64) -> Struct:
-    """One transaction of versions 2 to 14. Nothing in it says how long it is."""
+    """Create the schema of one transaction of versions 2 to 14, which does not store its length."""
     bodies = Switch(this.op, {op.value: old_body(version, op, ids) for op in OldOp})
     read = read_low_body if _is_low(version) else read_body
     columns = RecordKernel(read, ("id", "tid", "time"), (version, ids))
@@ -405,5 +419,9 @@ OLD_COLUMNS = ("op", "body.id", "body.tid", "body.time", "covered_start", "cover
 
 
 def frame(version: int, ids: int = ID64) -> Struct:
-    """The frame schema of a known version. ids: bytes of a document id, in versions 2 to 14."""
+    """Return the frame schema of a known version.
+
+    Args:
+        ids: bytes of a document id, in versions 2 to 14.
+    """
     return FRAME if version >= NEW_FRAME else old_frame(version, ids)

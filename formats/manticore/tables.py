@@ -1,4 +1,4 @@
-"""The tables of a log (`formats.base.Format.tables`): which documents came and went, and new values of attributes."""
+"""Tables of a log (`formats.base.Format.tables`): added and deleted documents, and new values of attributes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ _TYPES = {"integer": "bigint", "timestamp": "bigint", "bool": "bigint", "bigint"
 
 
 class DocumentTables(msgspec.Struct):
-    """Follows the transactions of a log. known: the tables by name, with all attributes that were met so far."""
+    """Table reader over the transactions of a log.
+
+    Attributes:
+        tables: by name, with all attributes that occurred so far.
+    """
 
     known: dict[str, Table] = msgspec.field(default_factory=dict)
 
@@ -38,7 +42,7 @@ class DocumentTables(msgspec.Struct):
             yield Told(rows, found, () if name is None else (self._table(name),), ends=bool(rows))
 
     def know(self, tables: Iterable[Table]) -> None:
-        """Each file says all itself."""
+        """Do nothing: each file defines its tables itself."""
 
     def only(self, wants: Callable[[Table], bool]) -> None:
         """See `formats.tables.TableReader`."""
@@ -47,6 +51,7 @@ class DocumentTables(msgspec.Struct):
         """See `formats.tables.TableReader`."""
 
     def _table(self, name: str, attributes: Iterable[Mapping[str, Any]] = ()) -> Table:
+        """Return a table, extended by the attributes that it does not have yet."""
         known = self.known.get(name) or Table(name, (Column(ID, "bigint"),), (ID,))
         there = {column.name for column in known.columns}
         new = {
@@ -81,7 +86,7 @@ class DocumentTables(msgspec.Struct):
 
     @staticmethod
     def _committed(table: Table, came: Mapping[int, Mapping[str, Any]], killed: Iterable[int]) -> Iterator[Row]:
-        """A document that is killed and added in one transaction is another one from there on."""
+        """Yield the rows of a commit. A document that is killed and added in one transaction is replaced."""
         gone = dict.fromkeys(killed)
         for one in gone:
             if one not in came:
@@ -91,7 +96,7 @@ class DocumentTables(msgspec.Struct):
 
 
 def _text(data: bytes) -> str | bytes:
-    """A field; bytes where it is no text."""
+    """Decode a field; bytes if it is not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -99,5 +104,5 @@ def _text(data: bytes) -> str | bytes:
 
 
 def tables() -> Tables:
-    """See `formats.base.Format.tables`."""
+    """Create the table rules of the format (`formats.base.Format.tables`)."""
     return Tables(DocumentTables, operations=True)

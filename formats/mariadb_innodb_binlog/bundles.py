@@ -1,4 +1,7 @@
-"""Event groups and GTID states as other containers need them (sections 6.2 and 6.7)."""
+"""Convert event groups and GTID states for other log formats.
+
+See docs/spec/mariadb-innodb-binlog.md#67-payload-events.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ class GroupBundles:
         self._groups = Groups(context)
 
     def of(self, batch: Batch) -> Iterator[Bundle | Reached | Finding]:
-        """Event groups and states."""
+        """Iterate over the event groups and states of a batch."""
         codes = batch.frames["type_code"]
         for index in range(batch.frames.count):
             if codes[index] == _COMMIT:
@@ -39,7 +42,7 @@ class GroupBundles:
                 yield from self._state(batch, index)
 
     def _state(self, batch: Batch, index: int) -> Iterator[Reached]:
-        """What a state record says; the judge tells what is wrong with one that cannot be read."""
+        """Yield the GTID state of a state record; the validator reports one that cannot be parsed."""
         assert batch.places is not None
         try:
             state = parse_state(batch.record_bytes(index))
@@ -48,11 +51,11 @@ class GroupBundles:
         yield Reached(state.gtids, int(batch.places[0][index]) // self._context.page_size == 1)
 
     def damage(self, start: int, end: int) -> Iterator[Bundle | Finding]:
-        """A group is in one COMMIT record: none is open."""
+        """Yield nothing: a group is in one COMMIT record, so none is open."""
         yield from ()
 
     def finish(self) -> Iterator[Bundle | Finding]:
-        """None is open."""
+        """Yield nothing: no group is open."""
         yield from ()
 
 

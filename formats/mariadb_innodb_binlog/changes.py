@@ -1,4 +1,4 @@
-"""The changes of rows that the events of a log's groups tell (`formats.binlog_events.changes.changes`)."""
+"""Produce row changes from the events of a log's groups (`formats.binlog_events.changes.changes`)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class GroupChanges(msgspec.Struct):
     reader: Changes
 
     def records(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> Iterator[Told]:
-        """See `formats.changes.Changes`.
+        """See `ChangeReader`.
 
         Raises:
-            UsageError: the records are no events.
+            UsageError: the records are not events.
         """
         if context.events is None:
             raise UsageError(f"--level {context.level}: such records tell no changes; --level event has them")

@@ -1,4 +1,4 @@
-"""Numbers and names of the InnoDB binlog, `binlog-NNNNNN.ibb` (specification sections 1 to 5)."""
+"""Numbers and names of the InnoDB binlog, `binlog-NNNNNN.ibb` (docs/spec/mariadb-innodb-binlog.md#1-files)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FILLER: Final = 0xFF
 
 
 class RecordType(enum.IntEnum):
-    """Bits 0 to 5 of the type byte of a chunk (section 5)."""
+    """Bits 0 to 5 of the type byte of a chunk (docs/spec/mariadb-innodb-binlog.md#5-chunks-and-records)."""
 
     COMMIT = 1
     GTID_STATE = 2
@@ -47,23 +47,23 @@ _NAME = re.compile(r"binlog-(\d{1,20})\.ibb")
 
 
 def file_number(name: str) -> int | None:
-    """The number in a file's name (without a path), None if it is no name of a binlog file."""
+    """Return the number in a file's name (path ignored); None if it is not a name of a binlog file."""
     match = _NAME.fullmatch(name.rsplit("/", 1)[-1])
     return int(match[1]) if match and int(match[1]) < 1 << 64 else None
 
 
 def stem(name: str) -> str | None:
-    """A directory has one log."""
+    """Return the log that a file belongs to: "", because a directory has one log; None if it is not a binlog file."""
     return None if file_number(name) is None else ""
 
 
 def file_name(number: int) -> str:
-    """The name that a server gives to a file."""
+    """Return the name that a server gives to a file."""
     return f"binlog-{number:06d}.ibb"
 
 
 def order(names: Sequence[str]) -> list[str]:
-    """The names in the log's order."""
+    """Sort file names in the log's order."""
     return sorted(names, key=_order_key)
 
 

@@ -1,4 +1,7 @@
-"""Detection, and the layout of one file from its header page (specification section 3)."""
+"""Detect files of the InnoDB binlog, and create the layout of a file from its header page.
+
+See docs/spec/mariadb-innodb-binlog.md#3-header-page-page-0.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ LARGEST = 256 * MIB
 
 
 def detect(head: Head) -> Match:
-    """By magic and CRC; a damaged or empty file by its name."""
+    """Detect the format by magic and CRC; a damaged or empty file by its name."""
     data, named = head.data, file_number(head.name) is not None
     header = parse_header(data)
     if data.startswith(MAGIC_BYTES):
@@ -57,7 +60,7 @@ def detect(head: Head) -> Match:
 
 
 def layout(head: Head, limits: Limits) -> Layout:
-    """Page size and header of a file, and what is wrong with the header."""
+    """Determine page size and header of a file, and report problems of the header."""
     data = head.data[:SHORT_HEADER]
     empty = not any(data)
     header = None if empty else parse_header(data)
@@ -116,7 +119,7 @@ def _made(context: FileContext, frames_at: int, variant: str, found: list[Findin
 
 
 def _assembler(context: FileContext) -> Callable[[Callable[[Kernel], Kernel]], Assembler] | None:
-    """What makes records of pages at the level that the user chose."""
+    """Return the factory of the assembler for the level that the user chose."""
     from binlogtool.formats.mariadb_innodb_binlog.records.assemble import assembler
 
     if context.level == "page":
@@ -129,7 +132,7 @@ def _assembler(context: FileContext) -> Callable[[Callable[[Kernel], Kernel]], A
 
 
 def _doubtful(context: FileContext) -> Callable[[Any, Callable[[Kernel], Kernel], Doubt], Doubtful] | None:
-    """The same of pages of which nothing proves some."""
+    """Return the factory of the salvage reader for the level that the user chose."""
     if context.level == "page":
         return None
     from binlogtool.formats.later import Later
@@ -139,20 +142,20 @@ def _doubtful(context: FileContext) -> Callable[[Any, Callable[[Kernel], Kernel]
 
 
 def _goes_on(before: str, name: str) -> bool:
-    """Is this the next file of the same log?"""
+    """Check if a file is the next one of the same log."""
     numbers = file_number(before), file_number(name)
     return None not in numbers and numbers[0] + 1 == numbers[1]  # type: ignore[operator]
 
 
 def apart(context: FileContext) -> FileContext:
-    """One that knows the same; what it learns is its own."""
+    """Return an independent copy of a context."""
     events = None if context.events is None else context.events.apart()
     return replace(context, shared=dict(context.shared), events=events, seen=Seen())
 
 
 @cache
 def page_level(page_size: int) -> FrameLevel:
-    """The chain of data pages."""
+    """Return the frame level of data pages."""
     return FrameLevel(
         name="page",
         schema=page(page_size),
@@ -170,7 +173,7 @@ def page_level(page_size: int) -> FrameLevel:
 
 
 def _whole_page(page: bytes, context: FileContext) -> bool:
-    """Asked of pages with a wrong CRC only."""
+    """Check if a page with a wrong CRC consists of valid chunks."""
     from binlogtool.formats.mariadb_innodb_binlog.records.doubtful import whole_page
 
     return whole_page(page, context)
@@ -186,7 +189,7 @@ def _shown(context: FileContext) -> Construct:
 
 
 def _shift(head: Head, header: FileHeader | None, trusted: bool) -> int:
-    """log2 of the page size: what the header says unless the pages say otherwise."""
+    """Return log2 of the page size: from the header, unless the pages contradict it."""
     known: int | None = head.shared.get("mariadb-innodb-binlog.page_size")
     said = header.page_size_shift if header is not None and header.page_size_shift in SHIFTS else None
     first = said if said is not None else known.bit_length() - 1 if known else USUAL_SHIFT
@@ -197,9 +200,9 @@ def _shift(head: Head, header: FileHeader | None, trusted: bool) -> int:
 
 
 def _proven(head: Head, shift: int) -> bool:
-    """Does the header page, or the page behind it, end with a right CRC if pages have this size?
+    """Check if the header page, or the page after it, ends with a right CRC for this page size.
 
-    The first 512 bytes always do, as they have a CRC of their own.
+    The first 512 bytes always do, because they have a CRC of their own.
     """
     size = 1 << shift
     pages = [head.data[:size]] if head.peek is None else [head.peek(0, size), head.peek(size, size)]
@@ -263,7 +266,7 @@ def _page_size(header: FileHeader, shift: int) -> Finding:
 
 
 def _hidden(head: Head, context: FileContext) -> bool:
-    """Behind zeros at the start: is there a page with data?"""
+    """Check if a page with data follows zeros at the start."""
     if head.peek is None or head.size is None:
         return any(head.data)
     size = context.page_size

@@ -1,4 +1,4 @@
-"""What pages and records say: envelope columns and bodies."""
+"""Decode pages and records: envelope columns and bodies."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _COMMIT = int(RecordType.COMMIT)
 
 
 def describe(context: FileContext, batch: Batch, start: int, stop: int) -> Described:
-    """The envelope of pages, records or events."""
+    """Return the envelopes of pages, records or events."""
     if batch.is_inside:
         return context.events.describe(batch, start, stop)  # type: ignore[no-any-return]
     count = stop - start
@@ -55,7 +55,7 @@ def describe(context: FileContext, batch: Batch, start: int, stop: int) -> Descr
 
 
 def bodies(context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
-    """One body for each; a `Finding` where a record is not what its type demands."""
+    """Decode one body for each; a `Finding` if a record does not match its type."""
     if batch.is_inside:
         return context.events.bodies(batch, start, stop, limits)  # type: ignore[no-any-return]
     if batch.places is None:
@@ -75,7 +75,7 @@ def bodies(context: FileContext, batch: Batch, start: int, stop: int, limits: Li
 
 
 def extras(context: FileContext, batch: Batch, start: int, stop: int) -> list[Mapping[str, Any] | None]:
-    """{"header": …} of events; records and pages have nothing more."""
+    """Return {"header": …} of events; records and pages have no extras."""
     if batch.is_inside:
         return context.events.extras(batch, start, stop)  # type: ignore[no-any-return]
     return [None] * (stop - start)
@@ -89,7 +89,7 @@ def _undecodable(batch: Batch, index: int, name: str, error: MalformedError) -> 
 
 
 def page_body(context: FileContext, batch: Batch, index: int) -> dict[str, Any]:
-    """What a page holds: its number in the file, the bytes in use, its chunks."""
+    """Decode a page: its number in the file, the bytes in use, its chunks."""
     size = context.page_size
     low = int(batch.frames["offset"][index])
     page = batch.window[low : low + size]

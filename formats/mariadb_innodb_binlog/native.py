@@ -1,4 +1,4 @@
-"""What native code is made for when the package is built."""
+"""Layouts for which native code is compiled when the package is built."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext
 
 
 def layouts() -> list[Layout]:
-    """One for each size of pages, with events as records."""
+    """Return one layout for each page size, with events as records."""
     return [Layout("", 0, page_level(1 << shift), context=_context(1 << shift)) for shift in SHIFTS]
 
 

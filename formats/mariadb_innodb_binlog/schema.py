@@ -1,7 +1,7 @@
 """The InnoDB binlog on disk: header page, data pages of chunks, and the contents of records. All little-endian.
 
 Source: MariaDB `storage/innobase/fsp/fsp_binlog.cc` (`fsp_binlog_write_rec`), `handler/innodb_binlog.cc`
-(`ibb_write_header_page`). Section numbers are those of the project's specification of the format.
+(`ibb_write_header_page`). See docs/spec/mariadb-innodb-binlog.md.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ HEADER = Struct(
 
 
 def header_page(page_size: int) -> Construct:
-    """The header page: its first 512 bytes, zeros, and the CRC of every page."""
+    """Return the construct of the header page: its first 512 bytes, zeros, and the CRC of every page."""
     rest = page_size - SHORT_HEADER - CRC_SIZE
     if rest < 0:  # a page of 512 bytes has one CRC for both
         return HEADER
@@ -146,7 +146,10 @@ _CONTENTS: Mapping[str, Construct] = {
 
 
 def chunk(contents: Mapping[str, Construct]) -> Construct:
-    """A piece of a record (section 5). One without suffix is a whole record; the data of others is a part of one."""
+    """Return the construct of a chunk; a type without suffix is a whole record, the data of others is a part of one.
+
+    See docs/spec/mariadb-innodb-binlog.md#5-chunks-and-records.
+    """
     return Struct(
         "type" / Enum(Int8ul, **_CHUNK_TYPES),
         "length" / Int16ul,
@@ -161,7 +164,7 @@ COLUMNS = ("crc32c", "data_end")
 
 
 def _page(page_size: int, content: Construct) -> Construct:
-    """Behind the last chunk: zeros, or up to three bytes ff."""
+    """Return the construct of a page of chunks; zeros, or up to three bytes ff, follow the last chunk."""
     chunks = Struct("chunk" / GreedyRange(content), "unused" / GreedyBytes)
     return Struct(
         "start" / Tell,
@@ -174,14 +177,15 @@ def _page(page_size: int, content: Construct) -> Construct:
 
 @cache
 def page(page_size: int) -> Construct:
-    """A data page (section 2.1)."""
+    """Return the construct of a data page (docs/spec/mariadb-innodb-binlog.md#21-layout)."""
     return _page(page_size, CHUNK)
 
 
 def joined_page(page_size: int, join: Any) -> Construct:
-    """The same, for the annotated hexdump: records of several chunks are put together at their first one.
+    """Return the construct of a data page for the annotated hexdump, which shows whole records at their first chunk.
 
-    join: a codec with `located` (see `Unpacked`) that gives the whole record.
+    Args:
+        join_codec: a codec with `located` (see `Unpacked`) that returns the whole record.
     """
     firsts = {f"{kind.name}_FIRST": Unpacked(RECORDS[kind], join, "the first of several chunks") for kind in RecordType}
     return _page(page_size, chunk({**_CONTENTS, **firsts}))

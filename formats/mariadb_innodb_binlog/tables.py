@@ -1,4 +1,4 @@
-"""The tables of the events inside a log's groups (`formats.binlog_events.changes.row_tables`)."""
+"""Produce the tables of the events inside a log's groups (`formats.binlog_events.changes.row_tables`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class GroupTables(msgspec.Struct):
         """See `formats.tables.TableReader`.
 
         Raises:
-            UsageError: the records are no events.
+            UsageError: the records are not events.
         """
         if context.events is None:
             raise UsageError(f"--level {context.level}: such records have no rows of tables; --level event has them")

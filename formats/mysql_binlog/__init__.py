@@ -1,4 +1,4 @@
-"""The binary log of MySQL and MariaDB: a chain of events (version 4), also as relay log."""
+"""Binary log of MySQL and MariaDB: a chain of version 4 events, also as relay log."""
 
 from binlogtool.formats.mysql_binlog.members.names import MEMBERS
 

@@ -1,4 +1,7 @@
-"""The transactions of a MariaDB log as other containers need them (specification section 8)."""
+"""Transactions of a MariaDB log for conversion into other containers.
+
+Source: docs/spec/mysql-mariadb-binlog.md#8-transactions-durability-truncation.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +27,10 @@ _ALONE = frozenset({_T.FORMAT_DESCRIPTION, _T.INCIDENT})
 
 
 class EventBundles:
-    """`formats.bundling.Bundler` of one file.
+    """Reader of the transactions of one file (`EventGroupReader`).
 
-    A transaction with a GTID goes up to the next one: what stands without a GTID behind one that is complete is its.
+    A transaction with a GTID extends to the next one: events without a GTID after a complete transaction belong
+    to it.
     """
 
     def __init__(self) -> None:
@@ -36,14 +40,15 @@ class EventBundles:
         self._lost = False
 
     def of(self, batch: Batch) -> Iterator[Bundle | Reached | Finding]:
-        """The transactions, and the lists of GTIDs."""
+        """Yield the transactions of a batch, and the lists of GTIDs."""
         starts, ends = batch.frames["offset"], batch.frames["body_end"]
         for index in range(batch.frames.count):
-            data = bytes(batch.window[starts[index] : ends[index]])  # a batch is gone when the transaction ends
+            data = bytes(batch.window[starts[index] : ends[index]])  # the batch is released before the transaction ends
             event = event_at(batch, index)._replace(body=memoryview(data)[HEADER_SIZE:])
             yield from self._take(event, data)
 
     def _take(self, event: Event, data: bytes) -> Iterator[Bundle | Reached | Finding]:
+        """Add one event."""
         step = self._groups.take(event.code, event.body)
         if event.code in OUTSIDE:
             yield from self._ended("it goes on behind an event of the file", Severity.ERROR)
@@ -63,22 +68,23 @@ class EventBundles:
                 yield from self._ended("", Severity.ERROR)
 
     def _opens(self) -> Iterator[Bundle | Finding]:
-        """Events before the BEGIN of a log without GTIDs belong to what begins."""
+        """Begin a transaction; events before the BEGIN of a log without GTIDs belong to it."""
         self._lost = False
         if self._complete or (self._open and _owner(self._open[0][0]) is not None):
             yield from self._ended("a transaction starts inside of it", Severity.ERROR)
 
     def damage(self, start: int, end: int) -> Iterator[Bundle | Finding]:
-        """The transaction that is open is lost, up to its end."""
+        """Drop the open transaction up to its end."""
         yield from self._ended("a part of it is damaged", Severity.ERROR)
         self._groups.lose()
         self._lost = True
 
     def finish(self) -> Iterator[Bundle | Finding]:
-        """The last one; one that the server never finished was rolled back."""
+        """Yield the last transaction; one that the server never finished was rolled back."""
         yield from self._ended("the file ends inside of it", Severity.WARNING)
 
     def _ended(self, why: str, severity: Severity) -> Iterator[Bundle | Finding]:
+        """Yield the open transaction, or a finding if it is incomplete."""
         parts, complete, self._open, self._complete = self._open, self._complete, [], False
         if complete:
             yield _bundle(parts)
@@ -92,12 +98,14 @@ class EventBundles:
 
 
 def _owner(event: Event) -> str | None:
+    """Return the GTID of an event; None if it has none."""
     if event.code != _T.GTID or len(event.body) < FLAGS2:
         return None
     return gtid_text(event.code, event.server, bytes(event.body))
 
 
 def _bundle(parts: list[tuple[Event, bytes]]) -> Bundle:
+    """Return a transaction for another container."""
     first, gtid = parts[0][0], _owner(parts[0][0])
     return Bundle(
         offset=first.start,
@@ -113,33 +121,35 @@ def _bundle(parts: list[tuple[Event, bytes]]) -> Bundle:
 
 
 def _reached(event: Event) -> Iterator[Reached]:
+    """Yield the GTIDs before this file."""
     try:
         yield Reached(tuple(gtid_list(bytes(event.body))), True)
     except MalformedError:
-        return  # the judge tells
+        return  # the validator reports it
 
 
 class _Nothing:
-    """Of a file without events."""
+    """Reader for a file without events."""
 
     def of(self, batch: Batch) -> Iterator[Bundle | Reached | Finding]:
-        """None."""
+        """Yield nothing."""
         yield from ()
 
     def damage(self, start: int, end: int) -> Iterator[Bundle | Finding]:
-        """None."""
+        """Yield nothing."""
         yield from ()
 
     def finish(self) -> Iterator[Bundle | Finding]:
-        """None."""
+        """Yield nothing."""
         yield from ()
 
 
 def bundles(layout: Layout, limits: Limits) -> EventBundles | _Nothing:
-    """See `formats.base.Reading.bundles`.
+    """Create the reader of a file's transactions (`ReadRules.event_groups`).
 
     Raises:
-        UsageError: the log is not MariaDB's, or a relay log. LimitError: it is encrypted, and there is no key.
+        UsageError: the log is not MariaDB's, or is a relay log.
+        LimitError: it is encrypted, and there is no key.
     """
     context = layout.context
     if not isinstance(context, FileContext):

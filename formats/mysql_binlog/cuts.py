@@ -1,4 +1,7 @@
-"""Borders between groups of events (specification section 8), and what holds there: table maps, form, encryption."""
+"""Split points between transactions, and the state at each: table maps, event format, decryption.
+
+Source: docs/spec/mysql-mariadb-binlog.md#8-transactions-durability-truncation.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +29,18 @@ _NAMES = ("type_code", "body_start", "body_end")
 
 
 def cutter(layout: Layout) -> GroupCuts | None:
-    """None for files whose events are sealed, or that have no events at all."""
+    """Create the split finder of a file; None if its events cannot be read or it has none."""
     context = layout.context
     usable = layout.readable and isinstance(context, FileContext) and not context.sealed
     return GroupCuts(layout, context) if usable else None
 
 
 class GroupCuts:
-    """See `formats.cuts.Cutter`. maps: bodies of TABLE_MAP events by their id; history: what statements said;
-    both as they are at the last border."""
+    """Finds split points between transactions (`SplitFinder`).
+
+    `table_maps`: bodies of TABLE_MAP events by table id; `history`: table definitions; both as of the last
+    split point.
+    """
 
     def __init__(self, layout: Layout, context: FileContext) -> None:
         self.layout = layout
@@ -50,7 +56,7 @@ class GroupCuts:
         self._noted = array("q")
 
     def feed(self, batch: Batch, compile_: Compile) -> Border | None:
-        """Behind the last event where no group is open."""
+        """Return the split point after the last event of the batch at which no group is open."""
         count, state = batch.frames.count, self._state
         state[kernels.BORDER] = state[kernels.NOTED] = 0
         if len(self._noted) < kernels.WIDTH * count:
@@ -70,7 +76,7 @@ class GroupCuts:
         return found
 
     def _take_asked(self, batch: Batch, index: int) -> None:
-        """A QUERY whose text is compressed, or that may declare a table."""
+        """Follow a QUERY that is compressed or may declare a table."""
         code, low, high = (int(batch.frames[name][index]) for name in _NAMES)
         self._waiting.append((index, code, bytes(batch.window[low:high])))
         state, kind = self._state, int(query_kind(code, batch.window[low:high]))
@@ -79,7 +85,9 @@ class GroupCuts:
             state[kernels.BORDER] = index + 1
 
     def _learn(self, batch: Batch, border: int) -> None:
-        """The maps of the batch: those met before its last border hold there, the others wait for the next one."""
+        """Note the table maps of the batch: those before its last boundary are valid there, the others at the next
+        one.
+        """
         settled, waiting, noted = [], [], self._noted
         for at in range(0, kernels.WIDTH * self._state[kernels.NOTED], kernels.WIDTH):
             first, last = noted[at + kernels.FIRST], noted[at + kernels.LAST]
@@ -94,7 +102,7 @@ class GroupCuts:
             _put(into, (_body(batch, first) for _, first in sorted(found)), self.id_size)
 
     def _declare(self, border: int) -> None:
-        """The statements of the batch: those before its last border hold there, the others at the next one."""
+        """Apply the statements of the batch before its last boundary; keep the others for the next one."""
         for index, code, body in self._waiting:
             if index < border:
                 self.history.learn(code, memoryview(body))
@@ -102,15 +110,19 @@ class GroupCuts:
 
     @property
     def id_size(self) -> int:
-        """Bytes of a table id."""
+        """Size of a table id in bytes."""
         return self.context.tracker.maps.id_size
 
     def carried_over(self) -> Any:
-        """The definitions of tables."""
+        """Return the table definitions."""
         return None if self.history.is_empty else self.history.carried()
 
     def carried(self) -> dict[str, Any]:
-        """The table maps and, of a relay log, the FORMAT_DESCRIPTION, as hexadecimal text; where to decrypt from."""
+        """Return the state at the last split point for JSON.
+
+        It has the table maps and, for a relay log, the FORMAT_DESCRIPTION as hexadecimal text; and where to decrypt
+        from.
+        """
         made: dict[str, Any] = {"maps": [body.hex() for body in self.maps.values()]}
         if not self.history.is_empty and (declared := self.history.carried()):
             made["declared"] = declared
@@ -121,13 +133,14 @@ class GroupCuts:
         return made
 
     def _sealed(self) -> Sealed | None:
+        """Return the decryptor of an encrypted MariaDB log; None for other logs."""
         unveil = self.layout.unveil
         return unveil.sealed if isinstance(unveil, EventUnveiler) else None
 
     def resume(self, carried: Any, record: int) -> FrameLevel | None:
-        """The maps are in force again, and the FORMAT_DESCRIPTION of a relay log."""
+        """Restore the table maps, the definitions, and the FORMAT_DESCRIPTION of a relay log."""
         bodies = [bytes.fromhex(text) for text in carried["maps"]]
-        self.context.tracker.previous = None  # nothing is open here that the file before could have begun
+        self.context.tracker.previous = None  # no group is open here that the preceding file could have begun
         _put(self.maps, bodies, self.id_size)
         for history in (self.history, self.context.tracker.maps.history):
             if history is not None:
@@ -142,7 +155,7 @@ class GroupCuts:
         return turn(bytes.fromhex(carried["description"]), self.context)
 
     def damage(self) -> None:
-        """Nothing is known of the group that was open, and of the maps."""
+        """Reset the state: the open group and the table maps are unknown."""
         self._state = array("q", bytes(8 * kernels.STATE_SIZE))
         self.maps.clear()
         self._open.clear()
@@ -151,7 +164,7 @@ class GroupCuts:
 
 
 def _put(maps: dict[int, bytes], bodies: Iterable[bytes], id_size: int) -> None:
-    """Adds maps, the last ones last; of too many the first ones go."""
+    """Add table maps, newest last, and drop the oldest beyond the limit."""
     for body in bodies:
         number = int.from_bytes(body[:id_size], "little")
         maps.pop(number, None)
@@ -161,4 +174,5 @@ def _put(maps: dict[int, bytes], bodies: Iterable[bytes], id_size: int) -> None:
 
 
 def _body(batch: Batch, index: int) -> bytes:
+    """Return the body of an event."""
     return bytes(batch.window[int(batch.frames["body_start"][index]) : int(batch.frames["body_end"][index])])

@@ -1,4 +1,4 @@
-"""The binary log of MySQL and MariaDB: a chain of events (version 4), also as relay log."""
+"""Declaration of the format mysql-binlog: the binary log of MySQL and MariaDB, also as relay log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What native code is made for when the package is built."""
+"""Layouts for which native code is generated when the package is built."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from binlogtool.formats.mysql_binlog.members.index import NOTHING
 
 
 def layouts() -> Iterator[Layout]:
-    """One for each form of events, those before encrypted ones, encrypted ones, and the lists of files."""
+    """Yield one layout for each event format, plain or before encrypted events, and for text files."""
     described = FormatDescription(4, "", 0, HEADER_SIZE, b"", None)
     sealed = FileContext(described, Tracker(), sealed=True)
     for schema in EVENTS.values():

@@ -1,4 +1,7 @@
-"""What a repair of a binary log needs to know (specification section 8)."""
+"""Repair rules of a binary log.
+
+Source: docs/spec/mysql-mariadb-binlog.md#8-transactions-durability-truncation.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,10 @@ MAX_HEAD = 1024
 
 
 def head_edits(layout: Layout, raw: Read) -> Sequence[Edit]:
-    """Clears the flag that says that a server writes to the file, as the server does behind its own recovery.
+    """Clear the flag that says that a server writes to the file, as the server does after its own recovery.
 
-    In a file that MySQL encrypted, a bit of the counter-mode stream is changed: that changes the same bit below it.
+    In a file that MySQL encrypted, changing a bit of the counter-mode ciphertext changes the same bit of the
+    plain text.
     """
     context = layout.context
     if not isinstance(context, FileContext) or context.relay or context.sealed:
@@ -37,11 +41,12 @@ def head_edits(layout: Layout, raw: Read) -> Sequence[Edit]:
 
 
 def mend(names: Sequence[str], read: Callable[[str], Read]) -> Iterator[Mended]:
-    """Rewrite index files so that servers read them: joined lines split, line ends put right, without logs that are not
-    there, and without a newest log in which nothing is written yet; that file goes, too.
+    """Rewrite index files so that servers can read them.
 
-    Not where a log is missing between others: without its line the server would skip its transactions without a word,
-    and the ROTATE in front of them would still name it.
+    Joined lines are split, line ends are corrected, and lines of logs that do not exist are removed, as well as
+    a newest log that is still empty; that file is removed too. An index is left unchanged if a log between
+    others is missing: without its line the server would silently skip its transactions, while the ROTATE before
+    them would still name it.
     """
     logs = [name for name in names if log_name(posixpath.basename(name)) is not None]
     there = {posixpath.basename(name) for name in names}
@@ -72,7 +77,7 @@ def mend(names: Sequence[str], read: Callable[[str], Read]) -> Iterator[Mended]:
 
 
 def _clean_lines(data: bytes) -> tuple[list[bytes], list[str]]:
-    """The names in an index, each once, and what was wrong with its lines."""
+    """Return the names in an index, each once, and descriptions of what was wrong with its lines."""
     raw, unfinished = data.split(b"\n"), bool(data) and not data.endswith(b"\n")
     lines: dict[bytes, None] = {}
     joined = returns = blank = double = 0
@@ -98,8 +103,11 @@ def _clean_lines(data: bytes) -> tuple[list[bytes], list[str]]:
 
 
 def _add_unlisted(index: str, lines: list[bytes], logs: Sequence[str]) -> int:
-    """Add the logs that an index lacks behind its first one: after a crash the server reads the newest one first, and
-    replicas miss what is not listed. Returns how many; none where files are missing among them."""
+    """Add logs that an index lacks after its first one; return their number.
+
+    After a crash the server reads the newest one first, and replicas miss what is not listed. Nothing is added
+    if files are missing among them.
+    """
     base = posixpath.basename(index).removesuffix(".index")
     listed = [known.number for line in lines if (known := log_name(line)) is not None and known.base == base]
     named = (log_name(posixpath.basename(name)) for name in logs)
@@ -118,8 +126,11 @@ def _add_unlisted(index: str, lines: list[bytes], logs: Sequence[str]) -> int:
 
 
 def _empty_newest(lines: Sequence[bytes], logs: Sequence[str], read: Callable[[str], Read]) -> str | None:
-    """The newest log, where the server stops at it and nothing is written in it: no magic number or only zeros; of
-    MariaDB (as the log before it says) also no whole FORMAT_DESCRIPTION."""
+    """Return the newest log if it is empty and the server fails at it; None otherwise.
+
+    It is empty if it has no magic number or only zeros; for MariaDB (by the preceding log) also without a
+    complete FORMAT_DESCRIPTION.
+    """
     if len(lines) < 2:
         return None
     by_name = {posixpath.basename(name): name for name in logs}
@@ -137,13 +148,13 @@ def _empty_newest(lines: Sequence[bytes], logs: Sequence[str], read: Callable[[s
 
 
 def _gone(line: bytes, there: set[str]) -> bool:
-    """Does the line name a log of this directory that does not exist?"""
+    """Return whether the line names a log of this directory that does not exist."""
     base = posixpath.basename(line.decode("utf-8", "surrogateescape"))
     return log_name(base) is not None and base not in there
 
 
 def _hole(gone: Sequence[bool]) -> bool:
-    """Would a line go that stands between others that stay?"""
+    """Return whether a line between others would be removed."""
     kept = [number for number, out in enumerate(gone) if not out]
     return kept[-1] - kept[0] >= len(kept)
 

@@ -1,4 +1,4 @@
-"""All structures on the disk by name: for `schema`, and for those who look at a part of a file."""
+"""All on-disk structures by name, for `schema` and for parsing parts of a file."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Tarantool journal files: constants of the files and of their rows, and names.
 
-Source: Tarantool `src/box/xlog.c`, `src/box/xrow.c`,
-`src/box/iproto_constants.h`, `src/box/vy_log.c`, `src/box/vy_run.c`. Section numbers are those of the project's
-specification of the format.
+Source: Tarantool `src/box/xlog.c`, `src/box/xrow.c`, `src/box/iproto_constants.h`, `src/box/vy_log.c`,
+`src/box/vy_run.c`; `docs/spec/tarantool-xlog.md`.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ LAST_SYSTEM_SPACE = 511
 
 
 class FileKind(enum.StrEnum):
-    """The first line of a file (section 1)."""
+    """The first line of a file (`docs/spec/tarantool-xlog.md#11-text-header`)."""
 
     XLOG = "XLOG"
     SNAP = "SNAP"
@@ -48,7 +47,7 @@ class FileKind(enum.StrEnum):
 
 
 class RowType(enum.IntEnum):
-    """Type of a row (section 2.3)."""
+    """Type of a row (`docs/spec/tarantool-xlog.md#23-row-types`)."""
 
     SELECT = 1
     INSERT = 2
@@ -70,7 +69,7 @@ class RowType(enum.IntEnum):
 
 
 class HeaderKey(enum.IntEnum):
-    """Keys of a row's header (section 2.1)."""
+    """Keys of a row's header map (`docs/spec/tarantool-xlog.md#21-header-keys`)."""
 
     TYPE = 0x00
     SYNC = 0x01
@@ -87,7 +86,7 @@ class HeaderKey(enum.IntEnum):
 
 
 class BodyKey(enum.IntEnum):
-    """Keys of a row's body (section 2.3)."""
+    """Keys of a row's body map (`docs/spec/tarantool-xlog.md#23-row-types`)."""
 
     REPLICA_ID = 0x02
     LSN = 0x03
@@ -139,7 +138,7 @@ KEY_TYPES = (
 
 
 class RaftKey(enum.IntEnum):
-    """Keys of the body of a RAFT row (section 2.3)."""
+    """Keys of the body of a RAFT row (`docs/spec/tarantool-xlog.md#23-row-types`)."""
 
     TERM = 0
     VOTE = 1
@@ -150,7 +149,7 @@ class RaftKey(enum.IntEnum):
 
 
 class RunInfoKey(enum.IntEnum):
-    """Keys of RUNINFO (section 5)."""
+    """Keys of RUNINFO (`docs/spec/tarantool-xlog.md#5-vinyl-files`)."""
 
     MIN_KEY = 1
     MAX_KEY = 2
@@ -164,7 +163,7 @@ class RunInfoKey(enum.IntEnum):
 
 
 class PageInfoKey(enum.IntEnum):
-    """Keys of PAGEINFO (section 5)."""
+    """Keys of PAGEINFO (`docs/spec/tarantool-xlog.md#5-vinyl-files`)."""
 
     OFFSET = 1
     SIZE = 2
@@ -175,13 +174,13 @@ class PageInfoKey(enum.IntEnum):
 
 
 class RowIndexKey(enum.IntEnum):
-    """The key of ROWINDEX (section 5)."""
+    """The key of ROWINDEX (`docs/spec/tarantool-xlog.md#5-vinyl-files`)."""
 
     ROW_INDEX = 1
 
 
 class Flag(enum.IntFlag):
-    """Bits of the header key `flags` (section 2.1)."""
+    """Bits of the header key `flags` (`docs/spec/tarantool-xlog.md#21-header-keys`)."""
 
     COMMIT = 1
     WAIT_SYNC = 2
@@ -189,7 +188,7 @@ class Flag(enum.IntFlag):
 
 
 class VylogType(enum.IntEnum):
-    """Record types of the vinyl metadata log (section 5)."""
+    """Record types of the vinyl metadata log (`docs/spec/tarantool-xlog.md#5-vinyl-files`)."""
 
     CREATE_LSM = 0
     DROP_LSM = 1
@@ -212,7 +211,7 @@ class VylogType(enum.IntEnum):
 
 
 class VylogKey(enum.IntEnum):
-    """Keys of the records of the vinyl metadata log (section 5)."""
+    """Keys of the records of the vinyl metadata log (`docs/spec/tarantool-xlog.md#5-vinyl-files`)."""
 
     LSM_ID = 0
     RANGE_ID = 1

@@ -1,4 +1,7 @@
-"""Borders between blocks, which hold whole transactions (specification section 3), and the names of spaces there."""
+"""Split points: borders between blocks, which hold whole transactions, and the space names known there.
+
+Source: `docs/spec/tarantool-xlog.md#22-transactions`.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +18,18 @@ from binlogtool.formats.tarantool.meaning import SPACE, learn_space
 
 
 def cutter(layout: Layout) -> BlockCuts | None:
-    """Any file whose blocks can be walked."""
+    """Create the split-point finder of a file; None if its blocks cannot be read."""
     return BlockCuts(layout, layout.context) if layout.readable and isinstance(layout.context, FileContext) else None
 
 
 class BlockCuts(msgspec.Struct):
-    """See `formats.cuts.Cutter`."""
+    """Split points of one file: every border between blocks (implements `formats.cuts.Cutter`)."""
 
     layout: Layout
     context: FileContext
 
     def feed(self, batch: Batch, compile_: Compile) -> Border | None:
-        """Behind all blocks. Learns the names of spaces."""
+        """Return the border after the last block of a batch; learn the space names in it."""
         spaces = integers(batch.records["space_id"], 0, batch.records.count)
         if SPACE in set(spaces):
             for index, space in enumerate(spaces):
@@ -35,13 +38,13 @@ class BlockCuts(msgspec.Struct):
         return behind(batch, batch.frames.count)
 
     def carried(self) -> dict[str, str]:
-        """Names by the id of their space, as text."""
+        """Return the names of user spaces by space id (as text)."""
         names = self.context.spaces
         return {str(space): name for space, name in names.items() if name and SYSTEM_SPACES.get(space) != name}
 
     def resume(self, carried: Any, record: int) -> None:
-        """The names are known again."""
+        """Restore the space names that were known at the border."""
         self.context.spaces.update({int(space): name for space, name in carried.items()})
 
     def damage(self) -> None:
-        """Names stay known."""
+        """Ignore a damaged range: space names stay known."""

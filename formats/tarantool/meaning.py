@@ -1,4 +1,4 @@
-"""What rows mean: envelope columns, bodies and headers (pure functions over scanner columns)."""
+"""Decode rows: envelope columns, bodies and headers (pure functions over scanner columns)."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ _IMPLIED = 15625 << 52
 
 
 def doubles(bits: list[int]) -> list[float]:
-    """Bit patterns as the doubles that they are."""
+    """Convert 64-bit patterns to the doubles that they encode."""
     return array("d", array("q", bits).tobytes()).tolist()
 
 
 def microseconds(seconds: float) -> int | None:
-    """To the nearest microsecond, ties to even, computed without loss."""
+    """Convert seconds to the nearest microsecond, ties to even, without loss; None if out of range."""
     if not _FIRST_SECOND <= seconds < LAST_SECOND:
         return None
     whole = int(seconds)
@@ -67,7 +67,9 @@ def microseconds(seconds: float) -> int | None:
 
 
 def describe(context: FileContext, batch: Batch, start: int, stop: int) -> Described:
-    """The envelope of rows `[start, stop)` of a batch. Learns names of spaces from the `_space` rows among them."""
+    """Describe rows `[start, stop)` of a batch as envelope columns. Learns space names from the `_space` rows among
+    them.
+    """
     table = batch.records
     lsn, replica = integers(table["lsn"], start, stop), integers(table["replica_id"], start, stop)
     return Described(
@@ -81,15 +83,16 @@ def describe(context: FileContext, batch: Batch, start: int, stop: int) -> Descr
 
 
 def unsigned(values: list[int]) -> list[Any]:
-    """Bit patterns as unsigned numbers."""
+    """Convert signed 64-bit patterns to unsigned numbers."""
     return [value & U64 for value in values] if values and min(values) < 0 else values
 
 
 def _times(table: Table, start: int, stop: int) -> list[int | None]:
+    """Decode the timestamps of rows `[start, stop)` to microseconds; None for a row without one."""
     bits = integers(table["timestamp"], start, stop)
     masks = set(keys := integers(table["header_keys"], start, stop))
     if min(bits) >= _YEAR_2004 and max(bits) < _YEAR_2038 and all(mask & HAS_TIME for mask in masks):
-        # value = (2**52 + fraction) * 2**-22 seconds, and 10**6 = 15625 * 2**6: whole numbers all the way
+        # value = (2**52 + fraction) * 2**-22 seconds, and 10**6 = 15625 * 2**6: integers throughout
         return [(exact := (b & _FRACTION) * 15625 + _IMPLIED) + 0x7FFF + (exact >> 16 & 1) >> 16 for b in bits]
     known = {b: microseconds(seconds) for b, seconds in zip(bits, doubles(bits), strict=True)}
     return [known[b] if key & HAS_TIME else None for b, key in zip(bits, keys, strict=True)]
@@ -98,7 +101,7 @@ def _times(table: Table, start: int, stop: int) -> list[int | None]:
 def _transactions(
     context: FileContext, table: Table, start: int, stop: int, lsn: list[int], replica: list[int]
 ) -> list[str | int | None]:
-    """ "replica:tsn"; rows of other files than logs belong to no transaction."""
+    """Format the transaction id "replica:tsn" of each row; None for rows of files other than logs."""
     if context.kind is not FileKind.XLOG:
         return [None] * (stop - start)
     difference = integers(table["tsn"], start, stop)
@@ -112,6 +115,7 @@ def _transactions(
 
 
 def _objects(context: FileContext, batch: Batch, start: int, stop: int) -> list[str | None]:
+    """Name the space of each row; learn names from the `_space` rows on the way."""
     spaces = integers(batch.records["space_id"], start, stop)
     names = context.spaces
     distinct = set(spaces)
@@ -127,7 +131,7 @@ def _objects(context: FileContext, batch: Batch, start: int, stop: int) -> list[
 
 
 def learn_space(names: SpaceNames, batch: Batch, index: int) -> int | None:
-    """Takes the id and name of a space from a row of `_space`; returns the id."""
+    """Take the id and name of a space from a row of `_space`; return the id, or None if the row has no name."""
     body = body_bytes(batch, index)
     known = None if body is None else _named(body, int(batch.records["type"][index]))
     if known is None:
@@ -138,7 +142,9 @@ def learn_space(names: SpaceNames, batch: Batch, index: int) -> int | None:
 
 
 def told_once(function: Callable[..., T]) -> Callable[..., T]:
-    """What `function` says of a body, kept for the next time if it is short: snapshots of a server define the same."""
+    """Decorate a function of a body so that its results for short bodies are cached (snapshots of one server repeat
+    them).
+    """
     kept = lru_cache(_KEPT)(function)
 
     def told(body: bytes, *more: int) -> T:
@@ -149,7 +155,7 @@ def told_once(function: Callable[..., T]) -> Callable[..., T]:
 
 @told_once
 def _named(data: bytes, row_type: int) -> tuple[int, str] | None:
-    """The id and name of a space in the body of a row of `_space`."""
+    """Decode the id and name of a space from the body of a row of `_space`; None if it does not set a name."""
     body = tree_of(data)
     if body is None:
         return None
@@ -166,23 +172,24 @@ def _named(data: bytes, row_type: int) -> tuple[int, str] | None:
 
 
 def _space_name(space: Any, name: Any) -> tuple[int, str] | None:
+    """Return id and name if they have the right types, else None."""
     return (space, name) if type(space) is int and type(name) is str else None
 
 
 def body_bytes(batch: Batch, index: int) -> bytes | None:
-    """The body of a row as it stands in the file; None where it has none."""
+    """Read the stored bytes of a row's body; None for a row without one."""
     start, end = int(batch.records["body"][index]), int(batch.records["end"][index])
     return bytes(batch.arena[start:end]) if start >= 0 else None
 
 
 def body_tree(batch: Batch, index: int) -> Mp | None:
-    """The body of a row as a tree, or None where it has none or is nested too deep to be looked at."""
+    """Decode the body of a row to a tree; None for a row without one, or nested too deep."""
     data = body_bytes(batch, index)
     return None if data is None else tree_of(data)
 
 
 def tree_of(data: bytes) -> Mp | None:
-    """A body as a tree, or None where it is nested too deep to be looked at."""
+    """Decode a body to a tree; None if it is malformed or nested deeper than 64 levels."""
     try:
         return decode(data, 0, len(data), 64)
     except MalformedError:
@@ -193,7 +200,11 @@ def tree_of(data: bytes) -> Mp | None:
 
 
 def bodies(context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
-    """The body of each row with the names of its keys: {} if it has none, a `Finding` if it cannot be shown."""
+    """Decode the body of each row, with the names of its keys.
+
+    Returns:
+        One entry per row: {} for a row without a body, a `Finding` for a body that cannot be shown.
+    """
     table = batch.records
     depth = bounded(limits)
     keys, shapes = integers(table["body_keys"], start, stop), integers(table["shape"], start, stop)
@@ -206,7 +217,7 @@ def bodies(context: FileContext, batch: Batch, start: int, stop: int, limits: Li
 
 
 def _tuples(batch: Batch, start: int, stop: int) -> list[Any] | None:
-    """Bodies that are all {space_id, tuple} of plain values; None if one of them is not so plain after all."""
+    """Decode bodies that are all {space_id, tuple} of plain values; None if one of them is not."""
     table, fast = batch.records, fast_decoder()
     spaces, tuples = unsigned(integers(table["space_id"], start, stop)), integers(table["tuple"], start, stop)
     ends = integers(table["end"], start, stop)
@@ -224,7 +235,7 @@ def _tuples(batch: Batch, start: int, stop: int) -> list[Any] | None:
 
 
 def _mixed(batch: Batch, start: int, stop: int, keys: list[int], shapes: list[int], depth: int) -> list[Any]:
-    """Bodies one by one: msgspec where its result is exact, else the tree."""
+    """Decode bodies one by one: with msgspec where its result is exact, else as a tree."""
     table, arena, fast = batch.records, batch.arena, fast_decoder()
     body_at, ends = integers(table["body"], start, stop), integers(table["end"], start, stop)
     result: list[Any] = []
@@ -246,7 +257,7 @@ def _mixed(batch: Batch, start: int, stop: int, keys: list[int], shapes: list[in
 
 
 def too_deep_rows(batch: Batch, depth: int) -> Iterator[Finding]:
-    """Find rows whose bodies `bodies` does not show because they are nested too deep."""
+    """Report rows whose bodies `decode_bodies` does not show because they are nested too deep."""
     table = batch.records
     shapes = table["shape"][: table.count]
     if not table.count or max(shapes) < depth << _CONTAINERS_AT:
@@ -263,7 +274,7 @@ _CONTAINERS_AT, _MOST_CONTAINERS = 8, (1 << 24) - 1
 
 
 def _slow(batch: Batch, index: int, depth: int) -> Any:
-    """One body by the tree: exact, and the one that says what is wrong."""
+    """Decode one body as a tree; return a `Finding` that says what is wrong if it is malformed."""
     table = batch.records
     start, end = int(table["body"][index]), int(table["end"][index])
     if start < 0:
@@ -280,7 +291,7 @@ def _slow(batch: Batch, index: int, depth: int) -> Any:
 
 
 def named_body(row_type: int, body: Mp) -> dict[str, Any]:
-    """A body map with the names of its keys; a key that stands twice gets `#2` after its name."""
+    """Convert a body map to a dict with named keys; a repeated key gets `#2`, `#3` … after its name."""
     result: dict[str, Any] = {}
     for key, value in body.value:
         name = unique = body_key_name(row_type, key.value if key.kind is Kind.UINT else plain(key))
@@ -293,7 +304,7 @@ def named_body(row_type: int, body: Mp) -> dict[str, Any]:
 
 
 class _KeyNames(dict[int, str]):
-    """Body keys of one row type; unknown ones are made up on demand and kept within reason."""
+    """Names of the body keys of one row type; unknown keys get a name from their number, which is not stored."""
 
     def __init__(self, row_type: int) -> None:
         super().__init__((key, body_key_name(row_type, key)) for key in range(0x60))
@@ -315,7 +326,7 @@ _VYLOG_KEY_TEXTS = {str(key): name for key, name in VYLOG_KEYS.items()}
 
 
 def _vylog(body: Any) -> Any:
-    """A record of the vinyl metadata log: beside the stored tuple, the names of its type and keys."""
+    """Add the names of type and keys to a record of the vinyl metadata log, beside the stored tuple."""
     if isinstance(body, Finding):
         return body
     record = body.get("tuple")
@@ -336,7 +347,10 @@ _LAST = _INNER | 1 << HeaderKey.FLAGS
 
 
 def extras(context: FileContext, batch: Batch, start: int, stop: int) -> list[Mapping[str, Any] | None]:
-    """{"header": …}: the stored keys with their exact values; `tsn` is computed from the stored difference."""
+    """Decode row headers to {"header": …}: the stored keys with their exact values.
+
+    `tsn` is computed from the stored difference.
+    """
     table = batch.records
     columns = {key: unsigned(integers(table[HEADER_NAMES[key]], start, stop)) for key in _SHOWN}
     columns[HeaderKey.TIMESTAMP] = doubles(integers(table["timestamp"], start, stop))
@@ -372,9 +386,12 @@ _LOCAL_GROUP = 1
 def transaction_marks(
     _context: FileContext, batch: Batch, start: int, stop: int
 ) -> list[Mapping[str, Any] | None] | None:
-    """How each row belongs to its transaction: {commit, flags, local}; None: it is one by itself (`Replay.extras`).
+    """Read the place of each row in its transaction: {commit, flags, local} (`Replay.extras`).
 
-    A row without a transaction's number ends it; else its flag says whether it does. local: of the local group.
+    Returns:
+        None if every row is a transaction by itself; else one entry per row, None for such a row. commit: the row
+        ends
+        its transaction (a row without a transaction number always does). local: the row is of the local group.
     """
     table = batch.records
     masks = integers(table["header_keys"], start, stop)

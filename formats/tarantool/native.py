@@ -1,4 +1,4 @@
-"""What native code is made for when the package is built."""
+"""Layouts for which native code is generated when the package is built."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from binlogtool.formats.tarantool.layout.layout import FRAME, ROWS, FileContext
 
 
 def layouts() -> list[Layout]:
-    """One for each kind of file."""
+    """Return one layout per kind of file."""
     text = HeaderText([], None)
     return [Layout(kind.name, 0, FRAME, rows=ROWS, context=FileContext(kind, text)) for kind in FileKind]

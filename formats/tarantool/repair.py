@@ -1,4 +1,6 @@
-"""What a repair of journal files needs to know (specification sections 1.4 and 6.3)."""
+"""Repair rules of journal files: `docs/spec/tarantool-xlog.md#13-end-marker`,
+`#63-truncate-to-durable-byte-by-byte`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from binlogtool.formats.tarantool.layout.layout import FileContext
 
 
 def close_mark(layout: Layout) -> bytes | None:
-    """The end mark, of write-ahead logs only: a snapshot without one is not whole, and must not look so."""
+    """Return the end mark for a write-ahead log, None for other files: a snapshot without one must not look
+    complete.
+    """
     context = layout.context
     return END_MARK if isinstance(context, FileContext) and context.kind is FileKind.XLOG else None
 
@@ -24,7 +28,7 @@ _NO_HOLES = {
 
 
 def no_salvage(layout: Layout) -> str | None:
-    """Only write-ahead logs may lack rows."""
+    """Explain why a file cannot be salvaged; None for write-ahead logs, the only files that may lack rows."""
     kind = layout.context.kind if isinstance(layout.context, FileContext) else None
     return None if kind is None else _NO_HOLES.get(kind)
 

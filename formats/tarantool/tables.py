@@ -1,4 +1,6 @@
-"""The spaces of a log as tables (`formats.base.Format.tables`): columns from the format in `_space`, else the tuple."""
+"""Spaces of a log as tables (`formats.base.Format.tables`): columns from the format in `_space`, else the whole
+tuple.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,13 @@ _AS_IT_IS = (Column(TUPLE, "string"),)
 
 
 class SpaceTables(msgspec.Struct):
-    """Follows the rows of a log. spaces: by number. open: the transaction that has not ended. remark: what the last
-    record did to their names."""
+    """Table reader over the rows of a log.
+
+    Attributes:
+        spaces: tables by space number.
+        open_transaction: number of the transaction that has not ended, or None.
+        rename_note: text about a rename by the last record, "" if there was none.
+    """
 
     spaces: dict[int, Table] = msgspec.field(default_factory=dict)
     open: int | None = None
@@ -84,6 +91,7 @@ class SpaceTables(msgspec.Struct):
         self.open = None
 
     def _told(self, kind: str, body: Any, context: FileContext) -> Told:
+        """Decode one body to a row change and the table definitions that it makes."""
         number = body.get("space_id") if isinstance(body, Mapping) else None
         if type(number) is not int or kind not in _ROWS:
             return Told()
@@ -104,14 +112,16 @@ class SpaceTables(msgspec.Struct):
         )
 
     def _table(self, number: Any, context: FileContext) -> Table:
+        """Return the table of a space; one with the whole tuple as its column if the space is not defined."""
         known = self.spaces.get(number) if type(number) is int else None
         name = str(context.spaces[number]) if type(number) is int else "?"
         return Table(name, _AS_IT_IS, ids=(str(number),)) if known is None else known
 
-    # -- what system spaces say ----------------------------------------------------------------------------------------
+    # -- definitions in system spaces
+    # ----------------------------------------------------------------------------------------
 
     def _learned(self, number: int, kind: str, body: Mapping[str, Any]) -> Iterator[Table]:
-        """A space is made or altered, or gets its primary key."""
+        """Yield the table that a row of `_space` or `_index` creates, alters or gives its primary key."""
         row, key = body.get("tuple"), body.get("key")
         if not isinstance(row, list):
             return
@@ -128,6 +138,7 @@ class SpaceTables(msgspec.Struct):
             yield self._known(row[_ID], Table(str(row[_NAME]), columns, ids=(str(row[_ID]),)))
 
     def _known(self, number: int, table: Table) -> Table:
+        """Store the definition of a space, and note a rename."""
         kept = self.spaces.get(number)
         if kept == table:
             return kept
@@ -147,11 +158,12 @@ def _range_finding(batch: Batch, index: int, table: Table, body: Mapping[str, An
 
 
 def _as_it_is(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    """Return the shared `_FALLBACK_COLUMNS` object for equal columns (it is compared by identity)."""
     return _AS_IT_IS if columns == _AS_IT_IS else columns
 
 
 def _widened(table: Table, row: Sequence[Any]) -> Table:
-    """The table with columns that hold the unsigned values of a row; itself where they do."""
+    """Widen the bigint columns that cannot hold the unsigned values of a row; return the same table if all can."""
     pairs = zip(table.columns, (*row, *[None] * len(table.columns)), strict=False)
     columns = tuple(
         replace(column, type=_WIDE)
@@ -163,6 +175,7 @@ def _widened(table: Table, row: Sequence[Any]) -> Table:
 
 
 def _altered(known: Table, operations: Sequence[Any], base: int) -> Table:
+    """Apply the update operations of a `_space` row to a table: its name and its columns."""
     for one in operations:
         if not isinstance(one, list) or len(one) != 3 or one[0] != "=":
             continue
@@ -174,6 +187,7 @@ def _altered(known: Table, operations: Sequence[Any], base: int) -> Table:
 
 
 def _columns(form: Any) -> tuple[Column, ...]:
+    """Create the columns that the format of a space defines; the fallback columns if it defines none."""
     known = [one for one in form if isinstance(one, Mapping)] if isinstance(form, list) else []
     named = (_column(str(c.get("name", f"@{n}")), c.get("type")) for n, c in enumerate(known, 1))
     return tuple(named) or _AS_IT_IS
@@ -184,12 +198,12 @@ def _column(name: str, type_: Any) -> Column:
 
 
 def type_of(name: Any) -> str:
-    """The type for a field of a space; fields of any type are JSON text."""
+    """Map the type of a field to a column type; fields of any type become JSON text."""
     return _TYPES.get(name, "string") if isinstance(name, str) else "string"
 
 
 def _key(parts: Any, table: Table) -> tuple[str, ...]:
-    """The names of the fields of a key; () where one has none."""
+    """Name the columns of a key; () if a part is no column."""
     places = [one.get("field") if isinstance(one, Mapping) else one[0] for one in parts if one] if parts else []
     names = [c.name for c in table.columns]
     known = [n for n in places if type(n) is int and 0 <= n < len(names)]
@@ -197,6 +211,7 @@ def _key(parts: Any, table: Table) -> tuple[str, ...]:
 
 
 def _named(row: Any, columns: Sequence[Column]) -> dict[str, Any]:
+    """Map the values of a row to column names; values beyond the columns get `@number`."""
     if columns is _AS_IT_IS:
         return {TUPLE: row}
     values = row if isinstance(row, list) else [row]
@@ -204,5 +219,5 @@ def _named(row: Any, columns: Sequence[Column]) -> dict[str, Any]:
 
 
 def tables() -> Tables:
-    """See `formats.base.Format.tables`."""
+    """Create the table rules of the format (`formats.base.Format.tables`)."""
     return Tables(SpaceTables, _ROWS, ("_space", "_index"), older=("*.snap",), operations=True)

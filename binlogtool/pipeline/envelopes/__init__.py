@@ -1,1 +1,1 @@
-"""Messages about changes of rows, in the shapes that others made known."""
+"""Change messages in the shapes of Debezium, Maxwell and Canal."""

@@ -1,6 +1,6 @@
-"""Canal's flat messages (FlatMessage of its MQ producers): one for each row event, one for each statement about tables.
+"""Canal's flat messages (FlatMessage of its MQ producers): one per row event, one per DDL statement.
 
-All values are texts. `id` and `ts` are of a running Canal, and left out.
+All values are texts. `id` and `ts` come from a running Canal and are left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _INDEX = re.compile(
     |ALTER\b[^,]*?\b(?P<item>ADD|DROP)\s+(?:(?:UNIQUE|FULLTEXT|SPATIAL)\b|(?:INDEX|KEY)\b))""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""A statement that is about an index first."""
+"""A statement whose first clause is about an index."""
 _NAME = r"(?:`(?:[^`]|``)+`|[\w$]+)"
 _TARGET = re.compile(
     rf"\s*(?:INSERT\s+(?:\w+\s+)*?INTO|UPDATE(?:\s+LOW_PRIORITY)?(?:\s+IGNORE)?|DELETE\s+(?:\w+\s+)*?FROM)"
@@ -37,9 +37,9 @@ _JDBC: Mapping[str, int] = {
 }  # fmt: skip
 """java.sql.Types."""
 _WIDER = {"tinyint": (1 << 7, 5), "smallint": (1 << 15, 4), "int": (1 << 31, -5), "bigint": (1 << 63, 3)}
-"""Unsigned numbers from the first on need another type."""
+"""Unsigned types: values from the first number on have the second type."""
 _OF_NULL = {"set": _BLOB, "json": 1111}
-"""Types of columns without a value that are not those of values."""
+"""JDBC types of NULL that differ from those of values."""
 _NOTHING: Message = {
     "data": None, "database": "", "es": None, "gtid": "", "isDdl": False, "mysqlType": None, "old": None,
     "pkNames": None, "sql": "", "sqlType": None, "table": "", "type": "",
@@ -47,17 +47,17 @@ _NOTHING: Message = {
 
 
 class Canal(msgspec.Struct):
-    """query: the statement that was told last."""
+    """Encodes changes as Canal messages. query: the statement of the last QUERY message."""
 
     query: str | None = None
 
     def lines(self, changes: Iterable[Change]) -> Iterator[Line]:
-        """The messages for the changes of a record."""
+        """Yield the messages for the changes of a record."""
         rows, statement = list[Change](), None
         for change in changes:
             if change.kind in ROWS and change.table is not None:
                 rows.append(change)
-            elif change.kind == DDL and change.action and statement is None:  # its first table stands for all of them
+            elif change.kind == DDL and change.action and statement is None:  # only its first table is reported
                 statement = change
             elif change.kind == END and change.statement[:3].upper() == "XA ":
                 word = change.statement.split()[1].upper()
@@ -69,14 +69,14 @@ class Canal(msgspec.Struct):
             yield _encode(_rows(rows)), rows[0]
 
     def _query(self, change: Change) -> Iterator[Line]:
-        """The statement behind rows, before the first of them."""
+        """Yield a message for the statement that caused rows, before the first of them."""
         query = change.place.query
         if query is not None and query is not self.query:
             yield _encode(_message(change, "QUERY", table=_first_table(change, query), sql=plain(query))), change
         self.query = query
 
     def rest(self) -> Iterator[Line]:
-        """Nothing is held back."""
+        """Return an empty iterator: no message is held back."""
         return iter(())
 
 
@@ -126,19 +126,19 @@ def _type(change: Change, table: Table | None) -> str:
 
 
 def _message(change: Change, kind: str, **members: Any) -> Message:
-    """The members in the order in which the connector has them."""
+    """Return a message with its members in Canal's order."""
     es = None if change.place.logged is None else change.place.logged * 1000
     return {**_NOTHING, "es": es, "type": kind, **members}
 
 
 def _first_table(change: Change, query: str) -> str:
-    """That of the statement behind rows, as it names it; nothing is said of MariaDB's, of REPLACE and LOAD."""
+    """Return the table that the statement names; empty for MariaDB, and for REPLACE and LOAD."""
     found = _TARGET.match(query) if change.place.engine == "mysql" else None
     return "" if found is None else found["table"].strip("`").replace("``", "`")
 
 
 def _old(data: list[Message], before: list[Message]) -> Iterator[Message]:
-    """Of each row how the columns were that changed in it, or in a row of the message before it."""
+    """Yield the old values of each row for columns that changed in it or in an earlier row of the message."""
     changed = set[str]()
     for row, was in zip(data, before, strict=True):
         changed |= {name for name, value in row.items() if name not in was or was[name] != value}
@@ -181,7 +181,7 @@ def _plain_jdbc(column: Column) -> int:
 
 
 def _word(column: Column) -> str:
-    """The type as far as a log tells it."""
+    """Return the column's MySQL type, as far as the log contains it."""
     word = column.geometry or column.type
     if word == "decimal":
         word += f"({column.size},{column.scale})"

@@ -1,7 +1,7 @@
 """Debezium's change events (its pages on the MySQL and MariaDB connectors, "Data change events"): key and value.
 
-What only the running connector knows is left out: when it processed an event (the outer ts_ms), and the name of the
-server where no option gives it.
+What only a running connector knows is left out: when it processed an event (the outer ts_ms), and the name of the
+server unless an option gives it.
 """
 
 from __future__ import annotations
@@ -35,12 +35,14 @@ Message = dict[str, Any]
 _OPS = {INSERT: "c", UPDATE: "u", DELETE: "d", TRUNCATE: "t"}
 _MOST_TABLES = 10_000
 _STARTED = re.compile(r"\s+START\s+TRANSACTION\s*\Z", re.IGNORECASE)
-"""What MySQL adds to CREATE TABLE ... SELECT, whose rows follow; the connector leaves it out."""
+"""Suffix that MySQL adds to CREATE TABLE ... SELECT, whose rows follow; the connector removes it."""
 
 
 class Debezium(msgspec.Struct):
-    """version: of the program that writes the messages. order: how many messages the open transaction has, of all
-    tables and of each."""
+    """Encodes changes as Debezium messages.
+
+    version: of this program. order: number of messages of the open transaction; orders: the same by table.
+    """
 
     options: Options
     version: str
@@ -50,7 +52,7 @@ class Debezium(msgspec.Struct):
     _writers: dict[int, tuple[Table, dict[str, Write]]] = msgspec.field(default_factory=dict)
 
     def lines(self, changes: Iterable[Change]) -> Iterator[Line]:
-        """The messages for the changes of a record."""
+        """Yield the messages for the changes of a record."""
         defined = list[Change]()
         for change in changes:
             if change.kind == DDL and self.options.schema_messages:
@@ -62,7 +64,7 @@ class Debezium(msgspec.Struct):
         yield from self._definitions(defined)
 
     def rest(self) -> Iterator[Line]:
-        """Nothing is held back."""
+        """Return an empty iterator: no message is held back."""
         return iter(())
 
     def _messages(self, change: Change) -> Iterator[Message]:
@@ -92,7 +94,7 @@ class Debezium(msgspec.Struct):
             yield from self._boundary(change, "BEGIN", None, None)
 
     def _ended(self, change: Change) -> Iterator[Message]:
-        """A statement that is a transaction of its own has no end."""
+        """Close the open transaction; a statement that is a transaction of its own has no END message."""
         says_so = change.xid is not None or change.statement.upper() in ("COMMIT", "ROLLBACK")
         if self._open is not None and says_so:
             tables = [{"data_collection": ".".join(name), "event_count": n} for name, n in self.orders.items()]
@@ -107,8 +109,9 @@ class Debezium(msgspec.Struct):
             yield {"key": {"id": own}, "value": value}
 
     def _definitions(self, changes: list[Change]) -> Iterator[Line]:
-        """Messages of the topic of schemas, one for each table of a statement, without what the connector's parser
-        makes of it (tableChanges)."""
+        """Yield messages of the schema change topic, one per table of a statement, without the parser's
+        tableChanges.
+        """
         names = ",".join(one.name for change in changes if (one := change.becomes or change.table) is not None)
         for change in changes:
             database, source = change.table.database if change.table else change.database, self._source(change)
@@ -143,7 +146,7 @@ class Debezium(msgspec.Struct):
     def _source(self, change: Change) -> Message:
         place, transaction, table = change.place, change.transaction, change.table
         micros = place.time
-        if micros is not None and change.kind in (TRUNCATE, DDL):  # of statements it keeps no more
+        if micros is not None and change.kind in (TRUNCATE, DDL):  # the connector has milliseconds for statements
             micros = micros // 1000 * 1000
         named = {} if self.options.source_name is None else {"name": self.options.source_name}
         return {
@@ -167,7 +170,7 @@ class Debezium(msgspec.Struct):
         }
 
     def _transaction(self, change: Change) -> Message:
-        """Which one, and the number of the message in it; None where no beginning of it was read."""
+        """Return the transaction member with the message's numbers in it; None if its beginning was not read."""
         transaction = change.transaction
         if transaction is None or not transaction.begun or change.table is None:
             return {"transaction": None}
@@ -186,7 +189,7 @@ class Debezium(msgspec.Struct):
 
 
 def _statement(change: Change) -> str:
-    """The text of a statement, of those about several tables a part for each."""
+    """Return the text of a DDL statement; for one about several tables, the part for this table."""
     table, new = change.table, change.becomes
     if table is not None and change.action == "drop":
         return f"DROP TABLE {quoted(table.database)}.{quoted(table.name)}"
@@ -200,7 +203,7 @@ def _name(transaction: Transaction) -> str:
 
 
 def _key(table: Table, image: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> Message | None:
-    """The values of the primary key; other: the image that has those that the first one lacks."""
+    """Return the values of the primary key. other: image with the values that the first one lacks."""
     if not table.key:
         return None
     images = [one for one in (image, other) if one is not None]

@@ -1,4 +1,4 @@
-"""How Debezium's connectors for MySQL and MariaDB write the values of each type (their page "Data type mappings")."""
+"""Values of each column type as Debezium's MySQL and MariaDB connectors write them (page "Data type mappings")."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from binlogtool.pipeline.envelopes.values import days, json_text, micros_of_date
 from binlogtool.pipeline.envelopes.wishes import Options
 
 Write = Callable[[Any], Any]
-"""A value that is not NULL -> what stands in the message. Bytes are written as base64."""
+"""Converts a value that is not NULL for the message; bytes become base64."""
 
 _POINT = struct.Struct("<dd")
 _WKB_POINT = 21
@@ -21,7 +21,7 @@ _EPOCH_TEXT = "1970-01-01T00:00:00Z"
 
 
 def writer(column: Column, options: Options) -> Write:
-    """The function for the values of a column."""
+    """Return the conversion function for the values of a column."""
     kind = column.type
     if kind == "bigint" and column.unsigned:
         return _long if options.unsigned_bigint == "long" else _unscaled
@@ -42,7 +42,7 @@ def _time(column: Column, options: Options) -> Write:
     connect = options.times == "connect"
     if column.type == "timestamp":
         return partial(_moment, column.scale)
-    none = None if column.nullable else 0  # a column that takes no NULL has the epoch for a date that there is not
+    none = None if column.nullable else 0  # a NOT NULL column has the epoch for an invalid date
     if column.type == "date":
         return partial(_or, days, 1, none)
     if column.type == "time":
@@ -55,12 +55,12 @@ def _same(value: Any) -> Any:
 
 
 def _long(value: int) -> int:
-    """The bits of an unsigned number as a signed one."""
+    """Return the bits of an unsigned number as a signed one."""
     return value - (1 << 64) if value >> 63 else value
 
 
 def _unscaled(value: int) -> bytes:
-    """The digits of a decimal as an integer, the highest byte first, in as few bytes as its sign allows."""
+    """Return an integer as big-endian two's complement in as few bytes as possible."""
     return value.to_bytes((value + (value < 0)).bit_length() // 8 + 1, "big", signed=True)
 
 
@@ -78,7 +78,7 @@ def _or(read: Callable[[Any], int | None], unit: int, none: int | None, value: A
 
 
 def _moment(scale: int, value: Any) -> Any:
-    """A TIMESTAMP, which the log has in UTC; the zero date is the epoch."""
+    """Return a TIMESTAMP, which is UTC in the log, as ISO 8601; the zero date becomes the epoch."""
     if not isinstance(value, str):
         return value
     return _EPOCH_TEXT if value.startswith("0000") else value.replace(" ", "T") + "Z"

@@ -1,4 +1,4 @@
-"""Messages about changes as tables: one pass over the log, a directory of files, all counted again."""
+"""Write change messages as tables: one pass over the log, a directory of files, all counted again."""
 
 from __future__ import annotations
 
@@ -34,12 +34,14 @@ from binlogtool.pipeline.typed.wishes import Wishes
 from binlogtool.pipeline.writers.table_form import Shape
 
 _MEMORY_PART = 4
-"""Messages of all tables that wait to be written take this part of the memory at most."""
+"""Pending messages of all tables use at most this fraction of the memory limit."""
 
 
 class MessagesJob(msgspec.Struct, frozen=True):
-    """One conversion. wishes: which tables are wanted, each with columns of its own; None = all messages in one table,
-    images as texts."""
+    """One conversion of messages to tables.
+
+    wishes: options of tables with typed images; None = all messages in one table, images as texts.
+    """
 
     limits: Limits
     backend: str
@@ -51,10 +53,11 @@ class MessagesJob(msgspec.Struct, frozen=True):
     on_step: OnStep | None = None
 
     def write(self, format: str, inputs: list[Input], stage: Path) -> Manifest:
-        """Writes a directory at `stage`.
+        """Write a directory at `stage`.
 
         Raises:
-            UsageError: a format has no changes of rows, or no table is as asked for. InputOutputError, LimitError.
+            UsageError: a format has no row changes, or no table matches the selection.
+            InputOutputError, LimitError.
         """
         memory.keep_resident()
         stage.mkdir()
@@ -63,7 +66,7 @@ class MessagesJob(msgspec.Struct, frozen=True):
 
 
 class _Work:
-    """The state of a job."""
+    """State of a job."""
 
     def __init__(self, job: MessagesJob, stage: Path, pool: ThreadPoolExecutor) -> None:
         self.job, self.stage, self.pool = job, stage, pool
@@ -75,7 +78,7 @@ class _Work:
             raise UsageError("--partition-by is for rows; messages can have a directory for each table: --per-table")
 
     def written(self, format: str, inputs: list[Input]) -> Manifest:
-        """Does the work."""
+        """Read the log, and write the output."""
         job = self.job
         options = replace(job.options, tombstones=job.options.envelope != "debezium")
         stream = StreamJob(
@@ -105,10 +108,10 @@ class _Work:
             if not self._per_table:
                 self._demand_one(table)
             self._target(name).add(line)
-        return None  # of a statement: it is about no row
+        return None  # a message about a statement, not about a row
 
     def _demand_one(self, table: Table) -> None:
-        """Raises where messages about another table would be in the same one."""
+        """Raise UsageError if messages about different tables would be mixed."""
         self._only = self._only or table
         if self._only is not table and self._only.full_name != table.full_name:
             raise two_tables(table.shown, self._only.full_name, table.full_name)
@@ -124,7 +127,7 @@ class _Work:
         return self._targets[key]
 
     def _bound(self) -> None:
-        """Many tables together must not take more memory than one."""
+        """Spool pending messages if all tables together exceed the memory of one."""
         if sum(one.held_bytes for one in self._targets.values()) > self.job.limits.max_memory // _MEMORY_PART:
             for one in self._targets.values():
                 one.flush()
@@ -132,7 +135,7 @@ class _Work:
                 one.rest()
 
     def _demand_none(self) -> None:
-        """Without a message there is no table; where one was named, it is not in the log."""
+        """Raise UsageError if a table was named; otherwise create an empty output."""
         wishes = self.job.wishes
         if wishes is not None and wishes.objects:
             raise UsageError(f"--object {wishes.objects[0]}: the log tells of no change of such a table")

@@ -1,7 +1,7 @@
 """Maxwell's messages (its page "Data format"), with all that its output_* options add and a log has.
 
-Each row of a transaction has the number of its commit, which stands behind the rows: so they are held back. Of one with
-more than MOST bytes of messages they are written at once, and only the last one has the number.
+Each row of a transaction has the number of its commit, which follows the rows: so messages are held back. If a
+transaction has more than MAX_HELD_BYTES of messages, they are written at once, and only the last one has the number.
 """
 
 from __future__ import annotations
@@ -20,14 +20,19 @@ from binlogtool.pipeline.envelopes.wkt import wkt
 Message = dict[str, Any]
 MOST = 32 * MIB
 _WITH_CHANGE = 8
-"""So many bytes take a byte of a message and its change, about."""
+"""Approximate memory of a message and its change, per byte of the message."""
 _TYPES = {"create": "create", "alter": "alter", "rename": "alter", "drop": "drop"}
 
 
 class Maxwell(msgspec.Struct):
-    """held: messages of the open transaction, in their two halves: what stands before the number, and what behind.
-    offset: how many of its rows were written already. query: the last statement, and where its first rows are.
-     keeps: are the changes wanted beside the messages of rows?"""
+    """Encodes changes as Maxwell messages.
+
+    keeps: return the changes with the messages of rows. held: messages of the open transaction in two halves, before
+      and
+    after the commit number. offset: number of its rows that were written already. query: the last statement, and the
+    offset
+    of its first rows.
+    """
 
     keeps: bool = False
     held: list[tuple[bytes, bytes, Change | None]] = msgspec.field(default_factory=list)
@@ -36,7 +41,7 @@ class Maxwell(msgspec.Struct):
     query: tuple[str, int] | None = None
 
     def lines(self, changes: Iterable[Change]) -> Iterator[Line]:
-        """The messages for the changes of a record."""
+        """Yield the messages for the changes of a record."""
         for change in changes:
             if change.kind == END:
                 yield from self._committed(change.xid)
@@ -46,7 +51,7 @@ class Maxwell(msgspec.Struct):
                 yield _encode(_definition(change)), change
 
     def rest(self) -> Iterator[Line]:
-        """The messages of a transaction whose end was not read: nothing is said of its commit."""
+        """Return the messages of a transaction whose end was not read, without a commit number."""
         written, self.offset = list(self._without_number()), 0
         return iter(written)
 
@@ -66,7 +71,7 @@ class Maxwell(msgspec.Struct):
             self.held.append(newest)
 
     def _head(self, change: Change, table: Table) -> Message:
-        """The statement stands with the rows of its first row event only."""
+        """Return the first members of a message; the statement is only in rows of its first row event."""
         place = change.place
         if place.query is None:
             self.query = None
@@ -107,7 +112,7 @@ def _tail(change: Change, table: Table) -> Message:
 
 
 def changed(change: Change) -> Image:
-    """Of an update the columns whose values are others than before, as they were."""
+    """Return the old values of the columns that an UPDATE changed."""
     after = change.after or {}
     return {name: value for name, value in (change.before or {}).items() if name not in after or after[name] != value}
 
@@ -117,7 +122,7 @@ def _image(columns: dict[str, Column], image: Image) -> Message:
 
 
 def _value(column: Column, value: Any) -> Any:
-    """Bytes are written as base64, a SET as a list, JSON as what it is, DECIMAL as a number."""
+    """Convert a value: bytes to base64, SET to a list, JSON to its document, DECIMAL to a number."""
     if column.type == "decimal":
         return msgspec.Raw(str(value).encode())
     if column.type == "json":

@@ -1,7 +1,7 @@
 """Messages as rows of a table: the members of an envelope are its columns.
 
-Members that differ from table to table (images of rows, keys, headers) are JSON as text; where the output is of one
-table, or one directory each, the images have the columns of the table instead, with their types.
+Members that differ from table to table (row images, keys, headers) are JSON texts. If the output is one table, or one
+directory per table, the images instead have the table's columns with their types.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Typed = Callable[[dict[str, Any], Change, Table, Sequence[Field]], dict[str, Any
 
 _NULL = msgspec.Raw(b"null")
 _REST: Kinds = {"unfit": "string", "absent": "array<string>"}
-"""Columns behind typed images: values that do not fit, as JSON, and columns that the log does not have."""
+"""Columns after typed images: values that do not fit, as JSON, and columns that the log does not have."""
 _SOURCE: Kinds = {
     "version": "string", "connector": "string", "name": "string", "ts_ms": "bigint", "snapshot": "string",
     "db": "string", "sequence": "string", "ts_us": "bigint", "ts_ns": "bigint", "table": "string",
@@ -36,10 +36,15 @@ _TRANSACTION: Kinds = {"id": "string", "total_order": "bigint", "data_collection
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """How the messages of an envelope become rows. columns: all of them, in their order. images: those that hold rows.
+    """How the messages of an envelope become rows.
 
-    row: the columns of a message. typed: in place of its images, with these fields of its table; None = it has none.
-    rest: the columns behind them then. lists: does each image hold several rows, of texts?
+    Args:
+        columns: all columns, in order.
+        images: those that hold row images.
+        row: converts a message to columns.
+        typed: returns the images with the given fields of their table; None = it has none.
+        rest: columns after typed images.
+        lists: True if each image holds several rows, of texts.
     """
 
     columns: Kinds
@@ -51,7 +56,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def table_of(change: Change) -> Table | None:
-    """The table of a row as tables are described elsewhere; None = no columns are told."""
+    """Return the table of a row change as `formats.tables` describes it; None if its columns are unknown."""
     table = change.table
     if table is None or not table.columns:
         return None
@@ -60,7 +65,7 @@ def table_of(change: Change) -> Table | None:
 
 
 def _cells(change: Change, table: Table, fields: Sequence[Field], *images: Any) -> dict[str, Any]:
-    """Cells of two images; a column that the table has not now is not absent."""
+    """Return the cells of two images; columns that the table does not have now are not listed as absent."""
     told = change.table.columns if change.table is not None else ()
     sizes = {one.name: one.size for one in told if one.type == "binary"}
     cells = cells_of(Row(table, change.kind, *(filled_up(image, sizes) for image in images)), fields)
@@ -145,7 +150,7 @@ def _maxwell(line: bytes) -> dict[str, Any]:
 def _maxwell_images(
     row: dict[str, Any], change: Change, table: Table, fields: Sequence[Field]
 ) -> dict[str, Any] | None:
-    """changed: the columns that are in `old`, for there NULL is a value, too."""
+    """Return the typed images of a row; `changed` lists the columns in `old`, where NULL may be a value."""
     if row["data"] is None:
         return None
     old = changed(change) if row["old"] is not None else None

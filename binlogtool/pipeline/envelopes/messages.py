@@ -1,4 +1,4 @@
-"""Lines of messages, made from the records of a log (`formats.scripting.Script`)."""
+"""Encode the records of a log as lines of change messages (`formats.scripting.Script`)."""
 
 from __future__ import annotations
 
@@ -28,19 +28,20 @@ from binlogtool.pipeline.writers.scripts import SINGLE
 
 
 class Envelope(Protocol):
-    """Turns changes into messages, in their order."""
+    """Encodes changes as messages, in their order."""
 
     def lines(self, changes: Iterable[Change]) -> Iterator[Line]:
-        """The messages for the changes of a record."""
+        """Yield the messages for the changes of a record."""
 
     def rest(self) -> Iterator[Line]:
-        """The messages that were held back for the end of a transaction, which does not come."""
+        """Yield the messages that were held back for the end of a transaction that does not come."""
 
 
 class Messages(msgspec.Struct):
-    """The messages of a log. wishes: the tables whose messages are written. count: messages so far.
+    """Messages of a log.
 
-    take: where they go in place of the text.
+    wishes: the tables whose messages are written. count: number of messages so far. take: receives them in place of
+      the text.
     """
 
     changes: Changes
@@ -53,7 +54,7 @@ class Messages(msgspec.Struct):
     _chosen: dict[str, bool] = msgspec.field(default_factory=dict)
 
     def records(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> list[bytes | Noted]:
-        """See `formats.scripting.Script`: the lines for each record."""
+        """Return the lines for each record; see `formats.scripting.Script`."""
         made = list[bytes | Noted]()
         for told in self.changes.records(context, batch, start, stop, limits):
             data = b"".join(self._lines(told.changes))
@@ -63,7 +64,7 @@ class Messages(msgspec.Struct):
         return made
 
     def _of(self, table: Table, found: tuple[Finding, ...]) -> tuple[Finding, ...]:
-        """What is said of changes that are not told, which are of this table: no message of another one is missing."""
+        """Return the findings about unlogged changes of a table; if it is not selected, as a note, once."""
         if not found or self.wishes.may_want(table):
             return found
         is_new = table.name not in self._said
@@ -95,43 +96,43 @@ class Messages(msgspec.Struct):
     def quick(
         self, context: Any, batch: Batch, start: int, stop: int, compile_: Callable[[Kernel], Kernel]
     ) -> tuple[bytes | memoryview, int]:
-        """Nothing: no compiled code writes messages."""
+        """Return nothing: no compiled code writes messages."""
         return b"", start
 
     def pass_by(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> None:
-        """Nothing."""
+        """Ignore skipped records."""
 
     @property
     def row_changes(self) -> int:
-        """See `formats.scripting.Script`."""
+        """Number of messages; see `formats.scripting.Script`."""
         return self.count
 
     @property
     def is_empty(self) -> bool:
-        """See `formats.scripting.Script`."""
+        """True if no message was written; see `formats.scripting.Script`."""
         return not self.count
 
     def lost(self, what: str = "") -> bytes:
-        """See `formats.scripting.Script`."""
+        """Handle lost records: return the messages held back; see `formats.scripting.Script`."""
         self.changes.lost()
         return b"".join(self._counted(self.envelope.rest()))
 
     def end(self) -> bytes:
-        """See `formats.scripting.Script`."""
+        """Return the messages held back at the end of the log; see `formats.scripting.Script`."""
         return b"".join(self._counted(self.envelope.rest()))
 
     def remarks(self) -> Sequence[Finding]:
-        """See `formats.scripting.Script`."""
+        """Return no remarks; see `formats.scripting.Script`."""
         return ()
 
 
 def beginning(
     options: Options, selection: Selection, take: Callable[[Line], None] | None = None
 ) -> Callable[[Changes], Messages]:
-    """What starts the messages of a log (`log.open.Log.messages`). take: see `Messages`.
+    """Return the function that creates the messages of a log (`log.open.Log.messages`). take: see `MessageScript`.
 
     Raises:
-        UsageError: the options make no sense, or not with this selection.
+        UsageError: the options contradict each other, or the selection.
     """
     options.check()
     given = [name for name in SINGLE if getattr(selection, name)]

@@ -1,4 +1,4 @@
-"""Where the messages of one table, or of all, become files: see `typed.target`."""
+"""Output of the messages of one table, or of all tables; see `typed.target`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from binlogtool.pipeline.typed.target import Target, grown
 
 _BATCH = 8192
 _HELD, _HELD_PART = 8 << 20, 32
-"""Messages that wait to become a piece have at most so many bytes, and take this part of the memory."""
+"""Limits of pending messages: bytes, and fraction of the memory limit."""
 
 
 class MessageForm:
-    """How the messages of a table are written. fields: its columns so far; None = images are texts."""
+    """Columns of the messages of a table. fields: the table's columns so far; None = images are texts."""
 
     def __init__(self, plan: Plan, fields: Sequence[Field] | None) -> None:
         self.plan, self.fields = plan, fields
@@ -33,7 +33,7 @@ class MessageForm:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the files."""
+        """Arrow schema of the files."""
         kinds = self.plan.columns if self.fields is None else {**self.plan.columns, **self.plan.rest}
         images = () if self.fields is None else self.plan.images
         return pa.schema([pa.field(n, self._image() if n in images else _type(kind)) for n, kind in kinds.items()])
@@ -44,16 +44,16 @@ class MessageForm:
         return pa.list_(one) if lists else one
 
     def table(self, piece: Piece) -> pa.Table:
-        """A piece in this form."""
+        """Convert a batch to this layout."""
         return grown(pa.Table.from_batches([piece.batch]), self.schema)
 
     def types(self) -> list[dict[str, str]]:
-        """The table's columns and their types, in Spark's words."""
+        """Return the table's columns with their Spark SQL types."""
         return [{"name": name, "type": sql_type(kind)} for name, kind in self.fields or ()]
 
 
 class MessageTarget(Target):
-    """Takes messages. typed: have the images the columns of one table?"""
+    """Output of messages. typed: the images have the columns of one table."""
 
     def __init__(self, *own: Any, plan: Plan, typed: bool) -> None:
         super().__init__(*own, operations=False)
@@ -65,11 +65,11 @@ class MessageTarget(Target):
 
     @property
     def form(self) -> MessageForm:
-        """That of the messages as far as is known now."""
+        """Layout of the messages, as far as the columns are known now."""
         return MessageForm(self._plan, self.grown.fields if self._typed else None)
 
     def add(self, line: Line) -> None:
-        """The next message."""
+        """Add the next message."""
         data, change = line
         row = self._plan.row(data)
         if self._typed:
@@ -95,14 +95,14 @@ class MessageTarget(Target):
             self.describe(table, f"{change.place.file} at {change.place.offset:,}")
 
     def flush(self) -> None:
-        """What waits becomes a piece."""
+        """Build a batch of the pending messages."""
         if self._rows:
             batch = pa.RecordBatch.from_pylist(self._rows, schema=self.form.schema)
             self._rows, self._size = [], 0
             self.take(Piece((), batch))
 
     def finish(self) -> None:
-        """See `Target`."""
+        """Write the output files; see `TableOutput`."""
         self.flush()
         super().finish()
 

@@ -1,4 +1,4 @@
-"""Values of rows as numbers and texts that several envelopes have in common."""
+"""Conversions of column values to numbers and texts that several envelopes share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 from binlogtool.formats.changes import Change
 
 Line = tuple[bytes, Change | None]
-"""A message without its line end, and the change that it is about (of several the first); None where nobody asked."""
+"""A message without its line end, and its change (the first of several); None if changes are not kept."""
 
 _TIME = re.compile(r"(-?)(\d+):(\d\d):(\d\d)(?:\.(\d{1,6}))?\Z")
 _DATETIME = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?\Z")
@@ -22,7 +22,7 @@ _MARKS = ("$date", "$time", "$datetime", "$timestamp")
 
 
 def days(text: Any) -> int | None:
-    """A DATE as days since 1970; None = there is no such day."""
+    """Return a DATE as days since 1970; None if the date is invalid."""
     try:
         return date.fromisoformat(text).toordinal() - _EPOCH
     except (TypeError, ValueError):
@@ -30,7 +30,7 @@ def days(text: Any) -> int | None:
 
 
 def micros_of_datetime(text: Any) -> int | None:
-    """A DATETIME as microseconds since 1970, taken as UTC; None = there is no such moment."""
+    """Return a DATETIME as microseconds since 1970, taken as UTC; None if it is invalid."""
     found = _DATETIME.match(text) if isinstance(text, str) else None
     if found is None:
         return None
@@ -43,7 +43,7 @@ def micros_of_datetime(text: Any) -> int | None:
 
 
 def micros_of_time(text: Any) -> int | None:
-    """A TIME as microseconds."""
+    """Return a TIME as microseconds; None if it is invalid."""
     found = _TIME.match(text) if isinstance(text, str) else None
     if found is None:
         return None
@@ -53,12 +53,12 @@ def micros_of_time(text: Any) -> int | None:
 
 
 def json_text(value: Any) -> str:
-    """The document of a JSON column as text."""
+    """Return the document of a JSON column as text."""
     return msgspec.json.encode(document(value)).decode()
 
 
 def spaced(value: Any) -> str:
-    """The document of a JSON column as text, with the spaces that MySQL writes."""
+    """Return the document of a JSON column as text, with the spaces that MySQL writes."""
     return _spaced(document(value))
 
 
@@ -71,7 +71,9 @@ def _spaced(value: Any) -> str:
 
 
 def java_number(value: float) -> str:
-    """A number as Java writes it: a digit behind the point at least, powers of ten below 0.001 and from 10 million."""
+    """Return a number as Java's Double.toString: at least one decimal place, exponents below 0.001 and from 10
+    million.
+    """
     if not math.isfinite(value):
         return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
     sign, numerals, power = Decimal(repr(value)).normalize().as_tuple()
@@ -84,7 +86,7 @@ def java_number(value: float) -> str:
 
 
 def document(value: Any) -> Any:
-    """The document of a JSON column; what JSON has no type for is its text, bytes are base64."""
+    """Return the document of a JSON column; values without a JSON type become texts, bytes base64."""
     if isinstance(value, list):
         return [document(one) for one in value]
     if not hasattr(value, "items"):
@@ -103,10 +105,10 @@ def document(value: Any) -> Any:
 
 
 def quoted(name: str) -> str:
-    """A name in a statement."""
+    """Return an identifier quoted for a statement."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def plain(text: str) -> str:
-    """Text that JSON can hold: bytes that are none in their character set as \\xNN."""
+    """Return text that JSON can hold: bytes that are invalid in their character set as backslash escapes."""
     return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""What the user says of messages about changes."""
+"""Options of change messages."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ BIGINTS = ("long", "precise")
 
 
 class Options(msgspec.Struct, frozen=True):
-    """envelope: the shape. The others are Debezium's: source_name: the logical name of the server; None = left out.
-    tombstones: a message without a value behind each delete. transaction_messages: one for each begin and end of a
-    transaction; schema_messages: one for each statement about tables. decimals, times, unsigned_bigint: as its
-    decimal.handling.mode, time.precision.mode and bigint.unsigned.handling.mode.
+    """Options of change messages. envelope: the shape; the others are for debezium.
+
+    source_name: logical name of the server; None = left out. tombstones: a message without a value after each delete.
+    transaction_messages: one for each begin and end of a transaction. schema_messages: one for each DDL statement.
+    decimals, times, unsigned_bigint: as decimal.handling.mode, time.precision.mode and bigint.unsigned.handling.mode.
     """
 
     envelope: str
@@ -32,9 +33,7 @@ class Options(msgspec.Struct, frozen=True):
     unsigned_bigint: str = "long"
 
     def check(self) -> None:
-        """Raises:
-        UsageError: there is no such shape, or an option is not one of it.
-        """
+        """Raise UsageError if there is no such shape, or an option does not belong to it."""
         for name, known in _KNOWN.items():
             if getattr(self, name) not in known:
                 raise UsageError(f"--{_option(name)} {getattr(self, name)}: choose one of {', '.join(known)}")
@@ -43,10 +42,10 @@ class Options(msgspec.Struct, frozen=True):
 
 
 def options_of(given: Mapping[str, Any] | None) -> Options | None:
-    """The options by their names; None = no messages are wanted.
+    """Return the options of messages; None = no messages are requested.
 
     Raises:
-        UsageError: an option of theirs without them.
+        UsageError: an option of messages is given without --envelope.
     """
     if given is None:
         return None
@@ -63,7 +62,7 @@ _KNOWN = {"envelope": ENVELOPES, "decimals": DECIMALS, "times": TIMES, "unsigned
 
 
 def changed(options: Options) -> str | None:
-    """The name of an option of Debezium's that is not as usual."""
+    """Return the name of a debezium option that is not at its default; None if there is none."""
     usual = Options(options.envelope)
     names = [name for name in Options.__struct_fields__ if getattr(options, name) != getattr(usual, name)]
     return _option(names[0]) if names else None

@@ -1,4 +1,4 @@
-"""Well-known binary as well-known text (OGC Simple Feature Access, part 1, 7 and 8), as JTS writes it."""
+"""Convert well-known binary to well-known text (OGC Simple Feature Access, part 1, 7 and 8), in the form of JTS."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _NAMES = {
 }  # fmt: skip
 _DIGITS = Decimal(1).scaleb(-16)
 _DEPTH = 32
-"""Collections within collections; more are not followed."""
+"""Maximum nesting of collections."""
 
 
 def wkt(data: bytes) -> str | None:
-    """The text of a geometry; None = it is none, or has points at no place."""
+    """Return the text of a geometry; None if the bytes are invalid, or a coordinate is not finite."""
     reader = _Reader(data)
     try:
         made = reader.geometry(_DEPTH)
@@ -28,13 +28,17 @@ def wkt(data: bytes) -> str | None:
 
 
 class _Reader:
-    """at: how far it has read. order: of bytes, as struct names it."""
+    """Reads well-known binary. at: current offset."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self.at, self._order = data, 0, "<"
 
     def geometry(self, depth: int) -> str:
-        """Raises ValueError and struct.error."""
+        """Return the text of the next geometry.
+
+        Raises:
+            ValueError, struct.error: the bytes are invalid.
+        """
         kind, body = self._kind_and_body(depth)
         return f"{_NAMES[kind]} {body}"
 
@@ -77,7 +81,7 @@ class _Reader:
 
 
 def _number(value: float) -> str:
-    """With up to 16 digits behind the point, never as a power of ten."""
+    """Return a number with up to 16 decimal places, never in exponent notation."""
     if not math.isfinite(value):
         raise ValueError("no place")
     text = repr(value)

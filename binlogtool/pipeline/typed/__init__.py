@@ -1,1 +1,1 @@
-"""Typed tables: the changed rows of a log, a directory of files for each of its tables."""
+"""Typed tables: the changed rows of a log as tables with their own columns, one directory per table."""

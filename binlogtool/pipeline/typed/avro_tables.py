@@ -1,4 +1,6 @@
-"""Typed tables as Avro files. Names have `_` in place of characters that Avro does not allow; `doc` is the name."""
+"""Typed tables as Avro files. Characters that Avro does not allow in names become `_`; `doc` holds the column's
+name.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ _OTHER = re.compile(r"[^A-Za-z0-9_]")
 
 
 def avro_rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    """The rows of a file, their members by the names that the columns really have."""
+    """Yield the rows of a file, with the original column names."""
     import fastavro
 
     with path.open("rb") as data:
@@ -26,7 +28,7 @@ def avro_rows(path: Path) -> Iterator[Mapping[str, Any]]:
 
 
 class AvroFile:
-    """See `files.File`."""
+    """Avro file of a typed table; see `table_files.TableFile`."""
 
     def __init__(self, path: Path, schema: pa.Schema, codec: str) -> None:
         from fastavro.write import Writer
@@ -37,20 +39,20 @@ class AvroFile:
         self._writer = Writer(self._file, made, codec=_CODECS[codec], sync_interval=1 << 18)
 
     def write(self, table: pa.Table) -> None:
-        """More rows."""
+        """Write rows."""
         for batch in table.to_batches(max_chunksize=8192):
             columns = [_plain(column) for column in batch.columns]
             for values in zip(*columns, strict=True):
                 self._writer.write(dict(zip(self._names, values, strict=True)))
 
     def close(self) -> None:
-        """The file is whole."""
+        """Complete the file."""
         self._writer.flush()
         self._file.close()
 
 
 def _plain(column: pa.Array) -> list[Any]:
-    """Times and dates are numbers already."""
+    """Return the values of a column for fastavro: times and dates as numbers, structs as dictionaries."""
     if pa.types.is_timestamp(column.type):
         return list(column.cast(pa.int64()).to_pylist())
     if pa.types.is_date32(column.type):

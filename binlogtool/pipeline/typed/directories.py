@@ -1,6 +1,6 @@
-"""The directories of tables: a name for each that every file system takes, and that no other table's is.
+"""Directory names of tables: valid on every file system, and unique within an output.
 
-Rows that belong to no table are in DAMAGE. A table that is called so is `DAMAGE`, quoted, in names and directories.
+Rows that belong to no table are in DAMAGE. A table of that name is shown as `DAMAGE` in backticks.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from binlogtool.pipeline.rows import DAMAGE
 
 _SAFE = " !#$&'()+,-.;=@[]^_`{}~"
 _MOST = 200
-"""Bytes of a name; file systems take 255, and readers put endings behind it."""
+"""Maximum bytes of a name; file systems allow 255, and readers append suffixes."""
 
 
 def told_apart(name: str) -> str:
-    """The name of a table among those of an output."""
+    """Return the name of a table in an output; a table called DAMAGE is quoted."""
     return f"`{name}`" if name == DAMAGE else name
 
 
 class Directories:
-    """Gives each table its directory, in the order in which the tables are met."""
+    """Assigns each table a directory, in the order in which tables appear."""
 
     def __init__(self) -> None:
         self._names = {DAMAGE: DAMAGE}
         self._taken = {DAMAGE.casefold()}
 
     def of(self, name: str) -> str:
-        """The directory of a table: the same one each time.
+        """Return the directory of a table: the same one each time.
 
-        Where letters of either case are the same, another one may have the plain name: its letters are escaped, then.
+        On file systems that ignore case another table may already have the plain name; then letters are escaped.
         """
         if name not in self._names:
             made = _plain(name)
@@ -47,7 +47,7 @@ def _plain(name: str) -> str:
 
 
 def _fit(made: str, name: str) -> str:
-    """Readers pass over names that begin with `.` or `_`; one that is too long ends with a hash of all of it."""
+    """Escape a leading `.` or `_`, which readers ignore, and replace the end of a too long name by a hash."""
     if made[:1] in ("", ".", "_"):
         made = f"%{ord(made[0]):02X}{made[1:]}" if made else "%"
     if len(made) <= _MOST:

@@ -1,4 +1,4 @@
-"""The columns of a table over the time of a log, which come by name and become wider; and rows in their form."""
+"""Schema evolution of a table: columns are added by name and become wider; rows are converted to the result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TAKEN = frozenset(name for name, _ in META)
 
 
 class Grown:
-    """The columns of one table so far. kinds: name -> type. key: the columns of its key, as last told."""
+    """Columns of one table so far. kinds: name -> type. key: columns of its key, as last described."""
 
     def __init__(self) -> None:
         self.kinds: dict[str, str] = {}
@@ -29,7 +29,7 @@ class Grown:
         self._last: Table | None = None
 
     def take(self, table: Table) -> list[str]:
-        """The table as it is from here on; what is another than before, in words."""
+        """Merge the table's current definition; return the changes as texts."""
         before, self._last, self.key = self._last, table, table.key or self.key
         if before is not None and before.columns == table.columns:
             return []
@@ -50,12 +50,12 @@ class Grown:
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """In the order in which they came."""
+        """Columns in the order in which they appeared."""
         return tuple(Field(name, kind) for name, kind in self.kinds.items())
 
 
 class Form:
-    """How the rows of a table are written. operations: are there columns for changes without images?"""
+    """Columns of the files of a table. operations: include columns for changes without images."""
 
     def __init__(self, fields: Sequence[Field], key: Sequence[str], image: str, *, operations: bool) -> None:
         self.fields, self.key, self.image = tuple(fields), frozenset(key), image
@@ -68,7 +68,7 @@ class Form:
 
     @property
     def names(self) -> list[str]:
-        """The table's columns as they are called in files: one that has a name of ours gets `_` behind it."""
+        """Names of the table's columns in files; those that equal a metadata name get a trailing `_`."""
         made, taken = list[str](), {*_TAKEN, *(field.name for field in self._rest())}
         taken |= {CHANGED} if self.image == "changes" else set()
         for name, _ in self.fields:
@@ -80,7 +80,7 @@ class Form:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the files."""
+        """Arrow schema of the files."""
         flat = [pa.field(name, arrow_type(kind)) for name, (_, kind) in zip(self.names, self.fields, strict=True)]
         if self.image == "both" and flat:
             image = pa.struct([pa.field(name, arrow_type(kind)) for name, kind in self.fields])
@@ -90,14 +90,14 @@ class Form:
         return pa.schema([*META_FIELDS, *own, *self._rest()])
 
     def types(self) -> list[dict[str, str]]:
-        """The table's columns and their types, in Spark's words."""
+        """Return the table's columns with their Spark SQL types."""
         return [{"name": n, "type": sql_type(kind)} for n, (_, kind) in zip(self.names, self.fields, strict=True)]
 
     def _rest(self) -> list[pa.Field]:
         return [field for field in REST_FIELDS if self.operations or field.name not in OPERATIONS]
 
     def table(self, piece: Piece) -> pa.Table:
-        """A piece in this form."""
+        """Convert a batch to this layout."""
         batch, unfit = piece.batch, dict[int, dict[str, Any]]()
         images = {name: self._conformed(piece, name, unfit) for name in self._needed(piece)}
         columns: dict[str, Any] = {name: batch.column(name) for name in batch.schema.names if name not in IMAGES}
@@ -141,7 +141,7 @@ class Form:
     def _changes(
         self, update: pa.Array, images: dict[str, list[pa.Array]], merged: list[pa.Array], missing: Missing | None
     ) -> list[pa.Array]:
-        """Of an UPDATE only what is another than before, and the key. update: which rows are one."""
+        """Keep only the changed values and the key of an UPDATE. update: mask of the rows that are one."""
         made, changed = [], list[pa.Array]()
         for field, old, new, value in zip(self.fields, images["before"], images["after"], merged, strict=True):
             other = compute.and_(update, _differ(old, new))
@@ -159,7 +159,7 @@ class Form:
         return [*made, pa.array(lists, pa.list_(pa.string()))]
 
     def _conformed(self, piece: Piece, image: str, unfit: dict[int, dict[str, Any]]) -> list[pa.Array]:
-        """The columns of an image in the order and with the types of this form."""
+        """Return the columns of an image in the order and with the types of this layout."""
         given = piece.image(image)
         own = {field.name: (field.kind, column) for field, column in zip(piece.fields, given.flatten(), strict=True)}
         made = []
@@ -188,14 +188,14 @@ def _struct(columns: list[pa.Array], fields: Sequence[Field], like: pa.StructArr
 
 
 def _either(there: pa.Array, one: pa.Array, other: pa.Array) -> pa.Array:
-    """The one value where it is there, else the other."""
+    """Return values from the first array where `there` is true, otherwise from the second."""
     if one.null_count == len(one) and other.null_count == len(other):
         return one
     return compute.if_else(there, one, other)
 
 
 def _differ(old: pa.Array, new: pa.Array) -> pa.Array:
-    """Is a value another than before? NULL is a value, too."""
+    """Return a mask of the values that differ; NULL counts as a value."""
     if pa.types.is_nested(old.type):
         pairs = zip(old.to_pylist(), new.to_pylist(), strict=True)
         return pa.array([a != b for a, b in pairs], pa.bool_())
@@ -217,10 +217,10 @@ def _more(column: pa.Array, unfit: dict[int, dict[str, Any]]) -> pa.Array:
 
 
 def untold(fields: Sequence[Field]) -> bool:
-    """Is nothing known of the columns?"""
+    """Return True if nothing is known about the columns."""
     return [name for name, _ in fields] == [TUPLE]
 
 
 def words(told: Sequence[str], place: str) -> Iterator[str]:
-    """What changed, with its place."""
+    """Yield texts about changes, each with its place in the log."""
     yield from (f"{place}: {one}" for one in told)

@@ -1,4 +1,4 @@
-"""Columns of memory that compiled code filled (`formats.tables.Cells`) as pieces."""
+"""Table batches from column buffers that compiled code filled (`formats.tables.Cells`)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,12 @@ from binlogtool.pipeline.typed.batches import META, META_FIELDS, REST_FIELDS, Pi
 
 
 class Run(NamedTuple):
-    """The rows of an event: how many, their images (1 = before, 2 = after, 3 = both), and what stands in META and REST
-    of all of them; its `commit` is that of the last one."""
+    """Rows of one event.
+
+    size: number of rows. sides: their images (1 = before, 2 = after, 3 = both). meta: metadata and trailing values of
+      all of
+    them; `commit` is that of the last row.
+    """
 
     size: int
     sides: int
@@ -32,8 +36,10 @@ class Run(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """The same for many events: arrays of numpy and Arrow with an entry for each. meta: those of META, but for row and
-    commit. rest: those of REST that any of them has."""
+    """Rows of many events as numpy and Arrow arrays with one entry per event.
+
+    meta: metadata columns except row and commit. rest: trailing columns that any event has.
+    """
 
     sizes: Any
     sides: Any
@@ -46,12 +52,12 @@ _OWN = ("row", "commit")
 _KINDS = {field.name: field.type for field in META_FIELDS if field.name not in _OWN}
 _REST = {field.name: field.type for field in REST_FIELDS if field.name != "unfit"}
 OPS = {1: "DELETE", 2: "INSERT", 3: "UPDATE"}
-"""What rows with these images are."""
+"""Operation of rows with these images (1 = before, 2 = after, 3 = both)."""
 _OPS = pa.array([None, *OPS.values()], pa.string())
 
 
 def runs_of(told: Events, run: CellRun, fields: Sequence[Field], crowd: Crowd) -> Runs:
-    """What stands in the rows of one of the runs of a crowd."""
+    """Return the metadata of the rows of one run of a row batch."""
     picks = np.asarray(run.picks)
 
     def of(values: Any) -> Any:
@@ -79,7 +85,7 @@ def runs_of(told: Events, run: CellRun, fields: Sequence[Field], crowd: Crowd) -
 
 
 def _transactions(told: Events, owners: Any, serials: Any) -> tuple[pa.Array, pa.Array]:
-    """seq and txn."""
+    """Return the columns seq and txn."""
     which, plain = pa.array(owners, mask=owners < 0), serials >= 0
     texts = pa.array([text for text, _ in told.sources], pa.string()).take(which)
     numbers = pa.array(serials, mask=~plain | (owners < 0))
@@ -92,7 +98,7 @@ def _transactions(told: Events, owners: Any, serials: Any) -> tuple[pa.Array, pa
 
 
 def absent_of(columns: Sequence[tuple[int, int]], fields: Sequence[Field]) -> list[str] | None:
-    """`Cells.absent` in words."""
+    """Return the paths of absent columns (`Cells.absent`)."""
     return [f"{IMAGES[side]}.{fields[index].name}" for side, index in columns] or None
 
 
@@ -104,7 +110,7 @@ def piece_of_cells(
     fields: tuple[Field, ...],
     limits: Limits,
 ) -> Piece:
-    """The rows `[start, stop)`."""
+    """Build a batch of the rows `[start, stop)`."""
     unfit, one = dict[int, dict[str, Any]](), _joined(list(_together(runs)))
     sides = np.repeat(one.sides, one.sizes)
     own = [pa.field(field.name, arrow_type(field.kind)) for field in fields]
@@ -126,7 +132,7 @@ def piece_of_cells(
 
 
 def _together(runs: Sequence[Run | Runs]) -> Iterator[Runs]:
-    """Single events as many."""
+    """Yield runs as columns; consecutive single events are combined."""
     single = list[Run]()
     for run in runs:
         if isinstance(run, Run):
@@ -172,12 +178,12 @@ def _joined(runs: Sequence[Runs]) -> Runs:
 
 
 def _of_rows(column: pa.Array, places: pa.Array | None) -> pa.Array:
-    """A value of each event as one of each row."""
+    """Return a column with one value per row from one with a value per event."""
     return column if places is None else column.take(places)
 
 
 def _rest(one: Runs, places: pa.Array | None, unfit: dict[int, dict[str, Any]], count: int) -> Iterator[pa.Array]:
-    """Columns with the values of a row that do not fit or are absent, and the findings on its event."""
+    """Yield the trailing columns: unfit values, absent columns, findings."""
     for field in REST_FIELDS:
         if field.name == "unfit" and unfit:
             yield pa.array([json_text(unfit[i]) if i in unfit else None for i in range(count)], field.type)
@@ -222,7 +228,7 @@ def _narrow(values: Any, kind: pa.DataType) -> Any:
 
 
 def _chosen(values: Any, there: Any, texts: Sequence[str], kind: pa.DataType) -> pa.Array:
-    """Numbers of an ENUM or SET as their texts."""
+    """Convert numbers of an ENUM or SET to their texts."""
     if pa.types.is_list(kind):
         masks, which = np.unique(np.where(there, values, 0), return_inverse=True)
         lists = [[text for bit, text in enumerate(texts) if int(mask) >> bit & 1] for mask in masks]
@@ -235,7 +241,7 @@ def _chosen(values: Any, there: Any, texts: Sequence[str], kind: pa.DataType) ->
 def _leaves(
     cells: ColumnCells, there: Any, field: Field, path: str, unfit: dict[int, dict[str, Any]], limits: Limits
 ) -> pa.Array:
-    """Values that are made one by one."""
+    """Convert values one by one; those that the column cannot hold go to `unfit`."""
     make, made = maker(field.kind), list[Any]()
     assert cells.leaf is not None and cells.data is not None
     for i, is_there in enumerate(there.tolist()):

@@ -1,4 +1,4 @@
-"""What a log tells of its tables, sorted: the rows of each table as pieces, in the log's order."""
+"""Table router: sort the row changes of a log by table, in the log's order, and build batches."""
 
 from __future__ import annotations
 
@@ -33,33 +33,33 @@ from binlogtool.pipeline.typed.wishes import Wanted, Wishes, of_another
 
 _BATCH = 8192
 _HELD_PART, _ALL_PART = 32, 8
-"""Rows of a table, and those of all tables, that wait to become pieces take these parts of the memory at most."""
+"""Pending rows of one table, and of all tables, use at most these fractions of the memory limit."""
 _NAMED = 8
 _PIECE_TIMES = 2
-"""What making a piece takes, in times of the size of its rows."""
+"""Memory for building a batch, as a multiple of the size of its rows."""
 
 
 class Home(Protocol):
-    """Where the rows of tables go. name: of a table, DAMAGE for rows that belong to none."""
+    """Receives the rows of tables. name: of a table, or DAMAGE for rows that belong to none."""
 
     def describe(self, name: str, table: Table, place: str) -> None:
-        """The table as it is from this place of the log on."""
+        """Set the definition of a table that is valid from this place in the log."""
 
     def take(self, name: str, piece: Piece) -> None:
-        """More rows of it."""
+        """Receive rows of a table."""
 
     def found(self, file: str, finding: Finding) -> None:
-        """A record is not as it should be."""
+        """Receive a finding about a record."""
 
 
 class _Waiting(msgspec.Struct):
-    """Rows of all tables that wait one by one. bytes: of memory, about."""
+    """Approximate memory of the pending rows of all tables, in bytes."""
 
     bytes: int = 0
 
 
 class _Pending:
-    """Rows of one table that wait to become a piece: one by one, or as cells."""
+    """Rows of one table that will become a batch, as dictionaries or as cells."""
 
     def __init__(self, name: str, home: Home, limits: Limits, waiting: _Waiting) -> None:
         self.name, self._home, self._limits, self._waiting = name, home, limits, waiting
@@ -72,7 +72,7 @@ class _Pending:
         self.size = 0
 
     def flush(self) -> None:
-        """They become a piece."""
+        """Build a batch of the pending rows, and pass it on."""
         if self.rows:
             memory.demand(_PIECE_TIMES * self.size)
             self._waiting.bytes -= self.size
@@ -84,7 +84,7 @@ class _Pending:
             self.filled, self._runs = None, []
 
     def add_cells(self, filled: CellRows, start: int, size: int, run: Run | Runs) -> None:
-        """So many rows of cells."""
+        """Add `size` rows of cells from `start`."""
         if filled is not self.filled or start != self._stop or self.rows:
             self.flush()
             self.filled, self._start = filled, start
@@ -92,7 +92,7 @@ class _Pending:
         self._runs.append(run)
 
     def describe(self, table: Table, place: str) -> None:
-        """The table of the rows that come. place: in the log, in words."""
+        """Set the definition of the table for the following rows. place: in the log, as text."""
         if self.table is None or self.table.columns != table.columns:
             self.flush()
             self.fields = tuple(Field(c.name, c.type) for c in table.columns)
@@ -101,11 +101,16 @@ class _Pending:
 
 
 class Gatherer:
-    """Takes blocks and crowds of `Log.tables` and `Log.crowds`, and gives their rows to a home.
+    """Takes blocks and row batches of `Log.tables` and `Log.crowds`, and passes their rows to a sink.
 
-    strays: are there rows for records that cannot be decoded? seen: the tables of the log, wanted or not. remarks:
-    what records do to tables, with their place, in words, the first MAX_LISTED. untold: how many records have rows
-    that cannot be told; others: so many more are of tables that nobody asked for. taken: rows by file.
+    strays: create rows for records that cannot be decoded.
+
+    Attributes:
+        seen: tables of the log, selected or not.
+        remarks: texts about changes of tables, with their place; at most MAX_LISTED_FINDINGS.
+        untold: number of records whose rows are not in the log.
+        others: number of further such records, of tables that are not selected.
+        taken: number of rows by file.
     """
 
     def __init__(self, wishes: Wishes, home: Home, limits: Limits, *, strays: bool = True) -> None:
@@ -124,7 +129,9 @@ class Gatherer:
         self.wants = Wanted(wishes)
 
     def read(self, log: Log, selection: Selection, known: Sequence[Table]) -> Iterator[Crowd | Block | Trouble]:
-        """What it is to take, in the fastest form. known: what other files say of tables."""
+        """Return the parts of a log in the fastest form that the options allow. known: tables described by other
+        files.
+        """
         if self._choice is None and not self._wishes.skip and self._wishes.limit is None:
             return log.crowds(selection, known=known, wants=self.wants)
         looks = self._wishes.skip or (self._choice is not None and self._choice.condition.needs_body)
@@ -132,11 +139,11 @@ class Gatherer:
 
     @property
     def full(self) -> bool:
-        """No more rows are wanted."""
+        """True if the limit of rows is reached."""
         return self._wishes.limit is not None and self.taken.total() >= self._wishes.limit
 
     def block(self, block: Block) -> None:
-        """More records."""
+        """Route the rows of a block of records."""
         if self._choice is not None:
             self._choice.look_at(block)
         for i, told in enumerate(block.bodies):
@@ -148,7 +155,7 @@ class Gatherer:
                 self._record(block, i, Told() if told is None else told)
 
     def crowd(self, crowd: Crowd) -> None:
-        """More records, with all rows that they tell."""
+        """Route the rows of a batch of records that compiled code decoded."""
         told = crowd.told
         self._see(told.described)
         if told.closes:
@@ -167,14 +174,14 @@ class Gatherer:
                 self._last = (made.commits, -1) if told.open else None
 
     def _see(self, tables: Iterable[Table]) -> None:
-        """The log has these."""
+        """Note tables that the log contains."""
         for one in tables:
             self.seen[one.name] = one
             if self._columns is not None:
                 self._columns.take(column.name for column in one.columns)
 
     def flush(self) -> None:
-        """All rows that wait become pieces."""
+        """Build batches of all pending rows."""
         for pending in self._tables.values():
             pending.flush()
 
@@ -198,7 +205,7 @@ class Gatherer:
             self._end()
 
     def _of_another(self, block: Block, i: int, told: Told, table: Table) -> Told:
-        """Changes of rows that are not told, of a table that is not wanted: no row of those that are is missing."""
+        """Note an unlogged change of a table that is not selected, and drop its findings except notes."""
         self.others += 1
         self._last = None
         if table.name not in self._said and len(self.remarks) < MAX_LISTED:
@@ -207,14 +214,14 @@ class Gatherer:
         return structs.replace(told, findings=tuple(one for one in told.findings if one.severity is Severity.NOTE))
 
     def _end(self) -> None:
-        """The transaction of the last row ends."""
+        """Mark the last row as the end of its transaction."""
         if self._last is not None:
             made, place = self._last
             made[place] = True
         self._last = None
 
     def _chosen(self, given: Sequence[Row], i: int) -> Iterator[tuple[int, Row]]:
-        """The rows of a record that are wanted, with their numbers in it."""
+        """Yield the selected rows of a record, with their indexes in it."""
         marks: bool | Sequence[bool] = True
         if self._choice is not None and given:
             marks = self._choice.rows(i, lambda: {"rows": [{"before": r.before, "after": r.after} for r in given]})
@@ -229,7 +236,7 @@ class Gatherer:
                 yield n, row
 
     def _cells(self, cells: Cells, meta: dict[str, Any], block: Block, i: int) -> None:
-        """The rows of a record, made by compiled code."""
+        """Add the rows of a record that compiled code decoded."""
         filled, limit = cells.filled, self._wishes.limit
         left = cells.size if limit is None else min(cells.size, limit - self.taken.total())
         if not left or not self.wants(filled.table) or (self._choice and not self._choice.rows(i, dict)):
@@ -257,7 +264,7 @@ class Gatherer:
         waiting.bytes += size
 
     def _home_of(self, table: Table, place: str) -> _Pending:
-        """Where the rows of a table wait, which is like this from here on."""
+        """Return the pending rows of a table, after setting its current definition."""
         pending = self._pending(told_apart(table.name))
         if pending.table is not table:
             demand_one(pending.table or table, table)
@@ -271,27 +278,27 @@ class Gatherer:
             self._tables[name] = _Pending(name, self._home, self._limits, self._waiting)
         return self._tables[name]
 
-    # -- what belongs to no table --------------------------------------------------------------------------------------
+    # -- rows without a table --------------------------------------------------------------------------------------
 
     def _nowhere(self, meta: dict[str, Any], name: str | None) -> None:
-        """A record whose rows cannot be told: the last row of its transaction may be one of them."""
+        """Add a row for a record whose rows are unknown; one of them may have been the last of its transaction."""
         self._last = None
         if self._strays:
             home = self._tables.get(told_apart(name)) if name is not None else None
             self._told_of(home or self._damaged(), meta)
 
     def lost(self, one: Trouble) -> None:
-        """Bytes could not be read: the end of the transaction that was open may have been there."""
+        """Note unreadable bytes, which may have contained the end of the open transaction."""
         if one.finding.severity is Severity.ERROR:
             self._last = None
 
     def damage(self, one: Trouble) -> None:
-        """A row for bytes that could not be read."""
+        """Add a row for bytes that could not be read."""
         meta = {"op": rows.DAMAGE, "file": rows.file_name(one.file), "offset": one.finding.offset}
         self._told_of(self._damaged(), meta | {"findings": findings_text([one.finding])})
 
     def _damaged(self) -> _Pending:
-        """Where rows stand that belong to no table: in the table, if there is one only."""
+        """Return where rows without a table go: DAMAGE, or the table if there is only one."""
         return self._pending(rows.DAMAGE if self._wishes.per_table else self._wishes.objects[0])
 
     def _told_of(self, pending: _Pending, meta: dict[str, Any]) -> None:
@@ -302,11 +309,7 @@ class Gatherer:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def demand_tables(self) -> None:
-        """Raises where a pattern fits no table of the log.
-
-        Raises:
-            UsageError: so it is.
-        """
+        """Raise UsageError if a pattern matches no table of the log."""
         self._see(one.table for one in self._tables.values() if one.table is not None)
         for pattern in self._wishes.objects:
             if not any(self._wishes.only(pattern).wants(one) for one in self.seen.values()):
@@ -316,17 +319,13 @@ class Gatherer:
                 raise UsageError(f"--object {pattern}: {told}")
 
     def demand_columns(self) -> None:
-        """Raises where no row was chosen, and no table has a column that the condition names.
-
-        Raises:
-            UsageError: so it is.
-        """
+        """Raise UsageError if no row was selected and no table has a column that the condition names."""
         if self._columns is not None and not self.taken.total() and not self._passed:
             self._columns.demand()
 
 
 def no_such_table(seen: Iterable[str]) -> str:
-    """That a table is not one of these, in words."""
+    """Return a text that a table is not among these."""
     names = sorted(seen)
     more = ", …" if names[_NAMED:] else ""
     known = f"it has {', '.join(names[:_NAMED])}{more}" if names else "it has none"
@@ -350,13 +349,13 @@ def _meta(block: Block, i: int, told: Told, found: tuple[Finding, ...]) -> dict[
 
 @functools.cache
 def _tells_ends(format: str) -> bool:
-    """Do logs of this format tell where a transaction ends?"""
+    """Return True if logs of this format contain the end of transactions."""
     rules = detect.by_name(format).tables
     return rules is None or rules().transactions
 
 
 def _in_a_column(value: int | None) -> int | None:
-    """A number that a column holds; others are not told."""
+    """Return a number that fits a signed 64-bit column; otherwise None."""
     return value if value is not None and -1 << 63 <= value < 1 << 63 else None
 
 

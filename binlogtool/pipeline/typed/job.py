@@ -1,4 +1,6 @@
-"""Typed tables of a log, in one pass: each row goes to its table, in the log's order; then all are counted again."""
+"""Write typed tables of a log in one pass: each row goes to its table in the log's order; then the files are
+counted.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +40,12 @@ from binlogtool.pipeline.typed.wishes import Wishes, reach
 from binlogtool.pipeline.writers.table_form import Shape
 
 _MEMORY_PART = 4
-"""Rows of all tables that wait to be written take this part of the memory at most."""
+"""Pending rows of all tables use at most this fraction of the memory limit."""
 SCHEMA = "binlogtool/tables/1"
 
 
 class TypedJob(msgspec.Struct, frozen=True):
-    """One conversion into tables (`wishes`)."""
+    """One conversion into typed tables (`wishes`: their options)."""
 
     limits: Limits
     backend: str
@@ -54,10 +56,11 @@ class TypedJob(msgspec.Struct, frozen=True):
     on_step: OnStep | None = None
 
     def write(self, inputs: list[Input], stage: Path) -> Manifest:
-        """Writes a directory at `stage`.
+        """Write a directory at `stage`.
 
         Raises:
-            UsageError: a format has no tables, or none is as asked for. InputOutputError, LimitError.
+            UsageError: a format has no tables, or no table matches the selection.
+            InputOutputError, LimitError.
         """
         memory.keep_resident()
         stage.mkdir()
@@ -85,7 +88,7 @@ class TypedJob(msgspec.Struct, frozen=True):
 
 
 class _Work:
-    """The state of a job: the home of its rows (`gather.Home`)."""
+    """State of a job; receives its rows (`gather.TableRowSink`)."""
 
     def __init__(self, job: TypedJob, inputs: list[Input], stage: Path, pool: ThreadPoolExecutor) -> None:
         self.job, self.inputs, self.stage, self.pool = job, inputs, stage, pool
@@ -101,7 +104,7 @@ class _Work:
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def read(self, log: Log) -> None:
-        """Takes all rows."""
+        """Read all rows."""
         job = self.job
         known = older_tables([(i.path, i.format) for i in self.inputs], job.limits, job.backend, job.hints)
         gatherer = self.gatherer
@@ -139,11 +142,11 @@ class _Work:
         )
 
     def describe(self, name: str, table: Table, place: str) -> None:
-        """See `Home`."""
+        """Set the definition of a table; see `TableRowSink`."""
         self._target(name).describe(table, place)
 
     def take(self, name: str, piece: Piece) -> None:
-        """See `Home`. Many tables together must not take more memory than one."""
+        """Add rows of a table; see `TableRowSink`. Many tables together use no more memory than one."""
         self._target(name).take(piece)
         if sum(one.held_bytes for one in self.targets) > self.job.limits.max_memory // _MEMORY_PART:
             for one in self.targets:
@@ -151,7 +154,7 @@ class _Work:
                 one.rest()
 
     def found(self, file: str, finding: Finding) -> None:
-        """See `Home`."""
+        """Record a finding; see `TableRowSink`."""
         self.account.add(file, finding_json(finding), damage=False)
 
     # -- writing -------------------------------------------------------------------------------------------------------
@@ -167,11 +170,11 @@ class _Work:
 
     @property
     def targets(self) -> list[Target]:
-        """All tables, in the order in which they were met."""
+        """All tables, in the order in which they appeared."""
         return list(self._targets.values())
 
     def finish(self) -> None:
-        """Makes the files.
+        """Write the output files.
 
         Raises:
             InputOutputError: they do not hold what was read.
@@ -192,7 +195,7 @@ class _Work:
             yield target.described(home)
 
     def manifest(self, *, complete: bool) -> Manifest:
-        """The account. complete: was something written?"""
+        """Build the manifest. complete: the output is published."""
         outputs = [
             replace(one, path=str(target.folder.relative_to(self.stage) / one.path))
             for target in self.targets
@@ -221,7 +224,7 @@ class _Work:
 
 
 def checks(made: int, outputs: Sequence[Output]) -> Iterator[Check]:
-    """What was compared. made: rows."""
+    """Yield the checks of an output. made: number of rows."""
     found = sum(one.rows for one in outputs)
     yield Check("rows-in-equal-rows-out", f"{made:,} rows made, {found:,} counted in the output")
     yield Check("texts-in-equal-texts-out", "the bytes of all texts that were made, counted in the output")

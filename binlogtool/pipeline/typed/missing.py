@@ -1,7 +1,8 @@
-"""What the images of rows lack (`binlog_row_image`), and how one image tells what the other has not.
+"""Partial row images (`binlog_row_image`): columns that an image lacks, filled from the other image.
 
-An image before that is not full has what finds the row, one after has what was set: a column that an UPDATE's image
-after lacks is as it was, so it has the value that the image before has, if there is one.
+A partial before image has what identifies the row, a partial after image what was set: a column that the after image
+of
+an UPDATE lacks is unchanged, so its value is that of the before image, if it is there.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ import pyarrow.compute as compute
 
 _AFTER, _BEFORE = "after.", "before."
 _BETWEEN = "\0"
-"""No name of a column holds it."""
+"""Never part of a column name."""
 
 
 class Missing:
-    """Of the rows of a piece. absent: its column of that name. update: which rows have two images."""
+    """Absent columns of the rows of a batch. absent: its column of that name. update: mask of rows with two images."""
 
     def __init__(self, absent: pa.Array, update: pa.Array) -> None:
         joined = compute.binary_join(absent, _BETWEEN).dictionary_encode()
@@ -30,17 +31,17 @@ class Missing:
         self._type = absent.type
 
     def _where(self, path: str) -> pa.Array | None:
-        """The UPDATEs whose image lacks a column; None = there are none."""
+        """Return a mask of the UPDATEs whose image lacks a column; None if there are none."""
         marks = [is_update and names is not None and path in names for is_update, names in self._kinds]
         return pa.array(marks, pa.bool_()).take(self._picks) if any(marks) else None
 
     def filled(self, name: str, old: pa.Array, new: pa.Array) -> pa.Array:
-        """A column behind the change."""
+        """Return a column after the change, with absent values taken from before it."""
         lacks = self._where(_AFTER + name)
         return new if lacks is None else compute.if_else(lacks, old, new)
 
     def changed(self, name: str, other: pa.Array) -> pa.Array:
-        """Which UPDATEs set a column. other: those whose images have two values."""
+        """Return a mask of the UPDATEs that set a column. other: those whose two images have different values."""
         set_alone, kept = self._where(_BEFORE + name), self._where(_AFTER + name)
         other = other if set_alone is None else compute.or_(other, set_alone)
         return other if kept is None else compute.and_(other, compute.invert(kept))
@@ -59,7 +60,7 @@ def _left(is_update: bool, names: Sequence[str] | None) -> list[str] | None:
 
 
 def missing_of(absent: pa.Array, before: pa.Array, after: pa.Array) -> Missing | None:
-    """None: the images are full."""
+    """Return the absent columns of a batch; None if all images are full."""
     if absent.null_count == len(absent):
         return None
     return Missing(absent, compute.and_(before.is_valid(), after.is_valid()))

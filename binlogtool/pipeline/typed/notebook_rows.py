@@ -1,4 +1,4 @@
-"""The changed rows of one table for notebooks (`notebook.Maker`): the schema by a pass over the log, rows by others."""
+"""Changed rows of one table for notebooks (`notebook.RowSource`): one pass finds the schema, others read rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OnFound = Callable[[Trouble], None]
 
 
 class ChangedRows:
-    """Damage, and records that cannot be decoded, are no rows."""
+    """Yields the changed rows of one table; damage and records that cannot be decoded are not rows."""
 
     def __init__(self, name: str, wishes: Wishes, selection: Selection) -> None:
         self._name, self._wishes, self._selection = name, wishes, selection
@@ -36,10 +36,10 @@ class ChangedRows:
         self._only: Table | None = None
 
     def schema(self, log: Log) -> pa.Schema:
-        """See `notebook.Maker`.
+        """Find the schema in one pass over the log; see `notebook.RowSource`.
 
         Raises:
-            UsageError: the log tells of no such table.
+            UsageError: the log contains no such table.
         """
         self._known = older_tables(log.paths, log.limits, log.backend, log.hints)
         self._only = None
@@ -61,7 +61,7 @@ class ChangedRows:
         return self._form.schema
 
     def _learn(self, told: Told | Events, grown: Grown, seen: dict[str, Table]) -> None:
-        """A table is as it is where it has rows: what is told of it before may be unfinished."""
+        """Take table definitions; a definition is final where it has rows, earlier ones may be incomplete."""
         seen.update({table.name: table for table in told.described})
         rows = () if isinstance(told, Events) else told.rows
         for table in {id(row.table): row.table for row in rows}.values() if rows else told.described:
@@ -72,7 +72,7 @@ class ChangedRows:
                 grown.take(table)
 
     def batches(self, log: Log, found: OnFound) -> Iterator[pa.RecordBatch]:
-        """See `notebook.Maker`."""
+        """Yield the rows of one pass; see `notebook.RowSource`."""
         assert self._form is not None
         home = _Home(found)
         gatherer = Gatherer(self._wishes, home, log.limits, strays=False)
@@ -93,23 +93,23 @@ class ChangedRows:
 
 
 class _Home:
-    """`gather.Home` of one table. found: is told what is wrong."""
+    """`gather.TableRowSink` of one table. found: receives findings."""
 
     def __init__(self, found: OnFound) -> None:
         self._found, self._pieces = found, deque[Piece]()
 
     def describe(self, name: str, table: Table, place: str) -> None:
-        """See `Home`. What it is over the whole log is known."""
+        """Ignore the definition: the layout of the whole log is known."""
 
     def take(self, name: str, piece: Piece) -> None:
-        """See `Home`."""
+        """Keep rows; see `TableRowSink`."""
         self._pieces.append(piece)
 
     def found(self, file: str, finding: Finding) -> None:
-        """See `Home`."""
+        """Pass a finding on; see `TableRowSink`."""
         self._found(Trouble(file, finding))
 
     def rows(self, form: Form) -> Iterator[pa.RecordBatch]:
-        """What was taken, in this form."""
+        """Yield and remove the collected rows, in this layout."""
         while self._pieces:
             yield from form.table(self._pieces.popleft()).to_batches()

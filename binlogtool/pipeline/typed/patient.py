@@ -1,6 +1,6 @@
-"""A file for a writer that ends the process when it cannot write: the error waits until it is asked for.
+"""File for a writer that aborts the process on a write error: the error is kept until it is asked for.
 
-ORC's writer closes its file in a destructor, and an exception there (a disk that is full) is the end of the process.
+ORC's writer closes its file in a destructor, where an exception (such as a full disk) aborts the process.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from typing import Any
 
 
 class Patient(io.RawIOBase):
-    """A new file that takes everything. Nothing is written behind the first error."""
+    """New file that accepts all data; nothing is written after the first error."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("wb")
         self._error: OSError | None = None
 
     def writable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def write(self, data: Any) -> int:
-        """Writes bytes, or keeps what went wrong."""
+        """Write bytes, or keep the error."""
         size = memoryview(data).nbytes
         if self._error is None:
             try:
@@ -32,7 +32,7 @@ class Patient(io.RawIOBase):
         return size
 
     def close(self) -> None:
-        """Ends the file."""
+        """Close the file, keeping an error."""
         try:
             self._file.close()
         except OSError as error:
@@ -40,10 +40,10 @@ class Patient(io.RawIOBase):
         super().close()
 
     def demand_all(self) -> None:
-        """Nothing went wrong so far.
+        """Raise the first error, if there was one.
 
         Raises:
-            OSError: it did.
+            OSError: it happened.
         """
         if self._error is not None:
             raise self._error

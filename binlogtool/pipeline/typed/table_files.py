@@ -1,4 +1,4 @@
-"""Files of typed tables: written by Arrow, Python's own writers or fastavro, and counted again in what was written."""
+"""Files of typed tables: written with Arrow, Python's own writers or fastavro, and counted by reading them back."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _TIME = "%Y-%m-%dT%H:%M:%S"
 
 
 class File(Protocol):
-    """A file that is being written."""
+    """A table file that is being written."""
 
     def write(self, table: pa.Table) -> None:
-        """More rows."""
+        """Write rows."""
 
     def close(self) -> None:
-        """The file is whole."""
+        """Complete the file."""
 
 
 class Parquet:
-    """See `File`. large: for values of many MiB, without statistics, which hold four copies of the longest one."""
+    """Parquet file. large: for values of many MiB; without statistics, which hold four copies of the longest value."""
 
     def __init__(self, path: Path, schema: pa.Schema, codec: str, *, large: bool = False) -> None:
         import pyarrow.parquet as parquet
@@ -48,16 +48,16 @@ class Parquet:
         self._file = parquet.ParquetWriter(path, schema, compression=codec, write_statistics=not large)
 
     def write(self, table: pa.Table) -> None:
-        """See `File`."""
+        """Write rows."""
         self._file.write_table(table)
 
     def close(self) -> None:
-        """See `File`."""
+        """Complete the file."""
         self._file.close()
 
 
 class Orc:
-    """See `File`."""
+    """ORC file."""
 
     def __init__(self, path: Path, codec: str) -> None:
         import pyarrow.orc as orc
@@ -66,13 +66,13 @@ class Orc:
         self._file = orc.ORCWriter(self._out, compression="uncompressed" if codec == "none" else codec)
 
     def write(self, table: pa.Table) -> None:
-        """See `File`."""
+        """Write rows."""
         with memory.look_later():
             self._file.write(table)
         self._out.demand_all()
 
     def close(self) -> None:
-        """See `File`."""
+        """Complete the file."""
         with memory.look_later():
             self._file.close()
         self._out.close()
@@ -80,24 +80,24 @@ class Orc:
 
 
 class Json:
-    """One object a line, times as texts, bytes as base64."""
+    """JSON file: one object a line, times as texts, bytes as base64."""
 
     def __init__(self, path: Path, codec: str) -> None:
         self._file = _OPENERS[codec](path, "wb")
         self._encode = msgspec.json.Encoder(decimal_format="number").encode_lines
 
     def write(self, table: pa.Table) -> None:
-        """See `File`."""
+        """Write rows."""
         for batch in _as_texts(table, nested=False).to_batches(max_chunksize=8192):
             self._file.write(self._encode(batch.to_pylist()))
 
     def close(self) -> None:
-        """See `File`."""
+        """Complete the file."""
         self._file.close()
 
 
 class Csv:
-    """As RFC 4180 has it: a text that is empty is "", what is null has no quotation marks. Lists are JSON."""
+    """CSV file as in RFC 4180: an empty text is "", null has no quotation marks. Lists are JSON."""
 
     def __init__(self, path: Path, schema: pa.Schema, codec: str, *, safe: bool) -> None:
         import pyarrow.csv as arrow_csv
@@ -109,7 +109,7 @@ class Csv:
         self._file = arrow_csv.CSVWriter(self._out, flat, write_options=options)
 
     def write(self, table: pa.Table) -> None:
-        """See `File`."""
+        """Write rows."""
         table = _as_texts(table, nested=True)
         if self._safe:
             columns = [
@@ -120,13 +120,13 @@ class Csv:
         self._file.write_table(table)
 
     def close(self) -> None:
-        """See `File`."""
+        """Complete the file."""
         self._file.close()
         self._out.close()
 
 
 def opened(shape: Shape, path: Path, schema: pa.Schema) -> File:
-    """A new file."""
+    """Create a file of the output's format."""
     if shape.to == "parquet":
         return Parquet(path, schema, shape.codec)
     if shape.to == "orc":
@@ -139,12 +139,12 @@ def opened(shape: Shape, path: Path, schema: pa.Schema) -> File:
 
 
 def suffix(shape: Shape) -> str:
-    """Of names of files."""
+    """Return the suffix of file names."""
     return f".{shape.to}{_SUFFIX.get(shape.codec, '') if shape.to in ('csv', 'json') else ''}"
 
 
 def _as_texts(table: pa.Table, *, nested: bool) -> pa.Table:
-    """Times as RFC 3339 with microseconds; nested: lists and structs as JSON, bytes as base64."""
+    """Convert times to RFC 3339 with microseconds; nested: also lists and structs to JSON, bytes to base64."""
     return pa.table(
         [_as_text(column, nested=nested) for column in table.columns], names=list(table.schema.names)
     )  # fmt: skip
@@ -167,26 +167,26 @@ def _as_text(column: pa.ChunkedArray, *, nested: bool) -> Any:
     return column
 
 
-# -- read again --------------------------------------------------------------------------------------------------------
+# -- read-back --------------------------------------------------------------------------------------------------------
 
 
 _READ_ROWS = 1 << 16
 
 
 class Count(msgspec.Struct):
-    """What is in a file. text_bytes: of its columns of text."""
+    """Counts of a file. text_bytes: bytes in its columns of text."""
 
     rows: int = 0
     text_bytes: int = 0
 
 
 def text_bytes(table: pa.Table, columns: Sequence[str]) -> int:
-    """The bytes of some columns of text."""
+    """Return the number of bytes in some columns of text."""
     return sum(compute.sum(compute.binary_length(table[name])).as_py() or 0 for name in columns)
 
 
 def counted(shape: Shape, path: Path, columns: Sequence[str]) -> Count:
-    """Reads a file again. columns: those whose texts are counted.
+    """Read a file back. columns: those whose texts are counted.
 
     Raises:
         InputOutputError: the reader does not understand it.
@@ -210,7 +210,7 @@ def _parquet(path: Path, columns: list[str], _codec: str) -> Iterator[tuple[int,
 
 
 def group_batches(file: Any, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """Read a Parquet file group by group: other batches hold rows of many groups, however long they are."""
+    """Read a Parquet file row group by row group; ordinary batches hold rows of many groups, however long they are."""
     for i in range(file.num_row_groups):
         yield from file.iter_batches(batch_size=_READ_ROWS, row_groups=[i], columns=columns)
 

@@ -1,7 +1,8 @@
-"""One table of an output: its rows are put aside as they come; when all are there, files with one schema are made.
+"""Output of one table: rows are spooled as they arrive; when all are there, files with one schema are written.
 
-What is put aside is Parquet: with the columns that were known then. Where these are the last ones, Parquet is wanted,
-and there are no partitions, it is the output already.
+The spool is Parquet, with the columns known at that time. If these are the final ones, the format is Parquet, and
+there
+are no partitions, the spool file becomes the output.
 """
 
 from __future__ import annotations
@@ -30,33 +31,37 @@ from binlogtool.pipeline.writers.partitions import NO_TEXT, NULL_PARTITION
 from binlogtool.pipeline.writers.table_form import Shape
 
 _GROUP_ROWS, _GROUP_BYTES, _GROUP_PART = 1 << 16, 32 << 20, 16
-"""A group of rows that is written at once has at most so many rows and bytes, and takes this part of the memory."""
+"""Limits of a group of rows that is written at once: rows, bytes, fraction of the memory limit."""
 _WRITE_TIMES, _COPY_TIMES = 2, {"orc": 16}
 _OTHER_TIMES = 4
-"""What writing a group takes, in times of its size: to Parquet, and from there to another format. ORC keeps the longest
+"""Memory for writing a group, as a multiple of its size: to Parquet, and from there to another format. ORC keeps the
+longest
 values of each level of its statistics."""
 _AHEAD = 1
-"""So many groups of rows wait to be written at most; none where they are large."""
+"""Maximum number of groups that wait to be written; none if they are large."""
 _ASIDE = ".aside"
 
 
 class AnyForm(Protocol):
-    """How the rows of a table are written (`columns.Form`)."""
+    """Columns of the files of a table (`evolution.TableLayout`)."""
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the files."""
+        """Arrow schema of the files."""
 
     def table(self, piece: Piece) -> pa.Table:
-        """A piece in this form."""
+        """Convert a batch to this layout."""
 
     def types(self) -> list[dict[str, str]]:
-        """The table's columns and their types, in Spark's words."""
+        """Return the table's columns with their Spark SQL types."""
 
 
 class Target:
-    """The rows of one table. folder: where its files go. pool: writes beside the reading, one thing after the other.
-    memory: bytes that the job may take."""
+    """Output of one table.
+
+    folder: where its files go. pool: writes in the background, one group after the other. memory: bytes that the job
+      may use.
+    """
 
     def __init__(
         self,
@@ -82,15 +87,15 @@ class Target:
 
     @property
     def form(self) -> AnyForm:
-        """That of the rows as far as is known now."""
+        """Layout of the rows, as far as the columns are known now."""
         return Form(self.grown.fields, self.grown.key, self._wishes.image, operations=self._operations)
 
     def describe(self, table: Table, place: str) -> None:
-        """The table as it is from here on; the first MAX_LISTED changes are told."""
+        """Set the definition that is valid from here on; the first MAX_LISTED_FINDINGS changes are recorded."""
         self.told += [f"{place}: {one}" for one in self.grown.take(table)][: MAX_LISTED - len(self.told)]
 
     def described(self, home: str) -> dict[str, Any]:
-        """What is said of it. home: its directory."""
+        """Return the description of the table for the manifest. home: its directory."""
         return {
             "name": self.name,
             "directory": home,
@@ -101,7 +106,7 @@ class Target:
         }
 
     def take(self, piece: Piece) -> None:
-        """More rows."""
+        """Add rows."""
         self._held.append(piece)
         self._held_rows += piece.batch.num_rows
         self._held_bytes += piece.batch.nbytes
@@ -111,11 +116,11 @@ class Target:
 
     @property
     def held_bytes(self) -> int:
-        """In memory."""
+        """Bytes of the rows in memory."""
         return self._held_bytes
 
     def put_aside(self) -> None:
-        """Writes what is held, while more is read."""
+        """Write the pending rows to the spool in the background."""
         if not self._held:
             return
         is_large = self._held_bytes >= 2 * self._most_bytes
@@ -126,7 +131,7 @@ class Target:
             self._settle()
 
     def _settle(self, most: int = 0) -> None:
-        """Waits until no more than so many things are still to be written."""
+        """Wait until at most `most` groups are still to be written."""
         while len(self._written) > most:
             self._written.pop(0).result()
 
@@ -144,7 +149,7 @@ class Target:
         self._open[2].write(table)
 
     def rest(self) -> None:
-        """Closes the file that is open: another one follows if more rows come."""
+        """Close the open spool file; further rows go to another one."""
         self._settle()
         self._close()
 
@@ -156,10 +161,10 @@ class Target:
     # -- the output ----------------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Makes the output of what was put aside.
+        """Write the output files from the spool.
 
         Raises:
-            InputOutputError: it does not hold what was put aside.
+            InputOutputError: they do not hold what was spooled.
         """
         self.put_aside()
         self.rest()
@@ -204,27 +209,25 @@ class Target:
             self.text_bytes += table_files.text_bytes(table, self._texts(form))
 
     def _counted(self, path: Path, form: AnyForm) -> Output:
-        """A file, read again."""
+        """Read a file back, and return its manifest entry."""
         found = table_files.counted(self._shape, path, [] if self._shape.csv_safe else self._texts(form))
         self.text_bytes -= found.text_bytes
         return Output(str(path.relative_to(self.folder)), found.rows, path.stat().st_size, sha256(str(path)))
 
     @property
     def outputs(self) -> Sequence[Output]:
-        """The files, relative to the folder."""
+        """Output files, relative to the directory."""
         return self._outputs
 
 
 def demand_texts(targets: Iterable[Target]) -> None:
-    """Raises:
-    InputOutputError: the texts that were counted in the files of all tables are not those that were written.
-    """
+    """Raise InputOutputError if the texts in the files of all tables are not those that were written."""
     if any(target.text_bytes for target in targets):
         raise InputOutputError("the texts of the output are not those that were read: it is not usable")
 
 
 class _Writers:
-    """The files of a table, one for each combination of values of its partitions."""
+    """Files of a table, one for each combination of partition values."""
 
     def __init__(self, folder: Path, shape: Shape) -> None:
         self._folder, self._shape = folder, shape
@@ -232,14 +235,14 @@ class _Writers:
         self.paths: list[Path] = []
 
     def path(self, partition: str) -> Path:
-        """A place for the next file."""
+        """Return the path of the next file."""
         place = self._folder / partition
         place.mkdir(parents=True, exist_ok=True)
         self.paths.append(place / f"part-{len(self.paths):05}{table_files.suffix(self._shape)}")
         return self.paths[-1]
 
     def write(self, table: pa.Table) -> None:
-        """More rows."""
+        """Write rows into the files of their partitions."""
         for partition, part in _parted(table, self._shape.partition_by):
             if partition not in self._open:
                 if len(self._open) >= 64:
@@ -248,13 +251,13 @@ class _Writers:
             self._open[partition].write(part)
 
     def close(self) -> None:
-        """All are whole."""
+        """Complete all files."""
         for file in self._open.values():
             file.close()
 
 
 def grown(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows of an older schema in the last one."""
+    """Return rows of an older schema in the final one."""
     columns = [
         _wider(table[field.name], field.type) if field.name in table.schema.names else pa.nulls(len(table), field.type)
         for field in schema
@@ -275,7 +278,7 @@ def _wider(column: Any, kind: pa.DataType) -> Any:
 
 
 def _parted(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
-    """The rows of each partition, without the columns that the names of directories have."""
+    """Yield the rows of each partition, without the columns that are in directory names."""
     if not names:
         yield "", table
         return

@@ -1,4 +1,4 @@
-"""Which tables are wanted, and how their rows shall look."""
+"""Options of typed tables: which tables are selected, and what their rows contain."""
 
 from __future__ import annotations
 
@@ -17,12 +17,17 @@ CHOICES = ("after", "before", "both", "changes")
 
 
 class Wishes(msgspec.Struct, frozen=True):
-    """objects, others: patterns of tables that are wanted, and of those that are not; () = all, none.
+    """Options of typed rows.
 
-    image: what the columns of a row hold. after: the row as it is behind the change, of a DELETE as it was. before: as
-    it was, of an INSERT nothing. both: two structs. changes: as `after`, of an UPDATE only what changed, and the key.
-    per_table: a directory for each table; else there is one table only, and the output is its directory.
-    where: a condition on rows. skip, limit: of the rows that it leaves so many are passed over, and no more are made.
+    Args:
+        objects: patterns of selected tables; () = all.
+        others: patterns of excluded tables.
+        image: content of the columns. after: the row after the change; of a DELETE, before it. before: the row before
+            the
+            change; of an INSERT, nothing. both: two structs. changes: as `after`, of an UPDATE only changes and key.
+        per_table: one directory per table; otherwise there is one table, and the output is its directory.
+        where: a condition on rows.
+        skip, limit: number of matching rows to skip, and maximum number of rows.
     """
 
     objects: tuple[str, ...] = ()
@@ -34,27 +39,27 @@ class Wishes(msgspec.Struct, frozen=True):
     limit: int | None = None
 
     def wants(self, table: Table) -> bool:
-        """Is it one of them?"""
+        """Return True if the table is selected."""
         names = table.names
         return (not self.objects or _matches(names, self.objects)) and not _matches(names, self.others)
 
     def may_want(self, table: Table) -> bool:
-        """Could it be one of them, where a statement names it? Servers may not tell upper case from lower case."""
+        """Return True if a table that a statement names could be selected; servers may ignore upper and lower case."""
         names = tuple(name.casefold() for name in table.names)
         return self.wants(table) or (bool(self.objects) and _matches(names, tuple(map(str.casefold, self.objects))))
 
     def concerns(self, found: Finding) -> bool:
-        """Is a finding about one of them, where it names a table, or about any?"""
+        """Return True if a finding is about a selected table, or does not name a table."""
         name = found.facts.get("table") if found.id == DIVERGES else None
         return name is None or self.may_want(in_database(*parts_of(str(name)), ()))
 
     def only(self, pattern: str) -> Wishes:
-        """The same for one pattern of tables."""
+        """Return a copy for one pattern of tables."""
         return replace(self, objects=(pattern,), others=())
 
 
 def of_another(name: str) -> str:
-    """What is said of a statement whose rows are not told, of a table that is not wanted."""
+    """Return the remark about a statement that changes rows of a table that is not selected."""
     return (
         f"a statement changes rows of {name}, which is not asked for; what a trigger or a foreign key of it does to "
         "other tables is not in the log"
@@ -62,7 +67,7 @@ def of_another(name: str) -> str:
 
 
 class Wanted:
-    """`Wishes.wants` for rows that come one after the other, most of them of the table of the last one."""
+    """`TypedRowOptions.is_selected` with the last answer cached, as consecutive rows mostly have the same table."""
 
     def __init__(self, wishes: Wishes) -> None:
         self._wishes = wishes
@@ -70,7 +75,7 @@ class Wanted:
         self._is = False
 
     def __call__(self, table: Table) -> bool:
-        """Is it one of them?"""
+        """Return True if the table is selected."""
         if table is not self._last:
             self._last, self._is = table, self._wishes.wants(table)
         return self._is
@@ -81,10 +86,10 @@ def _matches(names: tuple[str, ...], globs: tuple[str, ...]) -> bool:
 
 
 def wishes(selection: Selection, image: str | None, *, per_table: bool) -> Wishes:
-    """What a selection and the options of typed tables ask for.
+    """Return the options of typed rows from a selection and the options --image and --per-table.
 
     Raises:
-        UsageError: they contradict each other, or make no sense.
+        UsageError: they contradict each other.
     """
     if image not in (None, *CHOICES):
         raise UsageError(f"--image {image}: choose one of {', '.join(CHOICES)}")
@@ -107,5 +112,5 @@ def _check_where(text: str) -> None:
 
 
 def reach(selection: Selection) -> Selection:
-    """What is read for them: also what describes tables and transactions."""
+    """Return the selection to read: also records that define tables and transactions."""
     return replace(selection, objects=(), exclude_objects=(), where=None, skip=0, limit=None)

@@ -1,1 +1,1 @@
-"""Writers for what Spark cannot write by itself."""
+"""Writers of output formats that Spark does not have, and the options of table files."""

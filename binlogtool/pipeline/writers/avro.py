@@ -1,4 +1,4 @@
-"""Avro files out of Spark, which has no writer of them: a data source that gets Arrow batches and calls fastavro."""
+"""Avro files from Spark, which has no writer for them: a data source that receives Arrow batches and uses fastavro."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TYPES: dict[str, Any] = {
 
 
 def avro_schema(columns: Sequence[str]) -> dict[str, Any]:
-    """The schema of a file with these columns, each of which may be null."""
+    """Return the Avro schema of a file with these columns, all nullable."""
     kinds = {**dict(rows.COLUMNS), "generation": "bigint"}
     fields = [{"name": name, "type": ["null", _TYPES[kinds[name]]], "default": None} for name in columns]
     return {"type": "record", "name": "row", "namespace": "binlogtool", "fields": fields}
@@ -38,7 +38,7 @@ def avro_schema(columns: Sequence[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):  # type: ignore[misc]
-    """What one task wrote: paths relative to the directory of what is not finished."""
+    """Files that one task wrote, relative to the temporary directory."""
 
     files: tuple[str, ...] = ()
 
@@ -48,18 +48,18 @@ class AvroFiles(DataSource):  # type: ignore[misc]
 
     @classmethod
     def name(cls) -> str:
-        """The name behind `format`."""
+        """Return the name for `format`."""
         return "binlogtool-avro"
 
     def writer(self, schema: Any, overwrite: bool) -> AvroWriter:
-        """The writer of one job."""
+        """Return the writer of one job."""
         partitions = tuple(name for name in self.options["partitions"].split(",") if name)
         place = unquote(urlsplit(self.options["place"]).path)
         return AvroWriter(place, self.options["codec"], partitions)
 
 
 class AvroWriter(DataSourceArrowWriter):  # type: ignore[misc]
-    """Each task writes files of its own; they get their names when all tasks are done."""
+    """Writer of a job: each task writes its own files, which are moved into place when all tasks are done."""
 
     def __init__(self, place: str, codec: str, partitions: tuple[str, ...]) -> None:
         self.place = place
@@ -67,7 +67,7 @@ class AvroWriter(DataSourceArrowWriter):  # type: ignore[misc]
         self.partitions = partitions
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Writes the rows of one task, which come in the order of the partitions.
+        """Write the rows of one task, which are sorted by partition.
 
         Raises:
             InputOutputError: a file cannot be written.
@@ -80,12 +80,12 @@ class AvroWriter(DataSourceArrowWriter):  # type: ignore[misc]
         except OSError as error:
             raise InputOutputError(f"{error.filename or self.place}: {error.strerror or error}") from None
         finally:
-            with suppress(OSError):  # what the disk refuses once more, closing, was told
+            with suppress(OSError):  # a second error while closing was already reported
                 task.drop()
         return Written(tuple(task.files))
 
     def commit(self, messages: list[Written | None]) -> None:
-        """Moves what was written into place."""
+        """Move the written files into place."""
         place = Path(self.place)
         place.mkdir(exist_ok=True)
         for name in (name for message in messages if message for name in message.files):
@@ -96,12 +96,12 @@ class AvroWriter(DataSourceArrowWriter):  # type: ignore[misc]
         (place / "_SUCCESS").touch()
 
     def abort(self, messages: list[Written | None]) -> None:
-        """Removes what was written."""
+        """Remove the written files."""
         shutil.rmtree(Path(self.place) / _PENDING, ignore_errors=True)
 
 
 class _Task:
-    """One open file at a time: the one of the partition whose rows come now."""
+    """Writes the files of one task; only the file of the current partition is open."""
 
     def __init__(self, folder: Path, codec: str, partitions: tuple[str, ...]) -> None:
         self._folder, self._codec, self._partitions = folder, CODECS[codec], partitions
@@ -112,7 +112,7 @@ class _Task:
         self.files: list[str] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Writes rows, each run of one partition into its file."""
+        """Write rows, each run of one partition into its file."""
         keys: Any = zip(*(batch.column(name).to_pylist() for name in self._partitions), strict=True)
         every: Iterator[tuple[Any, ...]] = keys if self._partitions else iter([()] * batch.num_rows)
         at = 0
@@ -144,13 +144,13 @@ class _Task:
             self._writer.write(dict(zip(self._columns, values, strict=True)))
 
     def close(self) -> None:
-        """Ends the file that is open."""
+        """Complete the open file."""
         if self._file is not None:
             self._writer.flush()
         self.drop()
 
     def drop(self) -> None:
-        """Closes the file that is open as it is."""
+        """Close the open file without completing it."""
         if self._file is not None:
             self._file.close()
         self._file = self._key = None

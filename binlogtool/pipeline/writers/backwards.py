@@ -1,4 +1,4 @@
-"""Pieces in the opposite order of their coming, with little memory: what is too much waits in a file without a name."""
+"""Reverse spool: return pieces in reverse order with little memory; the excess goes to an unnamed temporary file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CHUNK = 1 << 20
 
 
 class Backwards:
-    """`with Backwards(folder) as pieces: ...`. folder: where there is room. held: bytes that are kept in memory."""
+    """Context manager that reverses the order of pieces. folder: for the temporary file. held: bytes kept in memory."""
 
     def __init__(self, folder: Path, held: int = _HELD) -> None:
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 -- closed by __exit__
@@ -28,7 +28,7 @@ class Backwards:
         self._file.close()
 
     def add(self, pieces: Iterable[bytes]) -> None:
-        """Pieces that stand before all that were added so far."""
+        """Add pieces; each precedes all that were added before it."""
         for piece in pieces:
             self._last.append(piece)
             self._size += len(piece)
@@ -42,7 +42,7 @@ class Backwards:
         self._last, self._size = [], 0
 
     def read(self) -> Iterator[bytes]:
-        """All of it, the last piece first."""
+        """Yield all bytes, the last piece first."""
         yield b"".join(reversed(self._last))
         for start, size in reversed(self._segments):
             self._file.seek(start)

@@ -1,4 +1,4 @@
-"""Which transactions the log itself says were there, and were not read."""
+"""GTID gaps: transactions that the log itself says exist, and that were not read."""
 
 from __future__ import annotations
 
@@ -17,19 +17,22 @@ _SHOWN = 8
 
 
 def book(state: State, domain: int, server: int, number: int) -> None:
-    """The newest of a domain goes to the end, as in GTID_LIST."""
+    """Record a GTID as the newest of its domain: it moves to the end, as in GTID_LIST."""
     state.pop((domain, server), None)
     state[domain, server] = number
 
 
 def gtid_numbers(text: str) -> tuple[int, int, int]:
-    """(domain, server, number) of a GTID's text."""
+    """Return (domain, server, number) of a GTID's text."""
     domain, server, number = map(int, text.split("-"))
     return domain, server, number
 
 
 class Continuity(msgspec.Struct):
-    """Follows the states and the transactions. damaged: what is missing now may have stood in damaged bytes."""
+    """Tracks GTID states and transactions of a log, and finds those that were lost.
+
+    known: state after the transactions read so far; None before the first.
+    """
 
     known: State | None = None
     _lost: list[tuple[str, int, int]] = msgspec.field(default_factory=list)
@@ -39,18 +42,18 @@ class Continuity(msgspec.Struct):
     _sure_again: set[int] = msgspec.field(default_factory=set)
 
     def damage(self) -> None:
-        """Bytes were skipped."""
+        """Note that bytes were skipped, which may have held transactions."""
         self._unsure = True
         self._sure_again.clear()
 
     def unread(self, gtid: str) -> None:
-        """A transaction whose identity is known could not be read."""
+        """Note a transaction whose GTID is known, but which could not be read."""
         domain, server, number = gtid_numbers(gtid)
         self._lost.append((f"{domain}-{server}", number, number + 1))
         self._take(domain, server, number)
 
     def lost(self) -> list[str]:
-        """What was missed and did not turn up elsewhere, by source: `0-1-5..7`."""
+        """Return the transactions that are missing and did not appear elsewhere, by source: `0-1-5..7`."""
         missed: dict[str, Intervals] = {}
         for source, low, high in self._lost:
             for start, stop in _without(self._seen.get(source, ()), low, high):
@@ -58,7 +61,7 @@ class Continuity(msgspec.Struct):
         return [item for item in format_set(GtidSet(missed)).split(",") if item]
 
     def bundle(self, bundle: Bundle) -> None:
-        """A transaction was read; behind damage, a hole before it is what was lost."""
+        """Note a transaction that was read; after damage, the gap before it counts as lost."""
         if bundle.txn is None:
             return
         domain, server, number = gtid_numbers(bundle.txn)
@@ -69,7 +72,7 @@ class Continuity(msgspec.Struct):
         self._take(domain, server, number)
 
     def reached(self, said: Reached) -> Iterator[Finding]:
-        """A state that the log tells: a finding if it knows transactions that were not read."""
+        """Compare a state that the log contains; yield a finding if it lists transactions that were not read."""
         if self.known is None:
             if said.whole:
                 for gtid in said.gtids:
@@ -99,7 +102,7 @@ class Continuity(msgspec.Struct):
 
 
 def _without(seen: Iterable[tuple[int, int]], low: int, high: int) -> Iterator[tuple[int, int]]:
-    """`[low, high)` without the intervals of an ordered set."""
+    """Yield the parts of `[low, high)` outside of the intervals of an ordered set."""
     for start, stop in seen:
         if low < stop and start < high:
             if low < start:

@@ -1,4 +1,4 @@
-"""What went through a conversion, told so that both sides can be compared: transactions, events, their bytes."""
+"""Digest of the transactions of a conversion, to compare what was read with what was written."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
 
 
 class Ranges(msgspec.Struct):
-    """GTIDs in the order of the log, as ranges: domain-server -> [first, last] of each run without holes."""
+    """GTIDs in the order of the log, as ranges: domain-server -> [first, last] of each run without gaps."""
 
     runs: dict[str, list[list[int]]] = msgspec.field(default_factory=dict)
     count: int = 0
 
     def add(self, gtid: str) -> None:
-        """The next one."""
+        """Add the next GTID."""
         source, _, text = gtid.rpartition("-")
         number, runs = int(text), self.runs.setdefault(source, [])
         self.count += 1
@@ -31,7 +31,7 @@ class Ranges(msgspec.Struct):
             runs.append([number, number])
 
     def texts(self) -> list[str]:
-        """`0-1-5..42` for each run."""
+        """Return a text such as `0-1-5..42` for each run."""
         return [
             f"{source}-{low}" if low == high else f"{source}-{low}..{high}"
             for source, runs in self.runs.items()
@@ -40,7 +40,7 @@ class Ranges(msgspec.Struct):
 
 
 class Tally(msgspec.Struct):
-    """Counts and a hash over what must not change: each event without event_size, end_log_pos and checksum."""
+    """Counts and a hash of what a conversion must preserve: each event without event_size, end_log_pos and checksum."""
 
     bundles: int = 0
     events: int = 0
@@ -48,7 +48,7 @@ class Tally(msgspec.Struct):
     _hash: Any = msgspec.field(default_factory=hashlib.sha256)
 
     def add(self, bundle: Bundle) -> None:
-        """The next bundle; a FORMAT_DESCRIPTION belongs to the container."""
+        """Add the next transaction; FORMAT_DESCRIPTION events belong to the container and are ignored."""
         events = [event for event in bundle.events if event[4] != _DESCRIPTION]
         self.bundles += bool(events)
         self.events += len(events)
@@ -59,7 +59,7 @@ class Tally(msgspec.Struct):
 
     @property
     def sha256(self) -> str:
-        """Of the events so far."""
+        """SHA-256 of the events so far."""
         return str(self._hash.hexdigest())
 
     def __eq__(self, other: object) -> bool:

@@ -1,6 +1,7 @@
-"""A MariaDB binary log, written anew: files of a bounded size, each whole in itself, and their index.
+"""Writer of MariaDB binary logs: self-contained files of bounded size, and their index.
 
-Each file has FORMAT_DESCRIPTION, GTID_LIST and BINLOG_CHECKPOINT, then transactions, and ends with ROTATE, the last one
+Each file has FORMAT_DESCRIPTION, GTID_LIST and BINLOG_CHECKPOINT, then transactions, and ends with ROTATE, the last
+one
 with STOP. A transaction is never divided.
 """
 
@@ -19,13 +20,13 @@ from binlogtool.limits import MIB
 from binlogtool.pipeline.writers.continuity import State, book, gtid_numbers
 
 DEFAULT_LIMIT = 1024 * MIB
-"""The servers' own max_binlog_size."""
+"""The servers' default of max_binlog_size."""
 
 _ROTATE_FIELDS = 8
 
 
 class Written(msgspec.Struct, frozen=True):
-    """One file: its name, how many transactions are in it, its size in bytes."""
+    """One written file: its name, its number of transactions, its size in bytes."""
 
     name: str
     bundles: int
@@ -33,8 +34,11 @@ class Written(msgspec.Struct, frozen=True):
 
 
 class BinlogWriter(msgspec.Struct):
-    """Writes `folder`/`base`.000001 and so on. limit: bytes of a file; only one that holds a single transaction is
-    larger. state: the last transactions before the next one, for GTID_LIST.
+    """Writes `folder`/`base`.000001 and so on.
+
+    limit: bytes of a file; only a file with a single transaction is larger. state: last GTIDs before the next
+      transaction,
+    for GTID_LIST.
     """
 
     folder: Path
@@ -53,11 +57,11 @@ class BinlogWriter(msgspec.Struct):
 
     @property
     def server_version(self) -> str:
-        """Of the newest FORMAT_DESCRIPTION."""
+        """Server version of the newest FORMAT_DESCRIPTION."""
         return self._description.server_version
 
     def add(self, bundle: Bundle) -> None:
-        """The next transaction, or a FORMAT_DESCRIPTION."""
+        """Write the next transaction, or take a FORMAT_DESCRIPTION."""
         rest = bundle.events
         if rest[0][4] == EventType.FORMAT_DESCRIPTION:
             self._described(rest[0])
@@ -71,7 +75,7 @@ class BinlogWriter(msgspec.Struct):
             book(self.state, *gtid_numbers(bundle.txn))
 
     def _described(self, event: bytes) -> None:
-        """What another server, or the same one after a start, wrote; it begins a file."""
+        """Take the FORMAT_DESCRIPTION of another server, or of a restart, which starts a new file."""
         said = parse_description(event)
         new = writing.started(said, 0)
         old = self._description
@@ -83,7 +87,7 @@ class BinlogWriter(msgspec.Struct):
         self._description = new
 
     def _make_room(self, size: int, first: bytes) -> None:
-        """Opens the file in which the next `size` bytes go."""
+        """Open the file that the next `size` bytes go to."""
         full = self._at + size + self._rotate_size > self.limit
         if self._out is not None and self._inside and (full or self._restarted):
             self._end_file(self._rotate())
@@ -104,7 +108,7 @@ class BinlogWriter(msgspec.Struct):
         self._restarted, self._created = False, 0
 
     def close(self) -> None:
-        """Ends the last file, and writes the index."""
+        """Complete the last file, and write the index."""
         if self._out is None:
             self._begin_file()
         self._end_file(writing.event(EventType.STOP, self._time, self._server, b""))
@@ -112,7 +116,7 @@ class BinlogWriter(msgspec.Struct):
         (self.folder / f"{self.base}.index").write_bytes(lines.encode("utf-8", "surrogateescape"))
 
     def abandon(self) -> None:
-        """Closes what is open; the files are of no use."""
+        """Close the open file without completing it."""
         if self._out is not None:
             self._out.close()
             self._out = None
@@ -141,7 +145,7 @@ class BinlogWriter(msgspec.Struct):
 
     @property
     def _name(self) -> str:
-        """Of the file that is written now, or next."""
+        """Name of the current or next file."""
         return self._sibling(len(self.written) + 1)
 
     def _sibling(self, number: int) -> str:

@@ -1,5 +1,4 @@
-"""The directories of rows that have nothing in the column that makes them. A text that is one of these names begins
-with %5F in place of its first letter."""
+"""Directory names of partitions without a value. A text equal to one of these names gets %5F for its first letter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finished tables, read by other programs' readers than the one that wrote them: pyarrow, Python's csv, fastavro."""
+"""Read finished tables back, with other readers than the writer: pyarrow, Python's csv, fastavro."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from binlogtool.pipeline import rows
 from binlogtool.pipeline.writers.partitions import NO_TEXT, NULL_PARTITION
 
 _ROWS, _CHARACTERS = 8192, 8 << 20
-"""A piece of a table of texts is not longer."""
+"""Limits of one chunk of a text table."""
 
 
 _FIELDS: Mapping[str, pa.Field] = {
     **{field.name: field for field in rows.SCHEMA}, "generation": pa.field("generation", pa.int64())
 }  # fmt: skip
-"""Those of an output that grows, too (`growing`)."""
+"""Including those of an `--append` output."""
 
 
 def tables(to: str, path: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """Some columns of one file, in pieces, with the types of `rows.SCHEMA`.
+    """Yield some columns of one file, in chunks, with the types of `rows.SCHEMA`.
 
     Raises:
         InputOutputError: the reader does not understand the file.
@@ -42,7 +42,7 @@ def tables(to: str, path: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
 
 
 def partition_values(relative: Path) -> dict[str, str | None]:
-    """What the names of directories (`type=INSERT`) say of all rows of a file."""
+    """Return the values that directory names (`type=INSERT`) give to all rows of a file."""
     pairs = (part.partition("=") for part in relative.parts[:-1])
     return {name: None if value in (NULL_PARTITION, NO_TEXT) else unquote(value) for name, _, value in pairs}
 

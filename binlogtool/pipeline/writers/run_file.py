@@ -1,7 +1,8 @@
-"""The file that one run adds to an output that grows: JSON lines, or a table; and its keys, read back from the disk.
+"""The file that one `--append` run adds: JSON lines, or a table; and its row keys, read back from the disk.
 
-Rows have one member more than those of other conversions: `generation`, how often there was another file of the name
-before. (generation, file, record, place within the record) is the key of a row.
+Rows have one member more than those of other conversions: `generation`, the number of earlier files that had the
+name.
+(generation, file, record, offset within the record) is the key of a row.
 """
 
 from __future__ import annotations
@@ -28,39 +29,39 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Key = tuple[int, str, int, int]
-"""Generation, file, record, offset within the record's own space (-1 = the row is the record)."""
+"""Generation, file, record, offset within the record (-1 = the row is the whole record)."""
 
 _GROUP_ROWS, _GROUP_BYTES = 1 << 16, 32 << 20
 
 
 class Adding(Protocol):
-    """A file that rows are written to. rows: how many so far. account: findings."""
+    """Writer of one run's file. rows: rows written so far. account: findings."""
 
     account: Account
     rows: int
 
     def add(self, log: Log, selection: Selection, part: Part, generation: int, closed: bool) -> None:
-        """Writes the records of a part of the one file of a log. closed: nothing will come behind the part."""
+        """Write the records of a part of the log's only file. closed: nothing will follow the part."""
 
     def tell(self, file: str, format: str, found: Finding, generation: int) -> None:
-        """Writes what is to be said in place of records, where there is a row for that."""
+        """Report a finding in place of records, as a row if the format has rows for that."""
 
     def close(self) -> None:
-        """Ends the file."""
+        """Complete the file."""
 
     def proven(self) -> str:
-        """Compares the file on the disk with what was written; the figures in words.
+        """Compare the file on the disk with what was written, and return the figures as text.
 
         Raises:
             InputOutputError: they differ.
         """
 
     def keys(self) -> Iterator[Key]:
-        """Those of all records, as they stand on the disk."""
+        """Yield the keys of all records, read from the disk."""
 
 
 class Lines:
-    """JSON lines as `dump` has them. lines: makes them of a block."""
+    """JSON lines as `dump` writes them. lines: encodes a block."""
 
     def __init__(self, path: Path, lines: Callable[[Block], bytes]) -> None:
         self.account, self.rows = Account(), 0
@@ -68,7 +69,7 @@ class Lines:
         self._file, self._hash = path.open("xb"), hashlib.sha256()
 
     def add(self, log: Log, selection: Selection, part: Part, generation: int, closed: bool) -> None:
-        """See `Adding`."""
+        """Write the records of a part; see `RunFileWriter`."""
         for one in log.blocks(selection, part=part):
             if isinstance(one, Trouble):
                 self.account.add(one.file, finding_json(one.finding), damage=is_damage(one.finding, lambda: closed))
@@ -79,21 +80,21 @@ class Lines:
             self.rows += len(one)
 
     def _write(self, data: bytes, generation: int) -> None:
-        """Every line is an object: the new member goes to its beginning."""
+        """Write lines, each a JSON object, with the generation inserted as first member."""
         made = b"".join(b'{"generation":%d,%b' % (generation, line[1:]) for line in data.splitlines(keepends=True))
         self._hash.update(made)
         self._file.write(made)
 
     def tell(self, file: str, format: str, found: Finding, generation: int) -> None:
-        """Lines are records only: it is in the account."""
+        """Add a finding to the tally only: lines are records."""
         self.account.add(file, finding_json(found), damage=False)
 
     def close(self) -> None:
-        """See `Adding`."""
+        """Complete the file."""
         self._file.close()
 
     def proven(self) -> str:
-        """See `Adding`."""
+        """Compare the file with what was written; see `RunFileWriter`."""
         found, digest = 0, hashlib.sha256()
         with self._path.open("rb") as file:
             for line in file:
@@ -106,7 +107,7 @@ class Lines:
         return f"{self.rows:,} records read, {found:,} lines with sha256 {digest.hexdigest()} counted in the output"
 
     def keys(self) -> Iterator[Key]:
-        """See `Adding`."""
+        """Yield the keys of all lines; see `RunFileWriter`."""
         decode = msgspec.json.Decoder(_Line).decode
         with self._path.open("rb") as file:
             for line in map(decode, file):
@@ -125,7 +126,7 @@ class _Line(msgspec.Struct):
 
 
 class Table:
-    """Rows as `binlogtool.pipeline.rows` has them, in any format of tables, written without Spark."""
+    """Rows as in `binlogtool.pipeline.rows`, in any table format, written without Spark."""
 
     def __init__(self, path: Path, shape: Shape) -> None:
         import pyarrow as pa
@@ -140,7 +141,7 @@ class Table:
         self._file = opened(shape, path, self._schema)
 
     def add(self, log: Log, selection: Selection, part: Part, generation: int, closed: bool) -> None:
-        """See `Adding`."""
+        """Write the records of a part; see `RunFileWriter`."""
         from binlogtool.pipeline import rows
         from binlogtool.pipeline.making import made_of
 
@@ -156,7 +157,7 @@ class Table:
                 self.account.add(one.file, finding_json(one.finding), damage=False)
 
     def tell(self, file: str, format: str, found: Finding, generation: int) -> None:
-        """See `Adding`."""
+        """Write a DAMAGE row for the finding; see `RunFileWriter`."""
         from binlogtool.pipeline import rows
 
         self._take((rows.ALL.damage(file, format, found),), generation)
@@ -184,12 +185,12 @@ class Table:
         self._held, self._held_rows, self._held_bytes = [], 0, 0
 
     def close(self) -> None:
-        """See `Adding`."""
+        """Complete the file."""
         self._flush()
         self._file.close()
 
     def proven(self) -> str:
-        """See `Adding`."""
+        """Compare the file with what was written; see `RunFileWriter`."""
         from binlogtool.pipeline.written import PartFile, count_part
 
         if not self.rows:
@@ -204,11 +205,11 @@ class Table:
         return f"{self.rows:,} rows read, {found.rows:,} counted in the output, {found.text_bytes:,} bytes of text"
 
     def keys(self) -> Iterator[Key]:
-        """See `Adding`."""
+        """Yield the keys of all rows; see `RunFileWriter`."""
         from binlogtool.pipeline.writers.readback import tables
 
         if not self.rows:
-            return  # a file without rows may be none of its format
+            return  # a file without rows may be invalid in its format
         for table in tables(self._shape.to, self._path, ("generation", "file", "record", "inner_offset")):
             for generation, file, record, inner in zip(*(one.to_pylist() for one in table.columns), strict=True):
                 if record is not None:

@@ -1,4 +1,4 @@
-"""Scripts of SQL statements: which selection makes one, and how many statements a finished one holds."""
+"""SQL scripts: options, the selection to read for them, and the number of statements in a finished one."""
 
 from __future__ import annotations
 
@@ -29,9 +29,13 @@ _REWRITE = re.compile(r"\s*(\S+?)\s*->\s*(\S+)\s*\Z")
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What the user says of a script. rewrite: texts `old->new`, names of databases. gtids: None = as the way of rows
-    has it. database: only these. stop_before: a statement. load_files: a directory for data that a server loaded.
-    skip_ddl: an undo leaves what defines its tables as it is."""
+    """Options of a script.
+
+    rewrite: texts `old->new`, names of databases. gtids: None = depends on `rows`. database: only these databases.
+    stop_before: a statement. load_files: a directory for data that a server loaded. skip_ddl: a flashback ignores DDL
+      of its
+    tables.
+    """
 
     rewrite: Sequence[str] = ()
     transactions: str = "keep"
@@ -45,7 +49,7 @@ class Request(msgspec.Struct, frozen=True):
 
     @property
     def given(self) -> str | None:
-        """The name of an option that only scripts have, if one is used."""
+        """Name of a script option that is not at its default; None if there is none."""
         usual = Request()
         for name in ("rewrite", "transactions", "rows", "comments", "gtids", "stop_before", "load_files", "skip_ddl"):
             if getattr(self, name) not in (getattr(usual, name), []):
@@ -54,10 +58,10 @@ class Request(msgspec.Struct, frozen=True):
 
 
 def wording(to: str, selection: Selection, request: Request) -> Wording:
-    """How the script shall be.
+    """Return the form of the script.
 
     Raises:
-        UsageError: the options make no sense, or not with this selection.
+        UsageError: the options contradict each other, or the selection.
     """
     for name, value, known in (("transactions", request.transactions, TRANSACTIONS), ("rows", request.rows, ROWS)):
         if value not in known:
@@ -112,7 +116,9 @@ def _databases(rewrite: Iterable[str]) -> Mapping[str, str]:
 
 
 def chosen_tables(selection: Selection) -> Callable[[str], bool] | None:
-    """Which tables are written: the other records of their transactions are read all the same."""
+    """Return a predicate of the tables to write; None = all. Other records of their transactions are read
+    nevertheless.
+    """
     objects, others = selection.objects, selection.exclude_objects
     if not objects and not others:
         return None
@@ -125,22 +131,22 @@ def chosen_tables(selection: Selection) -> Callable[[str], bool] | None:
 
 
 def reach(selection: Selection) -> Selection:
-    """What is read for the script."""
+    """Return the selection that must be read for the script."""
     return replace(selection, objects=(), exclude_objects=(), once=True)
 
 
 def pieces(block: Block) -> Iterator[bytes]:
-    """The text for each record of a block; a comment stands for one that has none."""
+    """Yield the text of each record of a block, with its findings as comments."""
     for i, body in enumerate(block.bodies):
         notes = [f"# {f.id} at {block.offset[i]}: {json.dumps(f.message)}\n" for f in block.findings.get(i, ())]
         yield "".join(notes).encode() + (body or b"")
 
 
 def count_statements(path: Path) -> int:
-    """How many statements a client would find, by its own rule: lines with nothing but the delimiter end them.
+    """Count the statements that a client would find: a line that is only the delimiter ends one.
 
     Raises:
-        InputOutputError: the last one does not end.
+        InputOutputError: the last statement does not end.
     """
     count, delimiter, is_open = 0, b";", False
     with path.open("rb") as file:

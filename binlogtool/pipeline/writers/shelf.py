@@ -1,4 +1,4 @@
-"""Files beside a script: the data of LOAD DATA, which stand in the log."""
+"""Sidecar files of a script: the data of LOAD DATA statements, taken from the log."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from binlogtool.formats.scripting import Shelf
 
 
 class Folder(msgspec.Struct):
-    """`scripting.Shelf`: a directory that is made when the first file comes. What was there before is refused."""
+    """`scripting.Shelf` as a directory, created with the first file; an existing non-empty directory is refused."""
 
     path_: Path
     made: bool = False
     names: set[str] = msgspec.field(default_factory=set)
 
     def add(self, name: str, data: bytes) -> None:
-        """More bytes of a file.
+        """Append bytes to a file.
 
         Raises:
-            RefusedError: the directory is there and not empty. InputOutputError: it cannot be written.
+            RefusedError: the directory exists and is not empty.
+            InputOutputError: it cannot be written.
         """
         try:
             if not self.made:
@@ -42,11 +43,11 @@ class Folder(msgspec.Struct):
         self.made = True
 
     def path(self, name: str) -> str:
-        """Where the file is."""
+        """Return the absolute path of a file."""
         return os.path.abspath(self.path_ / name)
 
     def discard(self) -> None:
-        """Removes what was made here: the script that needs it is not written."""
+        """Remove the directory if it was created here: the script that needs it is not published."""
         if self.made:
             import shutil
 
@@ -55,7 +56,7 @@ class Folder(msgspec.Struct):
 
 @contextmanager
 def shelved(shelf: Shelf | None) -> Iterator[Callable[[bool], None]]:
-    """Removes the files again unless the script that needs them is whole; gives the function that says so."""
+    """Yield a function that reports if the script is complete; without that, remove its sidecar files at the end."""
     whole = False
 
     def keep(is_whole: bool) -> None:

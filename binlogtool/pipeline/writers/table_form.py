@@ -1,4 +1,4 @@
-"""How a table is written: its file format, its compression, its partitions; and Spark's part of that."""
+"""Options of table files (format, compression, partitions), and writing them with Spark."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ COMPRESSIONS: Mapping[str, tuple[str, ...]] = {
     "json": ("none", "gzip", "bzip2"),
     "avro": ("deflate", "bzip2", "xz", "none"),
 }
-"""What each table format can be compressed with; the first one is the default."""
+"""Compressions of each table format; the first one is the default."""
 
 FILE_SIZE = 256 * MIB
-"""About so many bytes has a file of an output."""
+"""Approximate size of an output file in bytes."""
 
 LEAST_FILE = 32 * MIB
-"""Files above this size may be made smaller, so that no core is idle; more would cost space."""
+"""Files are not made smaller than this to keep all cores busy, as small files take more space."""
 
 _GROWTH: Mapping[str, float] = {"parquet": 0.3, "orc": 0.3, "avro": 0.5, "csv": 8.0, "json": 12.0}
 """Bytes of an output for one of a log with small records (Parquet measured with 200 MiB of them, the
-others with 20 MiB); large ones need less."""
+others with 20 MiB); large records need less."""
 _PACKED = 10.0
-"""So many times less are texts that are compressed."""
+"""Factor by which compressed texts are smaller."""
 
 DERIVED = ("date", "hour")
-"""Columns made of `time` (UTC), for partitions only: 2026-01-31, and 0 to 23."""
+"""Columns derived from `time` (UTC), for partitions only: 2026-01-31, and 0 to 23."""
 
 PARTITIONS = (
     "file", "format", "type", "seq", "object", "origin", "txn", "checksum_algorithm", "checksum_ok", *DERIVED,
@@ -44,7 +44,7 @@ PARTITIONS = (
 """Columns that can be partitions; the others differ from row to row."""
 
 TYPED_PARTITIONS = ("op", "server", "file", *DERIVED)
-"""The same of rows of tables."""
+"""The same for typed rows of tables."""
 
 TIME_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 """Times in CSV and JSON, with the microseconds that Spark would leave out."""
@@ -59,16 +59,21 @@ _OPTIONS: Mapping[str, Mapping[str, str]] = {
     },
     "json": {"timestampFormat": TIME_FORMAT, "ignoreNullFields": "false"},
 }
-"""CSV as RFC 4180 has it: a text that is empty is "", what is null has no quotation marks."""
+"""CSV as in RFC 4180: an empty text is "", null has no quotation marks."""
 
 _FORMULA = r"^[=+\-@\t\r]"
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """How the output of a table job looks. compression: None = the format's default.
+    """Options of table files.
 
-    file_size: bytes that a file shall have, about; None = FILE_SIZE. csv_safe: texts in CSV that a spreadsheet would
-    take for formulas get an apostrophe in front. typed: the rows are those of tables (`pipeline.typed`), not records.
+    Args:
+        to: the format.
+        partition_by: columns whose values become directories.
+        compression: None = the format's default.
+        csv_safe: put an apostrophe before CSV texts that a spreadsheet would take for formulas.
+        typed: the rows are those of tables (`pipeline.typed`), not records.
+        file_size: approximate bytes of a file; None = DEFAULT_FILE_SIZE.
     """
 
     to: str
@@ -79,7 +84,7 @@ class Shape(msgspec.Struct, frozen=True):
     file_size: int | None = None
 
     def files(self, size: int, cores: int) -> int:
-        """How many files are made of logs of so many bytes, where so many tasks run at once."""
+        """Return the number of files for logs of `size` bytes, with `cores` parallel tasks."""
         made = size * _GROWTH[self.to]
         if _GROWTH[self.to] > 1 and self.codec != "none":
             made /= _PACKED
@@ -87,10 +92,11 @@ class Shape(msgspec.Struct, frozen=True):
         return max(ceil(made / wanted), min(cores, ceil(made / min(wanted, LEAST_FILE))), 1)
 
     def check(self) -> None:
-        """Raises before any work begins.
+        """Check the options before any work starts.
 
         Raises:
-            UsageError: something of it is not possible. MissingExtraError: what writes tables is not there.
+            UsageError: an option is not possible.
+            MissingExtraError: a library that writes tables is not installed.
         """
         known = COMPRESSIONS[self.to]
         if self.compression not in (None, *known):
@@ -111,19 +117,19 @@ class Shape(msgspec.Struct, frozen=True):
 
     @property
     def codec(self) -> str:
-        """The compression by name."""
+        """Name of the compression."""
         return self.compression or COMPRESSIONS[self.to][0]
 
     @property
     def stored(self) -> tuple[str, ...]:
-        """The columns in the files; those of partitions are in the names of directories only."""
+        """Columns in the files; those of partitions are only in directory names."""
         from binlogtool.pipeline import rows
 
         return tuple(name for name, _ in rows.COLUMNS if name not in self.partition_by)
 
 
 def texts(shape: Shape) -> tuple[str, ...]:
-    """The stored columns of text."""
+    """Return the stored columns of text."""
     return tuple(name for name in _texts() if name in shape.stored)
 
 
@@ -134,12 +140,12 @@ def _texts() -> tuple[str, ...]:
 
 
 def stored_text(shape: Shape, text: str) -> str:
-    """A text as it stands in the output."""
+    """Return a text as it is stored in the output."""
     return f"'{text}" if shape.csv_safe and re.match(_FORMULA, text) else text
 
 
 def shaped(frame: Any, shape: Shape) -> Any:
-    """The rows as they will be written."""
+    """Return the DataFrame with partition columns and safe CSV texts."""
     from pyspark.sql import functions as sql
 
     if shape.csv_safe:
@@ -168,7 +174,7 @@ def _neutral(name: str) -> Any:
 
 
 def text_bytes(column: Any, shape: Shape) -> int:
-    """The bytes of the texts of an Arrow column, as they will be written."""
+    """Return the number of bytes of the texts of an Arrow column, as they will be written."""
     import pyarrow.compute as compute
 
     size = compute.sum(compute.binary_length(column)).as_py() or 0
@@ -178,12 +184,12 @@ def text_bytes(column: Any, shape: Shape) -> int:
 
 
 def write(frame: Any, shape: Shape, place: str, spark: Any) -> None:
-    """Runs the job. place: a URI of a directory that is not there yet."""
+    """Write a DataFrame with Spark. place: URI of a directory that does not exist yet."""
     if shape.to == "avro":
         from binlogtool.pipeline.writers.avro import AvroFiles
 
         spark.dataSource.register(AvroFiles)
-        spark.createDataFrame([], "nothing int")  # makes it this thread's session, which is asked for the data source
+        spark.createDataFrame([], "nothing int")  # makes it this thread's session, where the data source is looked up
         if shape.partition_by:
             frame = frame.sortWithinPartitions(*shape.partition_by)
         options = {"partitions": ",".join(shape.partition_by), "codec": shape.codec, "place": place}

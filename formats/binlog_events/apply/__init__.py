@@ -1,1 +1,1 @@
-"""What the applier of a server does with events."""
+"""Prediction of what a server's applier does with events."""

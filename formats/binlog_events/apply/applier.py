@@ -1,7 +1,7 @@
-"""What the applier of a server does with events: transactions by their GTIDs, and what becomes of each.
+"""Simulated applier of a server: transactions by their GTIDs, and the outcome of each.
 
-The order of things is that of `mysqlbinlog FILES | mysql`: statements and rows take effect when their transaction ends.
-Nothing here knows of files; events of an engine binlog are taken in the same way.
+The order is that of `mysqlbinlog FILES | mysql`: statements and rows take effect when their transaction
+ends. Nothing here knows about files; events of an engine binlog are applied in the same way.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _SAVEPOINT = re.compile(r"(ROLLBACK\s+TO|SAVEPOINT|RELEASE)\s*(?:SAVEPOINT\s+)?(
 
 
 class Applier(Transactions):
-    """Applies events to a server, one after the other."""
+    """Applies events to a simulated server, one after the other."""
 
     def feed(self, first: int, records: Records, start: int, stop: int) -> Iterator[Ruling]:
-        """Takes the records `[start, stop)` of a run whose record 0 has the number `first`."""
+        """Apply the records `[start, stop)` of a run whose record 0 has the number `first`."""
         types, take = records.envelope.type, _TAKE
         for i in range(start, stop):
             yield from take.get(types[i], _other)(self, first + i, records, i)
@@ -57,20 +57,21 @@ class Applier(Transactions):
     # -- events ------------------------------------------------------------------------------------------------------
 
     def _control(self, number: int, records: Records, i: int) -> Iterator[Ruling]:
-        """Events outside of transactions. One that stands inside (a relay log was rotated) goes its own way."""
+        """Apply an event outside of transactions; inside of one (a rotated relay log) it gets its own verdict."""
         if self._open is None:
             yield Ruling(number, number + 1, *CONTROL)
         elif len(self._open.parts) < MOST_PARTS:
             self._open.parts.append(Part(number, number + 1, CONTROL))
 
     def _description(self, number: int, records: Records, i: int) -> Iterator[Ruling]:
-        """Where the server that wrote the log was started, the transaction before had no end."""
+        """Apply FORMAT_DESCRIPTION: after a server start the previous transaction has no end."""
         body = records.bodies[i] or {}
         if body.get("create_timestamp") and not _flags(records, i) & _RELAY_LOG:
             yield from self._close(number, INCOMPLETE)
         yield from self._control(number, records, i)
 
     def _list(self, number: int, records: Records, i: int) -> Iterator[Ruling]:
+        """Apply PREVIOUS_GTIDS or GTID_LIST."""
         if self._ordered:
             for domain, (_, last) in told(records.bodies[i]).domains.items():
                 self._starts.setdefault(domain, last)
@@ -78,6 +79,7 @@ class Applier(Transactions):
         yield from self._control(number, records, i)
 
     def _gtid(self, number: int, records: Records, i: int) -> Iterator[Ruling]:
+        """Apply a GTID event, which begins a transaction."""
         gtid = records.envelope.txn[i]
         if self._open is not None:
             if self._open.begun and self._open.doom is None:
@@ -104,7 +106,7 @@ class Applier(Transactions):
             group.doom = SKIPPED, "start-alter"
 
     def _known(self, number: int, records: Records, i: int, group: Open) -> Iterator[Ruling]:
-        """Was it executed before, or does it stand in a wrong place?"""
+        """Check whether a GTID was executed before, or is out of order."""
         gtid = group.gtid or ""
         source, sequence = split(gtid)
         domain = domain_of(source)
@@ -118,13 +120,15 @@ class Applier(Transactions):
             self._lasts[domain] = sequence
 
     def _forget(self, group: Open) -> None:
+        """Release the sequence number of a transaction without an end."""
         source, sequence = split(group.gtid) if group.gtid is not None else ("", 0)
         domain = domain_of(source)
         if domain is not None and self._ordered and self._lasts.get(domain) == sequence:
             self._lasts[domain] = sequence - 1
 
     def _out_of_order(self, number: int, records: Records, i: int, group: Open, last: int) -> Iterator[Ruling]:
-        if self._goes_on:  # --skip-gtid-strict-mode; what was applied before fails on its own rows
+        """Handle a GTID whose number does not grow in its domain."""
+        if self._goes_on:  # --skip-gtid-strict-mode; transactions applied before fail on their own rows
             self._open = group
             if (group.gtid or "") in self.executed:
                 group.doom = REJECTED, "out-of-order"
@@ -132,6 +136,7 @@ class Applier(Transactions):
         yield from self._fail(number, records, i, "out-of-order", f"{group.gtid} stands behind number {last}")
 
     def _query(self, number: int, records: Records, i: int) -> Iterator[Ruling]:
+        """Apply a QUERY or EXECUTE_LOAD_QUERY event."""
         body = records.bodies[i]
         if body is None:
             yield from self._undecodable(number, records, i)
@@ -149,6 +154,7 @@ class Applier(Transactions):
             yield from _KINDS[kind](self, number, records, i, sql)
 
     def _statement(self, number: int, records: Records, i: int, sql: str, db: str) -> Iterator[Ruling]:
+        """Apply a statement other than BEGIN, COMMIT and the like."""
         self._learn(sql, db)
         if self._open is None or not self._open.begun:
             yield from self._ends(number, records, i, STATEMENT)
@@ -156,12 +162,13 @@ class Applier(Transactions):
             self._open.keep(number)
 
     def _learn(self, sql: str, db: str) -> None:
-        """Which tables does no rollback reach?"""
+        """Note tables that a rollback does not affect."""
         known = engine_of(sql, db)
         if known is not None and len(self._stays) < MOST_PARTS:
             (self._stays.discard if known.transactional else self._stays.add)(known.table)
 
     def _opens(self, number: int, records: Records, i: int, sql: str) -> Iterator[Ruling]:
+        """Apply BEGIN or XA START."""
         group = self._open
         if group is not None and group.begun and group.gtid is None:
             self._open = None
@@ -172,15 +179,18 @@ class Applier(Transactions):
         group.begun, group.standalone = True, False
 
     def _commits(self, number: int, records: Records, i: int, sql: str) -> Iterator[Ruling]:
+        """Apply COMMIT."""
         yield from self._ends(number, records, i, COMMITTED if self._open is not None else STATEMENT)
 
     def _rolls_back(self, number: int, records: Records, i: int, sql: str) -> Iterator[Ruling]:
+        """Apply ROLLBACK."""
         group = self._open
         if group is not None and group.begun and group.doom is None:
             group.undo(group.first, number + 1, ROLLED_BACK)
         yield from self._ends(number, records, i, ROLLED_BACK if group is not None else STATEMENT)
 
     def _saves(self, number: int, records: Records, i: int, sql: str) -> Iterator[Ruling]:
+        """Apply SAVEPOINT, ROLLBACK TO or RELEASE."""
         group = self._open
         if group is None:
             yield Ruling(number, number + 1, *STATEMENT)
@@ -195,12 +205,14 @@ class Applier(Transactions):
             group.undo(group.savepoints[name] + 1, number, SAVED)
 
     def _stays_open(self, number: int, records: Records, i: int, sql: str) -> Iterator[Ruling]:
+        """Apply XA END, which leaves the transaction open."""
         if self._open is None:
             yield Ruling(number, number + 1, *STATEMENT)
 
     # -- XA ----------------------------------------------------------------------------------------------------------
 
     def _prepares(self, number: int, records: Records, i: int) -> Iterator[Ruling]:
+        """Apply XA_PREPARE."""
         body, group = records.bodies[i], self._open
         if body is None or group is None:
             yield from self._undecodable(number, records, i) if body is None else self._stray(number)
@@ -221,7 +233,7 @@ class Applier(Transactions):
             self._prepared[name] = group, number + 1
 
     def _finishes(self, number: int, records: Records, i: int, sql: str) -> Iterator[Ruling]:
-        """XA COMMIT or XA ROLLBACK of a transaction that was prepared before."""
+        """Apply XA COMMIT or XA ROLLBACK of a transaction that was prepared before."""
         parts = _XA.match(sql.strip())
         group = self._open or self._begin(number, records, i)
         if parts is None or len(parts[2]) % 2 or len(parts[3]) % 2:
@@ -233,6 +245,7 @@ class Applier(Transactions):
             yield from self._ends(number, records, i, STATEMENT)
 
     def _resolve(self, number: int, records: Records, i: int, name: XaId, commit: bool) -> Iterator[Ruling]:
+        """Commit or roll back a prepared transaction."""
         kept = self._prepared.pop(name, None)
         if kept is not None:
             group, stop = kept
@@ -246,7 +259,7 @@ class Applier(Transactions):
     # -- rows --------------------------------------------------------------------------------------------------------
 
     def _inside(self, number: int, records: Records, i: int) -> Iterator[Ruling]:
-        """An event that says nothing about the end of its transaction."""
+        """Apply an event that belongs to a transaction and does not end it."""
         if self._open is None:
             if self._adrift:
                 yield Ruling(number, number + 1, REJECTED, "adrift")
@@ -256,6 +269,7 @@ class Applier(Transactions):
             self._open.keep(number)
 
     def _rows(self, number: int, records: Records, i: int) -> Iterator[Ruling]:
+        """Apply a row event."""
         yield from self._inside(number, records, i)
         group, body = self._open, records.bodies[i]
         if group is None:
@@ -274,14 +288,17 @@ class Applier(Transactions):
     # -- what cannot be applied --------------------------------------------------------------------------------------
 
     def _undecodable(self, number: int, records: Records, i: int) -> Iterator[Ruling]:
+        """Fail at an event that cannot be decoded."""
         found = records.findings.get(i, ())
         why = found[0].message if found else f"{records.envelope.type[i]} cannot be read"
         yield from self._fail(number, records, i, "undecodable", why)
 
     def _stray(self, number: int) -> Iterator[Ruling]:
+        """Rule on an end without a transaction."""
         yield Ruling(number, number + 1, *((REJECTED, "adrift") if self._adrift else STATEMENT))
 
     def _xid(self, number: int, records: Records, i: int) -> Iterator[Ruling]:
+        """Apply XID."""
         if self._open is None:
             yield from self._stray(number)
             self._adrift = False
@@ -289,10 +306,12 @@ class Applier(Transactions):
             yield from self._ends(number, records, i, COMMITTED)
 
     def _incident(self, number: int, records: Records, i: int) -> Iterator[Ruling]:
+        """Fail at INCIDENT."""
         message = text_of((records.bodies[i] or {}).get("message"))
         yield from self._fail(number, records, i, "incident", f"the server that wrote the log lost events: {message}")
 
     def _unknown(self, number: int, records: Records, i: int) -> Iterator[Ruling]:
+        """Apply an event of unknown type: skip it if it is ignorable, fail otherwise."""
         if not _flags(records, i) & _IGNORABLE:
             name = records.envelope.type[i]
             yield from self._fail(number, records, i, "unknown-event", f"{name} is not known and not ignorable")
@@ -303,6 +322,7 @@ class Applier(Transactions):
 
 
 def _flags(records: Records, i: int) -> int:
+    """Return the flags of an event's header."""
     extra = records.extras[i] if records.extras is not None else None
     header: Mapping[str, Any] = (extra or {}).get("header", {})
     return int(header.get("flags", 0))

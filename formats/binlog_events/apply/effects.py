@@ -1,7 +1,8 @@
-"""What events change: rows by primary key where the log tells it, else as whole rows; statements as they stand.
+"""Effects of events: row changes by primary key where known, else as whole rows; statements as text.
 
-The key of a table comes from TABLE_MAP (binlog_row_metadata=FULL), else from the last CREATE TABLE in the log. RENAME
-takes rows along; where a statement changes rows in a way that only a server knows, the object is in `doubts`.
+The key of a table comes from TABLE_MAP (binlog_row_metadata=FULL), else from the last CREATE TABLE in the
+log. RENAME moves the rows along; where a statement changes rows in a way that only a server knows, the
+object is in `doubts`.
 """
 
 from __future__ import annotations
@@ -66,14 +67,17 @@ Row = Mapping[str, Any]
 
 
 class Table(NamedTuple):
-    """A table as its last TABLE_MAP shows it. columns: how many; key: (name of the column, characters; 0 = all)."""
+    """A table as its last TABLE_MAP describes it.
+
+    `columns`: their number. `key`: (column name, characters; 0 = all).
+    """
 
     columns: int
     key: tuple[tuple[str, int], ...]
 
 
 class EventEffects(Effects):
-    """`formats.replay_rules.Effects`."""
+    """Reader of the state changes that events cause (`EffectReader`)."""
 
     def __init__(self) -> None:
         self._maps: dict[tuple[Any, ...], Table] = {}
@@ -85,19 +89,19 @@ class EventEffects(Effects):
         self._loaded = hashlib.sha256()
 
     def of(self, records: Records, i: int) -> Iterable[Change]:
-        """The changes of one event."""
+        """Return the changes of one event."""
         take = _EFFECTS.get(records.envelope.type[i])
         body = records.bodies[i]
         return () if take is None or body is None else take(self, records.envelope.object[i] or "", body)
 
     def doubts(self) -> Mapping[str, str]:
-        """Tables whose rows the statements of the log may have changed otherwise."""
+        """Return the tables whose rows the log's statements may have changed differently, with the reason."""
         return self._doubts
 
     # -- tables ------------------------------------------------------------------------------------------------------
 
     def _describes(self, name: str, body: Row) -> Iterable[Change]:
-        """A TABLE_MAP: under one table id a server describes a table in one way, until it is started again."""
+        """Note a TABLE_MAP: until a restart a server describes a table in one way under one table id."""
         mark = (name, body["table_id"], len(body["columns"]))
         table = self._maps.get(mark)
         if table is None:
@@ -109,6 +113,7 @@ class EventEffects(Effects):
         return ()
 
     def _table(self, name: str, body: Row) -> Table:
+        """Return a table with its primary key."""
         columns, key = body["columns"], body.get("primary_key")
         if key is not None:
             return Table(len(columns), tuple((part["column"], part.get("prefix", 0)) for part in key))
@@ -123,6 +128,7 @@ class EventEffects(Effects):
     # -- rows --------------------------------------------------------------------------------------------------------
 
     def _rows(self, name: str, body: Row) -> Iterable[Change]:
+        """Return the changes of a row event."""
         rows = body.get("rows")
         if not rows:
             return ()
@@ -135,16 +141,17 @@ class EventEffects(Effects):
     # -- statements --------------------------------------------------------------------------------------------------
 
     def _sets(self, name: str, body: Row) -> Iterable[Change]:
-        """INTVAR, RAND, USER_VAR: for the next statement."""
+        """Keep INTVAR, RAND or USER_VAR for the next statement."""
         self._ahead.append(body)
         return ()
 
     def _loads(self, name: str, body: Row) -> Iterable[Change]:
-        """A part of the file that LOAD DATA reads."""
+        """Hash a part of the file that LOAD DATA reads."""
         self._loaded.update(body.get("data", b""))
         return ()
 
     def _query(self, name: str, body: Row) -> Iterable[Change]:
+        """Return the changes of a statement."""
         sql, db = text_of(body.get("sql")), text_of(body.get("db"))
         if kind_of(sql) is not QueryKind.STATEMENT:
             return ()
@@ -160,6 +167,7 @@ class EventEffects(Effects):
         return (statement,)
 
     def _defines(self, sql: str, db: str) -> Iterator[Change]:
+        """Yield the changes of a statement that is about tables."""
         stays = truncates(sql)
         for name in emptied(sql, db):
             yield self._empties(name, stays=stays)
@@ -176,7 +184,7 @@ class EventEffects(Effects):
             self._doubt(table or STATEMENTS, f"a statement about tables cannot be read: {error}")
 
     def _alters(self, sql: str, db: str) -> Iterator[Change]:
-        """CREATE TABLE, ALTER TABLE, RENAME TABLE."""
+        """Yield the changes of CREATE TABLE, ALTER TABLE and RENAME TABLE."""
         table, change = created(sql, db), altered(sql, db)
         if table is not None and not (creates_if_missing(sql) and (table in self._created or table in self._filled)):
             self._creates(table, sql, db)
@@ -192,6 +200,7 @@ class EventEffects(Effects):
             yield self._renames(one, other)
 
     def _creates(self, table: str, sql: str, db: str) -> None:
+        """Note a CREATE TABLE."""
         source = copied(sql, db)
         definition = sql if source is None else self._created.get(source)
         self._forget(table)
@@ -201,7 +210,7 @@ class EventEffects(Effects):
             self._doubt(table, "CREATE TABLE ... SELECT filled it with rows that only a server knows")
 
     def _renames(self, one: str, other: str) -> Change:
-        """The table keeps its rows and its key."""
+        """Return the change for a rename; the table keeps its rows and its key."""
         definition, filled, doubt = self._created.get(one), one in self._filled, self._doubts.get(one)
         for name in (one, other):
             self._empties(name)
@@ -214,7 +223,7 @@ class EventEffects(Effects):
         return _new(Change, (one, RENAME, b"", other.encode(errors="surrogatepass")))
 
     def _empties(self, name: str, *, stays: bool = False) -> Change:
-        """The table has no rows any more; if it does not stay, it has no definition either."""
+        """Return the change for a table without rows; if it is dropped, its definition goes too."""
         if not stays:
             self._forget(name)
         self._filled.discard(name)
@@ -222,15 +231,18 @@ class EventEffects(Effects):
         return Change(name, DROP, b"", b"")
 
     def _doubt(self, name: str, why: str) -> None:
+        """Mark a table whose rows are not known any more."""
         if len(self._doubts) < MOST_TABLES:
             self._doubts[name] = why
 
     def _forget(self, name: str) -> None:
+        """Forget the definition of a table."""
         self._created.pop(name, None)
         self._maps.clear()
 
 
 def _whole(name: str, rows: Sequence[Mapping[str, Row]]) -> Iterator[Change]:
+    """Yield row changes of a table without a key."""
     for row in rows:
         if "before" in row:
             yield _new(Change, (name, REMOVE, b"", canonical(row["before"])))
@@ -239,6 +251,7 @@ def _whole(name: str, rows: Sequence[Mapping[str, Row]]) -> Iterator[Change]:
 
 
 def _keyed(name: str, rows: Sequence[Mapping[str, Row]], table: Table) -> Iterator[Change]:
+    """Yield row changes of a table by primary key."""
     count, parts = table
     for row in rows:
         before, after = row.get("before"), row.get("after")
@@ -256,7 +269,7 @@ def _keyed(name: str, rows: Sequence[Mapping[str, Row]], table: Table) -> Iterat
 
 
 def _key(parts: tuple[tuple[str, int], ...], row: Row, other: Row) -> bytes:
-    """The key of a row; what one image leaves out has the other one."""
+    """Return the key of a row; columns that one image lacks are taken from the other one."""
     values = []
     for name, prefix in parts:
         value = row[name] if name in row else other.get(name)
@@ -265,7 +278,7 @@ def _key(parts: tuple[tuple[str, int], ...], row: Row, other: Row) -> bytes:
 
 
 def patch(image: bytes, operation: bytes) -> bytes | None:
-    """A row with the columns that an update changed; None where one of both is no image of this kind."""
+    """Return a row with the columns that an update changed; None if one of them is not an image of this kind."""
     try:
         old, new = _decode(image), _decode(operation)
     except (msgspec.DecodeError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Which transactions a server has: the set of MySQL (gtid_executed), the last of each domain of MariaDB (gtid_pos)."""
+"""Executed transactions of a server: MySQL's set (gtid_executed), MariaDB's last one per domain (gtid_pos)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from binlogtool.formats.binlog_events.gtid.sets import GtidSet, domain_of, forma
 
 
 class Executed(msgspec.Struct):
-    """What was executed. sources: numbers by `uuid` or `uuid:tag`; domains: domain -> server, number of the last one.
+    """Transactions that were executed.
 
-    MySQL looks a GTID up in its set. MariaDB's position covers all numbers of a domain up to the last one, whichever
-    server they are of (`rpl_slave_state`, `rpl_binlog_state::append_pos`).
+    `sources`: numbers by `uuid` or `uuid:tag`. `domains`: domain -> server and number of the last one. MySQL
+    looks a GTID up in its set. MariaDB's position covers all numbers of a domain up to the last one, of
+    whichever server (`rpl_slave_state`, `rpl_binlog_state::append_pos`).
     """
 
     sources: dict[str, Intervals] = msgspec.field(default_factory=dict)
@@ -30,7 +31,7 @@ class Executed(msgspec.Struct):
         return domain in self.domains and number <= self.domains[domain][1]
 
     def add(self, gtid: str) -> None:
-        """One more transaction. In a domain the last one counts, also if its number is lower."""
+        """Add one transaction; in a domain the last one added counts, even if its number is lower."""
         source, number = split(gtid)
         domain = domain_of(source)
         if domain is None:
@@ -40,21 +41,21 @@ class Executed(msgspec.Struct):
 
     @property
     def text(self) -> str:
-        """As the server writes it: gtid_executed, or gtid_binlog_pos."""
+        """The text in the server's form: gtid_executed, or gtid_binlog_pos."""
         lasts = [f"{domain}-{server}-{number}" for domain, (server, number) in sorted(self.domains.items())]
         sets = format_set(GtidSet(self.sources)) if self.sources else ""
         return ",".join([*lasts, *([sets] if sets else [])])
 
     def copy(self) -> Executed:
-        """The same, to go on from."""
+        """Return an independent copy."""
         return Executed({source: Intervals(own) for source, own in self.sources.items()}, dict(self.domains))
 
 
 def parse_executed(text: str) -> Executed:
-    """What a server says that it has executed. Of a domain of MariaDB that is named twice the last one counts.
+    """Parse what a server reports as executed; if a MariaDB domain is named twice, the last one counts.
 
     Raises:
-        UsageError: the text is no set of GTIDs.
+        UsageError: the text is not a set of GTIDs.
     """
     found = Executed()
     for item in text.replace("\n", ",").split(","):
@@ -67,6 +68,7 @@ def parse_executed(text: str) -> Executed:
 
 
 def _add(sources: dict[str, Intervals], more: GtidSet) -> None:
+    """Add all GTIDs of a set."""
     for source, numbers in more.sources.items():
         own = sources.setdefault(source, Intervals())
         for start, stop in numbers:
@@ -74,6 +76,7 @@ def _add(sources: dict[str, Intervals], more: GtidSet) -> None:
 
 
 def _add_last(found: Executed, item: str) -> None:
+    """Add one GTID of MariaDB."""
     known = parse_set(item)
     numbers = [(source, own.top) for source, own in known.sources.items() if own.count() == 1]
     if known.domains or len(numbers) != 1:
@@ -82,6 +85,6 @@ def _add_last(found: Executed, item: str) -> None:
 
 
 def told(body: Any) -> Executed:
-    """What PREVIOUS_GTIDS or GTID_LIST tells, from its decoded body."""
+    """Return the transactions that a decoded PREVIOUS_GTIDS or GTID_LIST event lists."""
     text = body.get("gtids", "") if isinstance(body, Mapping) else ""
     return parse_executed(text) if isinstance(text, str) else Executed()

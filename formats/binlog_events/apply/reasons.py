@@ -1,4 +1,4 @@
-"""The rules of an applier in words."""
+"""Explanations of the applier's rules, by reason id."""
 
 from __future__ import annotations
 

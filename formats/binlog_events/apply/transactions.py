@@ -1,4 +1,4 @@
-"""The transaction that is open in a server to which events are applied, those that are prepared, and their ends."""
+"""Open and prepared transactions of a simulated server, and their ends."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from binlogtool.formats.replay_rules import REJECTED, SKIPPED, Records, Ruling
 
 
 class Transactions:
-    """The transactions of a server to which events are applied. executed: what it has at the beginning, and gains.
+    """Transactions of a server to which events are applied.
 
-    ordered: numbers of a domain must grow (what `mariadb-binlog` checks). trusting: prepared transactions that the log
-    does not hold may be in the server. goes_on: a transaction that fails is left out, the rest is applied.
-    unmapped: offsets of row events whose TABLE_MAP is missing.
-    failure: it has given up. reached: offset behind the last transaction that took effect. lost: what it passed over.
+    `executed`: what it had at the beginning, and has now. `ordered`: numbers of a domain must grow (checked by
+    `mariadb-binlog`). `trusts_prepared`: prepared transactions that the log does not contain may exist in the
+    server. `skip_failures`: a transaction that fails is skipped, the rest is applied. `events_without_map`:
+    offsets of row events whose TABLE_MAP is missing. `failure`: where it gave up. `applied_end`: offset after
+    the last transaction that took effect. `skipped_rows`: rows that were passed over silently.
     """
 
     def __init__(self, executed: Executed, *, ordered: bool, trusting: bool, goes_on: bool) -> None:
@@ -43,20 +44,20 @@ class Transactions:
 
     @property
     def open_at(self) -> int | None:
-        """The offset at which the transaction begins that is open."""
+        """Offset at which the open transaction begins; None if none is open."""
         return None if self._open is None else self._open.offset
 
     def lose(self, stop: int, verdict: Verdict) -> Iterator[Ruling]:
-        """The log is broken in front of record `stop`: what is open cannot be completed."""
+        """Note damage before record `stop`: the open transaction cannot be completed."""
         yield from self._close(stop, verdict)
         self._adrift = True
 
     def roll_back(self, stop: int) -> Iterator[Ruling]:
-        """Who reads the log takes it for ended in front of record `stop`."""
+        """Roll back the open transaction: for a reader the log ends before record `stop`."""
         yield from self._close(stop, INCOMPLETE)
 
     def end(self, stop: int) -> Iterator[Ruling]:
-        """There are no more events; `stop` is the number behind the last one."""
+        """Finish: `stop` is the number after the last record."""
         yield from self._close(stop, INCOMPLETE)
         for group, last in self._prepared.values():
             yield from group.rulings(last, (SKIPPED, "xa-prepared"))
@@ -64,11 +65,12 @@ class Transactions:
     # -- what is open ------------------------------------------------------------------------------------------------
 
     def _begin(self, number: int, records: Records, i: int) -> Open:
+        """Begin a transaction with a record."""
         self._open = Open(number, records.offset[i])
         return self._open
 
     def _close(self, stop: int, verdict: Verdict) -> Iterator[Ruling]:
-        """What is open ends without a commit."""
+        """Close the open transaction without a commit."""
         group, self._open = self._open, None
         if group is not None:
             self._forget(group)
@@ -78,10 +80,10 @@ class Transactions:
             yield from group.rulings(stop, verdict)
 
     def _forget(self, group: Open) -> None:
-        """The number of a transaction without an end is free again: MariaDB uses it once more after a crash."""
+        """Release the sequence number of a transaction without an end: MariaDB uses it again after a crash."""
 
     def _ends(self, number: int, records: Records, i: int, verdict: Verdict) -> Iterator[Ruling]:
-        """Record `number` ends what is open, and it takes effect."""
+        """End the open transaction with record `number`; it takes effect."""
         group = self._open or self._begin(number, records, i)
         self._open = None
         if group.doom is None:
@@ -89,12 +91,13 @@ class Transactions:
         yield from group.rulings(number + 1, verdict)
 
     def _done(self, group: Open, records: Records, i: int) -> None:
+        """Note a transaction that took effect."""
         self.reached = records.offset[i] + records.size[i]
         if group.gtid is not None:
             self.executed.add(group.gtid)
 
     def _fail(self, number: int, records: Records, i: int, reason: str, why: str) -> Iterator[Ruling]:
-        """The server refuses record `number`."""
+        """Reject record `number` as the server does."""
         if not self._goes_on:
             yield from self._close(number, INCOMPLETE)
             yield Ruling(number, number + 1, REJECTED, reason)

@@ -1,4 +1,4 @@
-"""What becomes of an event, and what the applier tells beside that."""
+"""Verdicts on events, and what the applier reports in addition."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NO_MAP: Verdict = (SKIPPED, "no-table-map")
 
 
 class Failure(NamedTuple):
-    """Where the applier gives up: number of the record, and its words."""
+    """Record at which the applier gives up, and why."""
 
     number: int
     offset: int
@@ -37,7 +37,9 @@ class Failure(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """Rows that the applier passes over without a word. at: offset of the event; of a transaction that is open."""
+    """Rows that the applier skips without an error; `offset`: offset of the event, `gtid`: of the open
+    transaction.
+    """
 
     at: int
     size: int

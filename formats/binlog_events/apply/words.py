@@ -1,4 +1,4 @@
-"""Statements and texts of events, as far as the applier reads them."""
+"""Helpers that read statements and texts of decoded event bodies for the applier."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from binlogtool.formats.binlog_events.groups.xa import XaId
 
 
 def kind_of(sql: str) -> QueryKind:
-    """What a statement means for the transaction that it stands in."""
+    """Return the effect of a statement on its transaction."""
     return text_kind(sql[:LONGEST].encode("utf-8", "replace"))
 
 
 def text_of(value: Any) -> str:
-    """A text of a body, which is bytes where it is no UTF-8."""
+    """Return a text of a body, which is bytes where it is not UTF-8."""
     return value.decode("latin-1") if isinstance(value, bytes) else value if isinstance(value, str) else ""
 
 
 def xa_text(name: XaId) -> str:
-    """The name of an XA transaction as servers log it."""
+    """Return the name of an XA transaction as servers log it."""
     return f"X'{name.gtrid.hex()}',X'{name.bqual.hex()}',{name.format_id}"
 
 
 def bytes_of(value: Any) -> bytes:
-    """The bytes of such a text."""
+    """Return the bytes of a text of a body."""
     return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogateescape")

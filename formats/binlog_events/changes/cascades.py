@@ -1,7 +1,8 @@
-"""What foreign keys do to rows without an event: InnoDB follows them inside the engine, and no log has those changes.
+"""Report row changes by foreign keys that have no events: InnoDB applies them inside the engine, without logging.
 
-So does MariaDB. MySQL 9.7 follows them in SQL (unless innodb_native_foreign_keys is on): its row events have a flag
-that says so, and the rows of the other tables have events. Another flag says that the session checked no keys.
+So does MariaDB. MySQL 9.7 applies them in SQL (unless innodb_native_foreign_keys is on): a flag of its row events
+says
+so, and the rows of the other tables have events. Another flag says that the session checked no keys.
 """
 
 from __future__ import annotations
@@ -24,18 +25,27 @@ Rows = Callable[[], Sequence[Mapping[str, Any]]]
 
 
 class Cascades(msgspec.Struct):
-    """Says it once for each table whose rows may change. said: those of which it was."""
+    """Reports foreign-key cascades once for each table whose rows may change.
+
+    Attributes:
+        reported: tables that were reported.
+    """
 
     said: set[str] = msgspec.field(default_factory=set)
 
     def watches(self, keys: ForeignKeys, table: str) -> bool:
-        """Is there something to be said when rows of this table are deleted or updated?"""
+        """Check if deleting or updating rows of a table may change rows of a table that is not yet reported."""
         return bool(keys.keys) and any(
             key.child not in self.said for changed in (None, _all(keys)) for key, _ in keys.reached(table, changed)
         )
 
     def of_event(self, keys: ForeignKeys, event: Event, id_size: int, table: str, rows: Rows) -> Iterator[Finding]:
-        """What is to be said of a row event. rows: gives its rows."""
+        """Report cascades of a row event.
+
+        Args:
+            id_size: bytes of the table id.
+            get_rows: returns the event's rows; called only if needed.
+        """
         if event.code not in DELETES | UPDATES or not self.watches(keys, table):
             return
         if event.body[id_size] & (_CHECKS_OFF | _IN_SQL):
@@ -46,7 +56,11 @@ class Cascades(msgspec.Struct):
     def of_change(
         self, keys: ForeignKeys, event: Event, table: str, changed: frozenset[str] | None
     ) -> Iterator[Finding]:
-        """What is to be said of a change. changed: columns, in lower case; None = rows are deleted."""
+        """Report cascades of a change to a table.
+
+        Args:
+            changed_columns: updated columns, in lower case; None = rows are deleted.
+        """
         for key, action in keys.reached(table, changed):
             if key.child in self.said:
                 continue
@@ -55,7 +69,7 @@ class Cascades(msgspec.Struct):
             yield finding(DIVERGES, event.start, event.end - event.start, text, record=event.record, table=key.child)
 
     def of_statement(self, keys: ForeignKeys, event: Event, table: str | None, sql: str) -> Iterator[Finding]:
-        """What is to be said of a statement that changes rows of one table, and maybe deletes some."""
+        """Report cascades of a statement that changes rows of one table, and may delete some."""
         matched = _CHANGES.match(sql, after_gap(sql)) if keys.keys and table is not None else None
         if table is not None and matched is not None:
             updates = matched[1].upper() == "UPDATE"
@@ -67,7 +81,7 @@ def _all(keys: ForeignKeys) -> frozenset[str]:
 
 
 def _changed(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The columns that an event changes: an image after that is not full has no others."""
+    """Iterate over the columns that an event changes; a partial after image has only changed columns."""
     for row in rows:
         before, after = row.get("before") or {}, row.get("after") or {}
         yield from (name.lower() for name, value in after.items() if name not in before or before[name] != value)

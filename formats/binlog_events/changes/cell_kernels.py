@@ -1,7 +1,9 @@
-"""Rows of row events as cells of typed columns, as kernels over the plan of `cells`.
+"""Kernels that store the rows of row events in typed column buffers, following the plan of `cells`.
 
-A cell of fixed width is one integer, of a decimal two (its low and its high half); of a text it is where the text ends,
-behind that of the row before. Flags say which cells have a value.
+A cell of fixed width is one integer, of a decimal two (its low and its high half); of a text it is the end of the
+text,
+which starts at the end of the row before. Flags say which cells have a value. Kernels return UNSUPPORTED for values
+that only the general Python code can decode, and FULL if the buffers have no space left.
 """
 
 # ruff: noqa: SIM109 - kernels have no `in`
@@ -33,7 +35,7 @@ FULL, NOT_MINE = -1, -2
 
 @kernel()
 def days_of(year: int, month: int, day: int) -> int:
-    """Days since 1970-01-01; -10000000 for a day that there is not."""
+    """Return the days since 1970-01-01; -10000000 for an invalid date."""
     if year < 1 or year > 9999 or month < 1 or month > 12 or day < 1:
         return -10000000
     most = 30 + ((month + (month >> 3)) & 1)
@@ -49,7 +51,7 @@ def days_of(year: int, month: int, day: int) -> int:
 
 @kernel(load_big)
 def microseconds_at(buf: UInt8s, p: int, digits: int) -> int:
-    """The fraction of a second; -1 if it is none."""
+    """Load the fraction of a second as microseconds; -1 if it is out of range."""
     width = (digits + 1) >> 1
     value = load_big(buf, p, width)
     if width == 1:
@@ -61,7 +63,7 @@ def microseconds_at(buf: UInt8s, p: int, digits: int) -> int:
 
 @kernel(days_of, load_big, microseconds_at)
 def put_time(buf: UInt8s, p: int, kind: int, digits: int, cells: MutableInt64s, at: int) -> int:
-    """A DATETIME or TIMESTAMP in microseconds since 1970."""
+    """Store a DATETIME or TIMESTAMP as microseconds since 1970 in `cells[cell]`: 0, or UNSUPPORTED."""
     if kind == TIMESTAMP:
         seconds = load_big(buf, p, 4)
         p += 4
@@ -89,7 +91,10 @@ def put_time(buf: UInt8s, p: int, kind: int, digits: int, cells: MutableInt64s, 
 
 @kernel(group_at, group_digits, group_size)
 def put_digits(buf: UInt8s, p: int, precision: int, scale: int, cells: MutableInt64s, at: int) -> int:
-    """A packed decimal of up to 38 digits as an integer of 128 bits without its point: four parts of 32 bits."""
+    """Store a packed decimal of up to 38 digits, without its point, as 128 bits in two words from `cells[cell]`.
+
+    It is computed in four parts of 32 bits. Returns 0, or UNSUPPORTED.
+    """
     mask = 0 if buf[p] >= 128 else 255
     first = p
     a = 0
@@ -128,7 +133,7 @@ def put_digits(buf: UInt8s, p: int, precision: int, scale: int, cells: MutableIn
 
 @kernel(days_of, load_big, load_little, put_digits, put_time)
 def put_plain(buf: UInt8s, p: int, size: int, kind: int, parameter: int, cells: MutableInt64s, at: int) -> int:
-    """A value of fixed width: 0, or NOT_MINE."""
+    """Store a value of fixed width in `cells[cell]`: 0, or UNSUPPORTED."""
     if kind == SIGNED:
         value = load_little(buf, p, size)
         if size < 8:
@@ -165,7 +170,7 @@ def put_plain(buf: UInt8s, p: int, size: int, kind: int, parameter: int, cells: 
 
 @kernel(is_utf8, put_duration)
 def put_text(buf: UInt8s, p: int, n: int, kind: int, parameter: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """A text at `out[o:z]`: the place behind it, or FULL, or NOT_MINE."""
+    """Store a text at `out[out_pos:out_limit]`; returns its end, or FULL, or UNSUPPORTED."""
     if z - o < 2 * (n - p) + 64 + parameter:
         return -1
     if kind == DURATION:
@@ -203,7 +208,7 @@ def put_text(buf: UInt8s, p: int, n: int, kind: int, parameter: int, out: Mutabl
 
 @kernel()
 def put_nothing(plan: Int64s, c: int, side: int, row: int, cells: MutableInt64s, out: MutableUInt8s) -> int:
-    """The cell of a column that has no value."""
+    """Store the cell of a column without a value; `column` is the position of the column in the plan."""
     out[plan[c + 6 + side] + row] = 0
     if plan[c] >= TEXTS:
         at = plan[c + 4 + side] + row
@@ -214,7 +219,11 @@ def put_nothing(plan: Int64s, c: int, side: int, row: int, cells: MutableInt64s,
 
 @kernel(put_nothing)
 def skip_image(plan: Int64s, at: int, side: int, row: int, cells: MutableInt64s, out: MutableUInt8s) -> int:
-    """There is no such image. at: where the plan stands."""
+    """Store the cells of an image that the event does not have.
+
+    Args:
+        plan_at: position of the plan in `plan`.
+    """
     c = at + HEAD
     for _ in range(plan[at]):
         c += COLUMN + put_nothing(plan, c, side, row, cells, out)
@@ -225,7 +234,12 @@ def skip_image(plan: Int64s, at: int, side: int, row: int, cells: MutableInt64s,
 def fill_image(
     buf: UInt8s, p: int, n: int, plan: Int64s, begin: int, side: int, row: int, cells: MutableInt64s, out: MutableUInt8s
 ) -> tuple[int, int]:  # fmt: skip
-    """The image at `buf[p]`: (place behind it, 0 or FULL or NOT_MINE). begin: where the plan stands."""
+    """Store the image at `buf[pos]`; returns (end of the image, 0 or FULL or UNSUPPORTED).
+
+    Args:
+        plan_at: position of the plan in `plan`.
+        side: 0 = before image, 1 = after image.
+    """
     count = plan[begin]
     nulls = p
     bit = 0
@@ -275,8 +289,14 @@ class CellTarget(NamedTuple):
 def fill_rows(
     buf: UInt8s, p: int, n: int, texts: UInt8s, plan: Int64s, at: int, sides: int, row: int, target: CellTarget
 ) -> int:
-    """All rows of the images `buf[p:n]` from row `row` on: the next row, or FULL, or NOT_MINE. at: where the plan
-    stands. sides: 1 = there is an image before, 2 = one after. texts: of one byte, for the sake of the form."""
+    """Store all rows of the images `buf[pos:limit]`, from row `row` on; returns the next row, or FULL, or
+    UNSUPPORTED.
+
+    Args:
+        texts: one zero byte; only there because kernels of this signature take it.
+        plan_at: position of the plan in `plan`.
+        sides: 1 = there is a before image, 2 = there is an after image.
+    """
     if texts[0] != 0:
         return -2
     while p < n:
@@ -334,10 +354,16 @@ def fill_events(
     target: CellTarget,
     sizes: MutableInt64s,
 ) -> tuple[int, int, int]:
-    """The rows of the events `picks[k:stop]`, until there are `most` rows: (the first event without, the next row, 0 or
-    FULL or NOT_MINE: why that event has none).
+    """Store the rows of the events `picks[first:stop]` until there are `max_rows` rows.
 
-    sizes: gets the number of rows of each event. texts: see `fill_rows`.
+    Args:
+        found_events, layouts: found events and their layouts, see `run_kernels.follow_row_events`.
+        shapes: three words per layout: the sides, offset of the images in the body, position of the plan in `plans`.
+        sizes: receives the number of rows of each event.
+        texts: see `store_rows`.
+
+    Returns:
+        (first event that was not stored, next row, 0 or FULL or UNSUPPORTED: why that event was not stored).
     """
     while k < stop and row < most:
         event = picked.picks[k]

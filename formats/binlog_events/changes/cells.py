@@ -1,4 +1,4 @@
-"""Rows of one table in columns of memory, filled by compiled code (`cell_kernels`)."""
+"""Store rows of one table in column buffers that compiled code fills (`cell_kernels`)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _FIXED = {
 
 
 def _kind_of(column: Column, kind: ColumnKind) -> tuple[int, int]:
-    """The kind of the kernels, and its parameter; RAW = values are made one by one."""
+    """Return the kernels' kind of a column, and its parameter; RAW = Python decodes each value."""
     own = kind.kind
     if own == Kind.GUESS and column.type in BLOBS:
         return kernels.BYTES, 0
@@ -71,8 +71,14 @@ _WIDE = (kernels.WIDE, kernels.WIDE_BITS, kernels.DECIMAL)
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """Which images the rows of an event have (1 = before, 2 = after, 3 = both), with which columns. images_at: place
-    of the first one, or of the compressed block with them, in the body. absent: (side, column) that they lack."""
+    """The images of a row event, and their columns.
+
+    Attributes:
+        sides: 1 = before, 2 = after, 3 = both.
+        images_at: offset of the first image, or of the compressed block, in the body.
+        bitmaps: present columns of the before and the after image.
+        absent: (side, column) of columns that an image lacks.
+    """
 
     sides: int
     images_at: int
@@ -82,7 +88,7 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 def layout_of(code: int, body: Any, known: TableMap) -> Layout | None:
-    """The layout of an event; None = it does not fit its map. One that was seen before is not read again.
+    """Parse the layout of a row event; None if it does not fit its map. Layouts are cached in the map.
 
     Raises:
         MalformedError: a part of its head does not fit.
@@ -121,7 +127,13 @@ def _has(bitmap: bytes | None, index: int) -> bool:
 
 
 class Filler:
-    """Room for rows of a table, whatever images they have. rows: so many are there."""
+    """Column buffers for rows of one table, with any combination of images.
+
+    Attributes:
+        rows: number of rows stored.
+        cells: 64-bit integers of the cells.
+        out: flags and texts.
+    """
 
     def __init__(self, known: TableMap, table: Table) -> None:
         self.table, self.rows = table, 0
@@ -147,7 +159,7 @@ class Filler:
         self.out = memoryview(mmap(-1, size + 64))
 
     def plan_of(self, layout: Layout) -> array[int]:
-        """The plan for images with these columns."""
+        """Return the plan for images with the layout's columns; cached."""
         made = self._plans.get(layout.bitmaps)
         if made is None:
             made = self._plan[:]
@@ -162,7 +174,11 @@ class Filler:
         return made
 
     def add(self, run: Kernel, data: Any, at: int, layout: Layout) -> int:
-        """The rows of the images in `data` from `at` on: how many, or why there are none (FULL, NOT_MINE)."""
+        """Store the rows of the images in `data` from `offset` on; returns their number, or FULL, or UNSUPPORTED.
+
+        Args:
+            store_rows: compiled `cell_kernels.store_rows`.
+        """
         plan = self.plan_of(layout)
         target = kernels.CellTarget(CAPACITY, self.cells, self.out)
         reached = run(data, at, len(data), b"\0", plan, 0, layout.sides, self.rows, target)
@@ -173,11 +189,11 @@ class Filler:
 
     @property
     def has_raw(self) -> bool:
-        """Are there values that are made one by one?"""
+        """True if some columns are decoded by Python, value by value."""
         return bool(self._raw)
 
     def is_sound(self, start: int, stop: int, limits: Limits) -> bool:
-        """Can the values that are made one by one be made, of the rows `[start, stop)` of an event?"""
+        """Check if the raw values of the rows `[start, stop)` of an event can be decoded."""
         budget = Budget(limits)
         try:
             for index in self._raw:
@@ -222,7 +238,11 @@ def _leaf(convert: Callable[[bytes, Budget], Any]) -> Callable[[bytes, Limits], 
 
 
 class Fillers:
-    """The fillers of a log, by table."""
+    """The current filler of each table of a log.
+
+    Args:
+        compile_kernel: returns the native form of a kernel, or the kernel itself.
+    """
 
     def __init__(self, compile_: Callable[[Kernel], Kernel]) -> None:
         self._run = compile_(kernels.fill_rows)
@@ -230,7 +250,7 @@ class Fillers:
         self._open: dict[int, tuple[TableMap, Filler]] = {}
 
     def cells(self, code: int, body: Any, known: TableMap, table: Table, limits: Limits) -> Cells | None:
-        """The rows of an event; None = they are none for compiled code."""
+        """Store the rows of an event; None if compiled code cannot decode them."""
         if not self.is_compiled or code == EventType.PARTIAL_UPDATE_ROWS or len(known.columns) > MOST_COLUMNS:
             return None
         try:
@@ -257,11 +277,11 @@ class Fillers:
         return Cells(filler, start, made, layout.sides, layout.absent)
 
     def close(self, known: TableMap) -> None:
-        """The next rows of this map go into another filler."""
+        """Make the next rows of this map go to a new filler."""
         self._open.pop(id(known), None)
 
     def filler(self, known: TableMap, table: Table) -> Filler:
-        """The one with room for rows of a table."""
+        """Return the filler for the next rows of a table."""
         kept = self._open.get(id(known))
         if kept is None or kept[1].rows >= ROWS or kept[1].table is not table:
             if len(self._open) >= 16:

@@ -1,5 +1,6 @@
-"""The changes of rows that a log tells (`formats.base.Output.changes`): who, where, in which transaction, from what to
-what. Names, keys and types of columns come from where the statements have them: the maps, --schema, the log's DDL.
+"""Produce the row changes of a log (`OutputRules.start_changes`): server, position, transaction, old and new values.
+
+Names, keys and types of columns come from the table maps, --schema, or the log's DDL.
 """
 
 from __future__ import annotations
@@ -64,10 +65,12 @@ _DIFFERENCE = "$diff"
 
 
 class RowChanges(msgspec.Struct):
-    """Follows the events of a log.
+    """Follows the events of a log and produces row changes.
 
-    current: the transaction that is open. query: the statement of the row events that come. said: what was told of
-    tables already.
+    Attributes:
+        current: the open transaction.
+        query: the statement of the next row events.
+        reported: (table, text) of findings that were reported.
     """
 
     groups: Groups = msgspec.field(default_factory=Groups)
@@ -98,7 +101,7 @@ class RowChanges(msgspec.Struct):
     def _record(self, scene: Scene) -> Told:
         event, code = scene.event, scene.event.code
         if scene.context.sealed and code not in TYPES:
-            return Told()  # the finding about the file says it for all
+            return Told()  # a finding about the file reports it once
         step = Step.OUTSIDE if code == _T.TRANSACTION_PAYLOAD else self.groups.take(code, event.body)
         if code in GTIDS or (step is Step.OPENS and self.current is None):
             self._begin(scene)
@@ -133,7 +136,7 @@ class RowChanges(msgspec.Struct):
         return Change(END, self._place(scene, ended), ended, statement=statement, xid=number)
 
     def _ended(self, scene: Scene, step: Step, sql: bytes) -> Told:
-        """A statement about a transaction. That of a prepared one stands alone."""
+        """Process a statement about a transaction; one about a prepared transaction is its own group."""
         if step is not Step.ENDS and not _DECIDES.match(sql):
             return Told()
         return Told((self._end(scene, statement=sql.decode("utf-8", "backslashreplace")),))
@@ -172,7 +175,7 @@ class RowChanges(msgspec.Struct):
         return Told(made, found, about)
 
     def _statement(self, scene: Scene, text: str, database: str) -> Iterator[Change]:
-        """What a statement says of tables."""
+        """Produce the changes of a statement that defines or empties tables."""
         place, current = self._place(scene, self.current), self.current
         if not _DEFINES.match(text, after_gap(text)):
             return
@@ -208,7 +211,7 @@ class RowChanges(msgspec.Struct):
         return Told(_changes(rows, place, transaction, table), (*self._doubts(scene, table, rows), *found))
 
     def _doubts(self, scene: Scene, table: Table, rows: list[dict[str, dict[str, object]]]) -> tuple[Finding, ...]:
-        """What is not as the message should have it, once for each table."""
+        """Report images that lack columns, once for each table."""
         name = table.full_name
         count, found = len(table.columns), []
         whole = all(len(image) == count for row in rows[:1] for image in row.values())
@@ -219,7 +222,7 @@ class RowChanges(msgspec.Struct):
 
 
 def _actions(text: str, database: str) -> Iterator[tuple[str, str]]:
-    """What a statement does, and to which table ("database.table") or database; nothing: it is about something else."""
+    """Iterate over (action, "database.table" or database) of a DDL statement; nothing if it is about something else."""
     word = verb(text)
     of_database = _DATABASE.match(text, after_gap(text))
     if of_database is not None:
@@ -235,7 +238,7 @@ def _actions(text: str, database: str) -> Iterator[tuple[str, str]]:
 
 
 def _renames(text: str, database: str) -> list[tuple[str, str]]:
-    """See `renames`; nothing where the statement cannot be read."""
+    """Parse the renames of a statement; nothing if it cannot be parsed."""
     try:
         return renames(text, database) if verb(text) in ("ALTER", "RENAME") else []
     except UsageError:
@@ -243,7 +246,7 @@ def _renames(text: str, database: str) -> list[tuple[str, str]]:
 
 
 def _named(name: str) -> Table | None:
-    """The table with a name ("database.table")."""
+    """Return a table without columns by its name ("database.table"); None if there is no table in the name."""
     home, table = parts_of(name)
     return Table(home, table, ()) if table else None
 
@@ -251,7 +254,7 @@ def _named(name: str) -> Table | None:
 def _changes(
     rows: list[dict[str, dict[str, object]]], place: Place, transaction: Transaction | None, table: Table
 ) -> Iterator[Change]:
-    """One for each row."""
+    """Iterate over the changes of an event, one for each row."""
     for number, row in enumerate(rows):
         before, after = row.get("before"), row.get("after")
         kind = DELETE if after is None else INSERT if before is None else UPDATE
@@ -260,7 +263,7 @@ def _changes(
 
 
 def _without_differences(image: dict[str, object]) -> dict[str, object]:
-    """Of a JSON column the log may have only what changed: its value is not known."""
+    """Drop JSON columns of which the log has only a difference: their value is unknown."""
     if not any(isinstance(value, dict) and _DIFFERENCE in value for value in image.values()):
         return image
     return {name: v for name, v in image.items() if not (isinstance(v, dict) and _DIFFERENCE in v)}

@@ -1,4 +1,4 @@
-"""The tables of row events (`formats.base.Format.tables`): columns from their maps, --schema or the log's DDL."""
+"""Produce the tables of row events (`Format.tables`): columns from the maps, --schema or the log's DDL."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _BYTES = _LONG_BYTES | {_C.STRING, _C.VAR_STRING, _C.VARCHAR, _C.VARCHAR_COMPRES
 
 
 def type_of(column: Column) -> str:
-    """The type of a column; what is not known better is text."""
+    """Return the type of a column in the exported table; "string" if nothing better is known."""
     type_ = column.type
     if type_ in _SMALL:
         return "int"
@@ -96,12 +96,12 @@ def type_of(column: Column) -> str:
 
 
 def _no_text(type_: int) -> tuple[str | None, ...]:
-    """Character sets of bytes; a BLOB whose map has none is no TEXT, for all that is known."""
+    """Return the character sets that mean bytes; a BLOB without a character set in its map is not known to be TEXT."""
     return ("binary", None) if type_ in _LONG_BYTES else ("binary",)
 
 
 def table_of(known: TableMap) -> Table:
-    """The table of a map."""
+    """Return the exported table of a map; cached in the map."""
     kept: Table | None = known.memo.get("table")
     if kept is None:
         columns = tuple(TableColumn(key, type_of(one)) for key, one in zip(known.keys, known.columns, strict=True))
@@ -111,8 +111,12 @@ def table_of(known: TableMap) -> Table:
 
 
 class RowTables(msgspec.Struct):
-    """Follows the events of a log. time: when the open transaction was committed, if its GTID says so. wants: of which
-    tables rows are told; None = all. said: the tables of which was said that the names of their columns are uncertain.
+    """Follows the events of a log and produces table rows.
+
+    Attributes:
+        time: commit time of the open transaction, if its GTID has one.
+        is_selected: selects the tables whose rows are reported; None = all.
+        reported: reasons for uncertain column names that were reported.
     """
 
     groups: Groups = msgspec.field(default_factory=Groups)
@@ -150,26 +154,26 @@ class RowTables(msgspec.Struct):
         self.knowledge.seed(context.hints.schema)
 
     def look(self, table: TableMap) -> tuple[TableMap, Table, bool]:
-        """A map with all that is known of it, its table, and whether rows of that are wanted."""
+        """Return (the map with all that is known of it, its table, whether rows of the table are selected)."""
         known = self.knowledge.keyed(table)
         own = table_of(known)
         return known, own, self.wants is None or self.wants(own)
 
     def watches(self, table: Table) -> bool:
-        """Must its events be looked at one by one, as long as `version` is the same?"""
+        """Check if the table's events must be read one by one, as long as `version` does not change."""
         return self.cascades.watches(self.knowledge.keys, table.name)
 
     @property
     def version(self) -> int:
-        """Another number whenever more is known, or was said."""
+        """A number that changes whenever more is known of tables, or was reported."""
         return self.knowledge.version + len(self.cascades.said) + len(self.said)
 
     def doubts(self, known: TableMap) -> bool:
-        """Is still to be said that the names of the columns of a table are uncertain?"""
+        """Check if uncertain column names of a map are still to be reported."""
         return bool(known.uncertain) and known.uncertain not in self.said
 
     def know(self, tables: Iterable[Table]) -> None:
-        """Each map says all of its table."""
+        """Do nothing: each table map describes its table completely."""
 
     def only(self, wants: Callable[[Table], bool]) -> None:
         """See `formats.tables.TableReader`."""
@@ -183,7 +187,7 @@ class RowTables(msgspec.Struct):
     def _other(self, scene: Scene) -> Told:
         event, code = scene.event, scene.event.code
         if scene.context.sealed:
-            return NOTHING  # the finding about the file says it for all
+            return NOTHING  # a finding about the file reports it once
         if code == EventType.TABLE_MAP:
             known = scene.table
             return NOTHING if known is None else Told(described=(table_of(self.knowledge.keyed(known)),))
@@ -213,8 +217,12 @@ class RowTables(msgspec.Struct):
         )
 
     def _statement(self, scene: Scene) -> tuple[str, str, Table | None, tuple[Finding, ...]]:
-        """A statement that may define a table, or change rows: which tables it gives another name, in words, why its
-        rows cannot be told, the only table that these are of, and what is said of others."""
+        """Process a statement that may define a table or change rows.
+
+        Returns:
+            (renames in words, why its row changes are unknown, the only table that it changes, findings about other
+            tables).
+        """
         parts, sql = query_of(scene)
         text, database = usual_text(sql, parts), parts.db.decode("utf-8", "backslashreplace")
         why = untold.STATEMENT if untold.writes_rows(text) else ""
@@ -254,7 +262,7 @@ class RowTables(msgspec.Struct):
 
 
 def _emptied(scene: Scene) -> Iterator[Row]:
-    """The tables that a statement empties or drops."""
+    """Iterate over the tables that a statement empties or drops."""
     parts, sql = query_of(scene)
     if may_define(sql) and (verb(text := usual_text(sql, parts)) in ("DROP", "TRUNCATE", "CREATE")):
         operation = "TRUNCATE" if truncates(text) else "DROP"
@@ -263,7 +271,7 @@ def _emptied(scene: Scene) -> Iterator[Row]:
 
 
 def _short_bytes(known: TableMap) -> dict[str, int]:
-    """The columns whose zero bytes at the end a log does not have, and their size."""
+    """Return the sizes of BINARY columns, whose trailing zero bytes are not in the log, by column key."""
     kept: dict[str, int] | None = known.memo.get("short")
     if kept is None:
         pairs = zip(known.keys, known.columns, strict=True)
@@ -277,7 +285,11 @@ def _row(table: Table, row: Mapping[str, Any], short: Mapping[str, int]) -> Row:
 
 
 def failed(event: Event, id_: str, why: str, severity: Severity | None = None) -> Finding:
-    """An event whose rows cannot be told, or not as they should be. severity: None = that of the finding's id."""
+    """Create a finding about an event whose rows cannot be decoded, or not completely.
+
+    Args:
+        severity: None = that of the finding's id.
+    """
     text = f"{type_name(event.code)}: {why}"
     return finding(id_, event.start, event.end - event.start, text, record=event.record, severity=severity)
 
@@ -288,6 +300,6 @@ def tables() -> Tables:
 
 
 def compiled(compile_: Callable[[Kernel], Kernel]) -> RowTables:
-    """A reader whose rows compiled code makes, where it can."""
+    """Create a reader that uses compiled code for rows where it can."""
     fillers = Fillers(compile_)
     return RowTables(fillers=fillers, runs=Runs(fillers, compile_) if fillers.is_compiled else None)

@@ -1,7 +1,7 @@
-"""What frequent events tell of tables (`row_tables.RowTables`), as kernels over the columns of a batch.
+"""Kernels that follow frequent events for `row_tables.RowTables` over the columns of a batch.
 
-`follow_rows` says which row events are to be read, of which transaction and time they are, and where transactions end.
-It stops at each event that it does not know enough of; nothing has happened for that event then.
+`follow_row_events` lists the row events to read, their transactions and times, and where transactions end. It stops
+before each event that it does not know enough of; nothing has been recorded for that event.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class FoundRows(NamedTuple):
 
 @kernel()
 def is_query(buf: UInt8s, p: int, n: int) -> bool:
-    """Can the QUERY with the body `buf[p:n]` be read (`decoding.query_parts`)?"""
+    """Check if the QUERY with the body `buf[pos:limit]` can be read (`decoding.parse_query`)."""
     if n - p < 13:
         return False
     return bool(p + 13 + buf[p + 8] + (buf[p + 11] | buf[p + 12] << 8) < n)
@@ -94,8 +94,11 @@ def is_query(buf: UInt8s, p: int, n: int) -> bool:
 
 @kernel(load_little)
 def commit_time(code: int, buf: UInt8s, p: int, n: int) -> int:
-    """`MysqlGtid.original_commit_timestamp` of a GTID_LOG or ANONYMOUS_GTID, 0 = none (also of a GTID of MariaDB); -2 =
-    its body is not of a usual form."""
+    """Load `original_commit_timestamp` of a GTID_LOG or ANONYMOUS_GTID event.
+
+    Returns:
+        Microseconds; 0 = none (also for a GTID of MariaDB); -2 = the body is not of a usual form.
+    """
     if code == GTID or n - p == 25 or n - p == 42:
         return 0
     if n - p < 49:
@@ -126,7 +129,11 @@ def commit_time(code: int, buf: UInt8s, p: int, n: int) -> int:
 
 @kernel(is_known)
 def head_of(code: int, buf: UInt8s, p: int, n: int, heads: Int64s, at: int) -> int:
-    """The number of the known head at `buf[p]`, -1 = it is not known. at: where the first one of its map stands."""
+    """Find the number of the known head at `buf[pos]`; -1 if it is unknown.
+
+    Args:
+        entry: position in `heads` of the first head of the event's map; 0 = none.
+    """
     while at > 0:
         size = heads[at + 2]
         if heads[at + 1] == code and size <= n - p and is_known(heads, at + 4, buf, p, p + size):
@@ -147,7 +154,17 @@ def follow_rows(
     known_maps: KnownMaps,
     rows: FoundRows,
 ) -> int:
-    """Read the events from `i` on and note the row events; returns the first event that it cannot read."""
+    """Follow the events `[event, stop)`; returns the index of the event where it stopped.
+
+    Args:
+        sources, numbers, maps: see `tracking_kernels.track_events`.
+        map_states: two words per map: UNKNOWN, UNWANTED or WANTED, and the position of its first head in `heads` (0 =
+            none).
+        head_at: bytes of a body before its head.
+        found_events, found_offsets, layouts, tables, times, origins, owners, serials, commits: output; of each row
+            event its index, offset, number of its head and of its map, time (-1 = none), server, source and number of
+            its transaction, and whether the transaction ends after it.
+    """
     while i < stop:
         code = events.codes[i]
         trait = traits[code]

@@ -1,7 +1,8 @@
-"""What many events at once tell of tables: compiled code finds the row events, and makes cells of their rows.
+"""Process runs of events at once: compiled code finds the row events and stores their rows as cells.
 
-An event that it does not know enough of goes the general way (`row_tables`), and so does one whose values are not for
-it: then the events in front of that are done once more, without those behind.
+An event that the kernels do not know enough of takes the general path (`row_tables`), and so does one whose values
+they
+cannot decode: then the events before it are processed again, without those after it.
 """
 
 from __future__ import annotations
@@ -40,7 +41,11 @@ WRITES = ROW_EVENTS - UPDATES - DELETES
 
 
 class _NotMine(Exception):
-    """The rows of an event are none for compiled code. index: of the event in its batch."""
+    """Raised for an event whose rows compiled code cannot decode.
+
+    Attributes:
+        index: of the event in its batch.
+    """
 
     def __init__(self, index: int) -> None:
         super().__init__(index)
@@ -48,7 +53,11 @@ class _NotMine(Exception):
 
 
 class _Source(NamedTuple):
-    """A batch as the kernels take it. maps: of its events, see `Follower.columns`."""
+    """A batch as the kernels take it.
+
+    Attributes:
+        owners: source, number and map of each event, see `Follower.columns`.
+    """
 
     window: Any
     frames: list[Any]
@@ -57,8 +66,10 @@ class _Source(NamedTuple):
 
 
 class Runs:
-    """Of the files of a log, one after the other. What it knows of maps goes by the numbers that the follower of the
-    file gives them."""
+    """Processes runs of row events of the files of a log, one after the other.
+
+    What it knows of maps is indexed by the numbers that the follower of the file gives them.
+    """
 
     def __init__(self, fillers: Fillers, compile_: Callable[[Kernel], Kernel]) -> None:
         self._fillers, self._compile = fillers, compile_
@@ -70,7 +81,11 @@ class Runs:
         self._forget([], -1)
 
     def _forget(self, maps: list[TableMap], version: int) -> None:
-        """Nothing is known of these maps. version: of what statements say of tables."""
+        """Forget all maps and start with these.
+
+        Args:
+            version: `RowTables.version` that the maps will be resolved for.
+        """
         self._maps, self._version = maps, version
         self._known = array("q")
         self._tables: dict[int, tuple[TableMap, Table]] = {}
@@ -122,7 +137,7 @@ class Runs:
             self._known.extend(array("q", bytes(8 * more)))
 
     def _follow(self, reader: RowTables, context: FileContext, source: _Source, at: int, stop: int) -> int:
-        """Finds the row events; returns the first event that is not for compiled code."""
+        """Find the row events; returns the first event that compiled code does not take."""
         state, groups = self._state, reader.groups
         state[:] = array("q", bytes(8 * kernels.STATE_SIZE))
         state[kernels.GROUP_OPEN], state[kernels.TIME] = groups.group, reader.time or 0
@@ -151,7 +166,7 @@ class Runs:
     # -- what the kernel does not know ---------------------------------------------------------------------------------
 
     def _learns(self, reader: RowTables, source: _Source, i: int, id_size: int) -> bool:
-        """Is the event that the kernel stopped at one that it takes from now on?"""
+        """Resolve what the kernel lacked for the event where it stopped; True if it takes the event now."""
         code, number = source.frames[_CODES][i], source.owners[2][i]
         if number < 0 or self._traits[code] & ASKS:
             return False
@@ -188,10 +203,10 @@ class Runs:
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def _filled(self, source: _Source, limits: Limits) -> tuple[list[CellRun], array[int]]:
-        """The rows of all events that were found, and how many each has.
+        """Store the rows of all events found; returns the runs of cells, and the number of rows of each event.
 
         Raises:
-            _NotMine: some have none; it is as if nobody had asked.
+            _UnsupportedEvent: some rows cannot be stored; the fillers are as before.
         """
         runs, sizes, before = list[CellRun](), array("q", bytes(8 * self._state[kernels.COUNT])), dict[int, Any]()
         failed = []
@@ -209,7 +224,7 @@ class Runs:
         return runs, sizes
 
     def _picked(self) -> Iterator[tuple[int, array[int]]]:
-        """The row events of each table, as runs with one map (its number)."""
+        """Iterate over the row events of each table as (number of the map, events with that map)."""
         numbers = self._found[_FOUND.index("tables")][: self._state[kernels.COUNT]]
         if numbers and numbers.count(numbers[0]) == len(numbers):
             yield numbers[0], array("q", range(len(numbers)))
@@ -224,10 +239,10 @@ class Runs:
     def _of_table(
         self, source: _Source, number: int, picks: array[int], sizes: array[int], limits: Limits
     ) -> Iterator[CellRun]:
-        """The rows of these events.
+        """Store the rows of these events.
 
         Raises:
-            _NotMine: one of them has none.
+            _UnsupportedEvent: the rows of an event cannot be stored.
         """
         at, (which, _, layouts, *_) = 0, self._found
         picked = cell_kernels.PickedEvents(picks, which, layouts, source.frames[_STARTS], source.frames[_ENDS])
@@ -252,7 +267,11 @@ class Runs:
 
 
 def _demand_sound(filler: Filler, run: CellRun, sizes: array[int], which: array[int], limits: Limits) -> None:
-    """Raises `_NotMine` where a value cannot be made that is made one by one."""
+    """Check the values that Python decodes one by one.
+
+    Raises:
+        _UnsupportedEvent: a value cannot be decoded.
+    """
     row = run.start
     for event in run.picks if filler.has_raw else ():
         if not filler.is_sound(row, row + sizes[event], limits):

@@ -1,4 +1,4 @@
-"""The tables of row events as messages about changes describe them."""
+"""Describe the tables of row events for change messages (Debezium, Maxwell, Canal)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _GEOMETRIES: Mapping[int | None, str] = {
 
 
 def table_of(table: TableMap) -> changes.Table | None:
-    """The table; None = the names of its columns are not known."""
+    """Return the table of a map for change messages; None if its column names are unknown."""
     kept: changes.Table | None = table.memo.get("change")
     if kept is None and table.keys == tuple(column.name for column in table.columns):
         columns = tuple(map(_column, table.columns, table.keys))
@@ -83,7 +83,7 @@ def _size(column: Column) -> int:
 
 
 def _length(column: Column) -> int:
-    """Where the character set is known."""
+    """Return the longest value in characters; 0 if the character set is unknown."""
     if column.type not in (_C.STRING, _C.VARCHAR, _C.VAR_STRING) or column.charset is None:
         return 0
     return column.metadata // LONGEST.get(column.charset, 1)

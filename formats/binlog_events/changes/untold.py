@@ -1,4 +1,4 @@
-"""What changes rows without telling which: statements of a log that is not all row events (binlog_format)."""
+"""Recognize statements that change rows without row events, or undo rows that the log has (binlog_format)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ _START, _SHOWN = 16, 80
 
 
 def taken_back(kind: QueryKind | None, sql: bytes, *, ends: bool) -> str:
-    """What is to be said of a statement that takes back rows that the log has; "" = it does not. ends: its group."""
+    """Describe a statement that rolls back rows that are in the log; "" if it does not.
+
+    Args:
+        ends_group: the statement ends its group.
+    """
     start = sql[:_START].upper()
     if kind is QueryKind.ROLLBACK and ends:
         return "this transaction was rolled back, and its rows are in the log"
@@ -32,7 +36,7 @@ def taken_back(kind: QueryKind | None, sql: bytes, *, ends: bool) -> str:
 
 
 def writes_rows(sql: str) -> bool:
-    """Does a statement of a log change rows? SELECT: a function that does was called."""
+    """Check if a logged statement changes rows; a SELECT is logged only if it called a function that does."""
     if _WRITES.match(sql, after_gap(sql)):
         return True
     if created(sql, "") is None or not _SELECTS.search(sql):

@@ -1,10 +1,11 @@
-"""Encrypted logs (specification section 9): their headers, and how the plain bytes come out at the same file offsets.
+"""Encrypted logs: their headers, and decryption to plain bytes at the same file offsets.
 
-MySQL: a header of 512 bytes, then the whole plain file under AES-256-CTR. Its magic stands at 512, its first event at
-516; positions that events name (end_log_pos) are those of the plain file, 512 less. MariaDB: FORMAT_DESCRIPTION and
-START_ENCRYPTION are plain, each event behind them is encrypted alone, only its size is readable (`sealing`, `sealed`).
-
-Sources: MySQL `sql/rpl_log_encryption.h`, `sql/stream_cipher.cc`; MariaDB `Start_encryption_log_event`.
+MySQL: a header of 512 bytes, then the whole plain file under AES-256-CTR. Its magic is at 512, its first
+event at 516; positions in events (end_log_pos) refer to the plain file and are lower by 512. MariaDB:
+FORMAT_DESCRIPTION and START_ENCRYPTION are plain, each event after them is encrypted alone and only its
+size is readable (`sealing`, `sealed`).
+Sources: docs/spec/mysql-mariadb-binlog.md#9-encryption-v; MySQL `sql/rpl_log_encryption.h`,
+`sql/stream_cipher.cc`; MariaDB `Start_encryption_log_event`.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ _SCHEME = 1
 
 
 def _is_last(field: Any, fields: Any, context: Any) -> bool:
+    """Return whether a header field is the end marker."""
     return str(field.type) == "end"
 
 
@@ -103,7 +105,7 @@ SEALED_EVENT = Struct(
 
 
 class EncryptionHeader(msgspec.Struct, frozen=True):
-    """The header of an encrypted MySQL log. encrypted_password: under the master key `key_id`, with this IV."""
+    """Header of an encrypted MySQL log; `encrypted_password`: encrypted with the master key `key_id` and this IV."""
 
     version: int
     key_id: str
@@ -112,7 +114,7 @@ class EncryptionHeader(msgspec.Struct, frozen=True):
 
 
 class StartEncryption(msgspec.Struct, frozen=True):
-    """A START_ENCRYPTION event. end: file offset of the first encrypted event."""
+    """START_ENCRYPTION event; `end`: file offset of the first encrypted event."""
 
     scheme: int
     key_version: int
@@ -125,10 +127,10 @@ class StartEncryption(msgspec.Struct, frozen=True):
 
 
 def parse_encryption_header(head: bytes) -> EncryptionHeader:
-    """Reads the header of an encrypted MySQL log from the first bytes of the file.
+    """Parse the header of an encrypted MySQL log from the first bytes of the file.
 
     Raises:
-        MalformedError: damaged, cut short, or of another version (its `finding_id` says which).
+        MalformedError: it is damaged, truncated, or of another version; `finding_id` tells them apart.
     """
     if not head.startswith(ENCRYPTED_MAGIC):
         raise MalformedError("this is no encrypted log of MySQL", finding_id="bad-magic")
@@ -144,6 +146,11 @@ def parse_encryption_header(head: bytes) -> EncryptionHeader:
 
 
 def _parsed(schema: Construct, data: bytes) -> Struct:
+    """Parse bytes by a schema.
+
+    Raises:
+        MalformedError: they do not match.
+    """
     try:
         return schema.parse(data)
     except ConstructError as error:
@@ -152,13 +159,16 @@ def _parsed(schema: Construct, data: bytes) -> Struct:
 
 
 def mysql_unveiler(head: bytes, master_key: bytes) -> Callable[[Read], Unveil]:
-    """How to read an encrypted MySQL log. head: its first bytes, up to its first event if there is one.
+    """Return a function that opens an encrypted MySQL log for reading.
 
-    The unveiler only looks at the bytes that it is given, so it serves streams, too.
+    The decryptor only needs the bytes that it is given, so it works on streams too.
+
+    Args:
+        head: the first bytes of the file, up to its first event if there is one.
 
     Raises:
         MalformedError: see `parse_encryption_header`.
-        KeyFileError: the plain file that comes out is none.
+        KeyFileError: the key does not decrypt the log.
     """
     header = parse_encryption_header(head)
     if len(master_key) != MASTER_KEY_SIZE:
@@ -172,7 +182,7 @@ def mysql_unveiler(head: bytes, master_key: bytes) -> Callable[[Read], Unveil]:
 
 
 def _is_plain_log(start: bytes) -> bool:
-    """The magic, or a right FORMAT_DESCRIPTION behind a damaged one; nothing at all may be a log, too."""
+    """Return whether the bytes begin a plain log: with the magic, or with a valid FORMAT_DESCRIPTION."""
     if len(start) < len(MAGIC) + HEADER_SIZE or start.startswith(MAGIC):
         return MAGIC.startswith(start[: len(MAGIC)])
     event = start[len(MAGIC) :]
@@ -181,7 +191,11 @@ def _is_plain_log(start: bytes) -> bool:
 
 
 def _stream_unveiler(secret: bytes) -> Unveil:
-    """AES-256-CTR from the end of the header on. secret: 32 bytes key, 8 bytes in front of the block counter."""
+    """Return the AES-256-CTR decryptor for what follows the header.
+
+    Args:
+        secret: 32 bytes of key, 8 bytes before the block counter.
+    """
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
     nonce = secret[32:40]
@@ -202,10 +216,10 @@ def _stream_unveiler(secret: bytes) -> Unveil:
 
 
 def parse_start_encryption(event: bytes, offset: int) -> StartEncryption:
-    """Reads a whole START_ENCRYPTION event that stands at a file offset.
+    """Parse a complete START_ENCRYPTION event at a file offset.
 
     Raises:
-        MalformedError: too short, or of an unknown scheme.
+        MalformedError: it is too short, or of an unknown scheme.
     """
     if not HEADER_SIZE + _START.size <= size_of(event) <= len(event):
         raise MalformedError(f"START_ENCRYPTION of {size_of(event)} bytes: not its size", None, "bad-header")
@@ -216,25 +230,30 @@ def parse_start_encryption(event: bytes, offset: int) -> StartEncryption:
 
 
 class EventUnveiler(msgspec.Struct):
-    """How to read an encrypted MariaDB log (`Layout.unveil`). sealed: what reads it, once it is open."""
+    """Opens an encrypted MariaDB log for reading (`FileLayout.decrypt`); `decryptor`: the decryptor, once the file
+    is open.
+    """
 
     make: Callable[[Read], Sealed]
     sealed: Sealed | None = None
 
     def __call__(self, read: Read) -> Sealed:
-        """Opens the file."""
+        """Open the file."""
         self.sealed = self.make(read)
         return self.sealed
 
 
 def mariadb_unveiler(start: StartEncryption, key: bytes, head: bytes) -> EventUnveiler:
-    """How to read an encrypted MariaDB log, whether its plugin uses AES-CBC or AES-CTR.
+    """Return what opens an encrypted MariaDB log, whether its plugin uses AES-CBC or AES-CTR.
 
-    head: the first bytes of the file, with the events in front of `start.end` and some behind it. After bytes were
-    removed or inserted, the events behind are found only under AES-CBC (their headers tell where they were written).
+    If bytes were removed or inserted, the events after that are found only under AES-CBC: their headers tell
+    where they were written.
+
+    Args:
+        head: the first bytes of the file, with the events before `start.end` and some after it.
 
     Raises:
-        KeyFileError: no event of the head can be decrypted with the key.
+        KeyFileError: the key decrypts no event of the head.
     """
     since, server_id = int.from_bytes(head[4:8], "little"), int.from_bytes(head[9:13], "little")
     relay = bool(int.from_bytes(head[21:23], "little") & EventFlag.RELAY_LOG)
@@ -250,7 +269,7 @@ _SEALINGS: tuple[Callable[[bytes, bytes], Sealing], ...] = (CbcSealing, CtrSeali
 
 
 def _fitting(start: StartEncryption, key: bytes, head: bytes, known: Known) -> Callable[[bytes, bytes], Sealing]:
-    """The cipher that makes headers of the events in the head."""
+    """Return the cipher that decrypts valid headers of the events in the head."""
     events = _events(start.end, head)
     if not events:
         return CbcSealing
@@ -263,7 +282,7 @@ def _fitting(start: StartEncryption, key: bytes, head: bytes, known: Known) -> C
 
 
 def _events(offset: int, head: bytes) -> list[int]:
-    """Where the first encrypted events start, as far as the head goes and their sizes make sense."""
+    """Return the offsets of the first encrypted events, as far as the head extends and their sizes are plausible."""
     found: list[int] = []
     while len(head) - offset >= 20 and len(found) < _PROBES:
         found.append(offset)

@@ -1,6 +1,7 @@
-"""Keys of encrypted logs: MariaDB's file_key_management and MySQL's component_keyring_file (specification section 9).
+"""Keys of encrypted logs: MariaDB's file_key_management and MySQL's component_keyring_file.
 
-Sources: MariaDB plugin `file_key_management` (`Parser`), the `openssl enc` program, MySQL `component_keyring_file`.
+Sources: docs/spec/mysql-mariadb-binlog.md#9-encryption-v; MariaDB plugin `file_key_management` (`Parser`),
+the `openssl enc` program, MySQL `component_keyring_file`.
 """
 
 from __future__ import annotations
@@ -32,17 +33,21 @@ _KEY_SIZES = (16, 24, 32)
 
 
 class KeyFileError(InputOutputError):
-    """The key file or keyring that the user named does not serve: one line says why."""
+    """The key file or keyring that the user named cannot be used; the message says why."""
 
 
 def maria_keys(keyfile: bytes, secret: bytes | None) -> dict[int, bytes]:
-    """The keys of a key file by their ids. secret: what the file is encrypted with, as the server's filekey has it.
+    """Return the keys of a key file by id.
 
-    A secret that is not needed is not looked at. A file encrypted by `openssl enc` does not say how its key was made
-    from the secret: all digests that the server knows are tried, without and with PBKDF2 (its usual round counts).
+    A secret that is not needed is ignored. A file encrypted by `openssl enc` does not say how its key was
+    derived from the secret: all digests that the server supports are tried, without and with PBKDF2 (common
+    round counts).
+
+    Args:
+        secret: what the file is encrypted with, as in the server's filekey.
 
     Raises:
-        KeyFileError: no key file, encrypted and no secret given, or not to be decrypted with this one.
+        KeyFileError: not a key file, encrypted without a secret given, or not decryptable with this secret.
     """
     if len(keyfile) > _MAX_KEY_FILE:
         raise KeyFileError(f"the key file has {len(keyfile):,} bytes; the server reads 1 MiB at most")
@@ -62,10 +67,10 @@ def maria_keys(keyfile: bytes, secret: bytes | None) -> dict[int, bytes]:
 
 
 def maria_key(keyfile: bytes, secret: bytes | None) -> bytes:
-    """The key of a key file that logs are encrypted with.
+    """Return the key of a key file that encrypts logs.
 
     Raises:
-        KeyFileError: see `maria_keys`; or the file has no such key.
+        KeyFileError: see `read_mariadb_keys`; or the file has no such key.
     """
     keys = maria_keys(keyfile, secret)
     if SYSTEM_KEY not in keys:
@@ -74,6 +79,7 @@ def maria_key(keyfile: bytes, secret: bytes | None) -> bytes:
 
 
 def _parse(text: bytes) -> dict[int, bytes]:
+    """Return the keys of a plain key file."""
     keys: dict[int, bytes] = {}
     for number, line in enumerate(text.split(b"\0")[0].split(b"\n"), 1):
         match = _LINE.fullmatch(line)
@@ -87,19 +93,21 @@ def _parse(text: bytes) -> dict[int, bytes]:
 
 
 def _id(digits: bytes, number: int) -> int:
+    """Return a key id."""
     if not 0 < int(digits) < 1 << 32:
         raise KeyFileError(f"line {number} of the key file: no such key id")
     return int(digits)
 
 
 def _key(digits: bytes, number: int) -> bytes:
+    """Return a key from its hexadecimal digits."""
     if len(digits) not in [2 * size for size in _KEY_SIZES]:
         raise KeyFileError(f"line {number} of the key file: a key has 32, 48 or 64 hexadecimal digits")
     return bytes.fromhex(digits.decode("ascii"))
 
 
 def _decrypted(data: bytes, secret: bytes) -> Iterator[bytes]:
-    """What the file may be, for every way to make a key that leads to a right padding."""
+    """Yield the possible plain files, one for each derivation whose padding is valid."""
     salt, body = data[len(_SALTED) : len(_SALTED) + _SALT], data[len(_SALTED) + _SALT :]
     if not body or len(body) % _IV:
         raise KeyFileError("the encrypted key file is cut short")
@@ -111,7 +119,7 @@ def _decrypted(data: bytes, secret: bytes) -> Iterator[bytes]:
 
 
 def _derived(secret: bytes, salt: bytes) -> Iterator[bytes]:
-    """Key and IV, made in each way that is known, the likely ones first."""
+    """Yield key and IV for each known derivation, likely ones first."""
     for digest in _DIGESTS:
         yield _chained(digest, secret, salt)
     for rounds in _ROUNDS:
@@ -120,7 +128,10 @@ def _derived(secret: bytes, salt: bytes) -> Iterator[bytes]:
 
 
 def _chained(digest: str, secret: bytes, salt: bytes) -> bytes:
-    """OpenSSL's EVP_BytesToKey with one round: each digest is made of the one before it, the secret and the salt."""
+    """Derive key and IV by OpenSSL's EVP_BytesToKey with one round.
+
+    Each digest is made of the previous one, the secret and the salt.
+    """
     made = last = b""
     while len(made) < _KEY + _IV:
         last = hashlib.new(digest, last + secret + salt).digest()
@@ -129,14 +140,14 @@ def _chained(digest: str, secret: bytes, salt: bytes) -> bytes:
 
 
 def aes_cbc(key: bytes, iv: bytes, data: bytes) -> bytes:
-    """AES-CBC, decrypted, padding left in place. The data are whole blocks."""
+    """Decrypt whole blocks with AES-CBC, leaving the padding."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
     return Cipher(algorithms.AES(key), modes.CBC(iv)).decryptor().update(data)
 
 
 def mysql_master_key(keyring: bytes, key_id: str) -> bytes:
-    """The 32 bytes that a JSON keyring holds under this id.
+    """Return the 32-byte master key with this id from a JSON keyring.
 
     Raises:
         KeyFileError: not a keyring, or one without this key.
@@ -148,6 +159,7 @@ def mysql_master_key(keyring: bytes, key_id: str) -> bytes:
 
 
 def _elements(keyring: bytes) -> list[Any]:
+    """Return the elements of a keyring."""
     if len(keyring) > _MAX_KEYRING:
         raise KeyFileError(f"the keyring has {len(keyring):,} bytes; 16 MiB at most are read")
     try:
@@ -163,6 +175,7 @@ def _elements(keyring: bytes) -> list[Any]:
 
 
 def _master_key(data: Any, key_id: str) -> bytes:
+    """Return the bytes of a master key."""
     if not isinstance(data, str) or not re.fullmatch(f"[0-9a-fA-F]{{{2 * MASTER_KEY_SIZE}}}", data):
         raise KeyFileError(f"the keyring's key {key_id!r} is not {MASTER_KEY_SIZE} bytes in hexadecimal")
     return bytes.fromhex(data)

@@ -1,8 +1,9 @@
-"""Reads MariaDB's encrypted events at any place of a file: finds where they start, and finds them again after damage.
+"""Random-access decryption of MariaDB's encrypted events: finds where they start, also after damage.
 
-Where an event starts must be known to decrypt it (`sealing`), so the chain of the readable sizes is walked from the
-first encrypted event on. Every border is proven by the decrypted header behind it. Bytes that belong to no event are
-left as they are. Memory is bounded: the events around the place read last, and a thin list of borders.
+The start of an event must be known to decrypt it (`sealing`), so the chain of the readable sizes is
+followed from the first encrypted event on. Every boundary is proven by the decrypted header after it. Bytes
+that belong to no event stay unchanged. Memory is bounded: the events around the last position read, and a
+sparse list of boundaries.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _size_at = struct.Struct("<9xI").unpack_from
 
 
 class Place(NamedTuple):
-    """Where an event starts, and how many bytes behind the place where it was written."""
+    """Start of an event, and how many bytes after the offset where it was written it is now."""
 
     offset: int
     shift: int
@@ -58,7 +59,7 @@ NOWHERE = Place(1 << 62, 0)
 
 
 class Landmark(NamedTuple):
-    """A `Place`, and the ids of the servers whose events stand before it."""
+    """Start of an event, and the ids of the servers whose events precede it."""
 
     offset: int
     shift: int
@@ -66,9 +67,9 @@ class Landmark(NamedTuple):
 
 
 class Span(msgspec.Struct, frozen=True):
-    """Events one after the other in `[start, end)`; behind them, up to `following`, bytes that are no event.
+    """Consecutive events in `[start, end)`; after them, up to `following`, bytes that belong to no event.
 
-    data: their plain bytes; None = one event that is decrypted piece by piece.
+    `data`: their plain bytes; None for one event that is decrypted in parts.
     """
 
     start: Place
@@ -78,14 +79,14 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class Borders:
-    """Some of the places where events start, in order, spread evenly over what was walked."""
+    """Some of the event starts, in order, spread evenly over what was read."""
 
     def __init__(self, first: Place) -> None:
         self._places = [first]
         self._stride = _STRIDE
 
     def note(self, place: Place) -> None:
-        """Remembers a place, unless there is one near."""
+        """Remember an event start, unless there is one nearby."""
         if place.offset < self._places[-1].offset + self._stride:
             return
         self._places.append(place)
@@ -94,15 +95,15 @@ class Borders:
             self._stride *= 2
 
     def before(self, offset: int) -> Place:
-        """The last known place at or before this offset."""
+        """Return the last known event start at or before this offset."""
         return self._places[bisect_right(self._places, Place(offset, NOWHERE.offset)) - 1]
 
 
 class Known:
-    """What is known about the headers of a file's events: how one is told from noise.
+    """Known facts that distinguish headers of a file's events from noise.
 
-    server_ids: those of the file's readable events. since: their time, in seconds. relay: in a relay log the
-    end_log_pos is that of the source.
+    `server_ids`: those of the file's readable events. `since`: their time in seconds. `is_relay`: it is a relay
+    log, where end_log_pos is that of the source.
     """
 
     def __init__(self, server_ids: set[int], since: int, relay: bool) -> None:
@@ -113,14 +114,14 @@ class Known:
         """Type and server id, as they stand in a header."""
 
     def learn(self, head: bytes) -> None:
-        """Takes over type and server id of an event."""
+        """Remember type and server id of an event."""
         if len(self.server_ids) < _IDS:
             self.server_ids.add(int.from_bytes(head[5:9], "little"))
         if len(self.seen) < _MEMO:
             self.seen.add(head[4:9])
 
     def certain(self, head: bytes, at: int) -> bool:
-        """Is this the header of an event that was written at `at`, beyond reasonable doubt?"""
+        """Return whether this is the header of an event that was written at `at`, beyond reasonable doubt."""
         _, type_, server, size, end, flags = _HEADER.unpack(head)
         if flags & ~_KNOWN_FLAGS:
             return False
@@ -129,11 +130,11 @@ class Known:
         return (end == 0 or server in self.server_ids) and _is_type(type_, flags)
 
     def placed(self, head: bytes, at: int) -> bool:
-        """Does its position agree with the place, or is there none?"""
+        """Return whether the header's position agrees with the offset, or is not set."""
         return self.relay or head[13:17] in (_ZERO, _pack((at + size_of(head)) & _U32))
 
     def likely(self, head: bytes) -> bool:
-        """Can it be a header of a server that was not seen before, in a relay log?"""
+        """Return whether this may be the header of a server that was not seen before, in a relay log."""
         time, type_, _, size, _, flags = _HEADER.unpack(head)
         if flags & ~_KNOWN_FLAGS or not HEADER_SIZE <= size <= MAX_EVENT or not _is_type(type_, 0):
             return False
@@ -141,11 +142,12 @@ class Known:
 
 
 def _is_type(type_: int, flags: int) -> bool:
+    """Return whether this is a known event type, or an ignorable one."""
     return (type_ in TYPES and type_ != 0) or bool(flags & EventFlag.IGNORABLE)
 
 
 class Sealed:
-    """The unveiler of one file (`formats.layouts.Unveil`): call it with an offset and the bytes that stand there."""
+    """Decryptor of one file (`BufferDecryptor`), called with an offset and the bytes at that offset."""
 
     def __init__(self, sealing: Sealing, first: int, known: Known, read: Read) -> None:
         self._sealing = sealing
@@ -159,7 +161,7 @@ class Sealed:
         self._work = 0
 
     def __call__(self, offset: int, view: memoryview) -> None:
-        """Replaces the encrypted bytes, which stand at this file offset, by the plain ones."""
+        """Replace the encrypted bytes at this file offset by the plain ones."""
         position, end = max(offset, self._first), offset + len(view)
         while position < end:
             span = self._span_at(position)
@@ -168,24 +170,24 @@ class Sealed:
                 continue
             low, data = self._plain(span, position)
             stop = min(end, low + len(data))
-            if stop <= position:  # an event that the file does not hold up to its end
+            if stop <= position:  # an event that the file does not contain completely
                 return
             view[position - offset : stop - offset] = data[position - low : stop - low]
             position = stop
 
     def landmark(self, offset: int) -> Landmark:
-        """What a reader must know who begins at this offset, up to which all was read."""
+        """Return what a reader that begins at this offset must know; everything before it must have been read."""
         return Landmark(*self._borders.before(offset), sorted(self._known.server_ids))
 
     def begin(self, known: Landmark) -> None:
-        """Reading begins behind a landmark: the events before it are not looked at."""
+        """Start reading after an anchor; events before it are not read."""
         self._borders.note(Place(known.offset, known.shift))
         self._known.server_ids.update(known.server_ids)
 
     # -- events --------------------------------------------------------------------------------------------------
 
     def _span_at(self, position: int) -> Span:
-        """The span, or the hole behind it, that this offset lies in."""
+        """Return the range of events, or the gap after it, that contains this offset."""
         span = self._span
         if span is None or not span.start.offset <= position < span.following.offset:
             place = self._borders.before(position)
@@ -198,7 +200,7 @@ class Sealed:
         return span
 
     def _make(self, start: Place) -> Span:
-        """The events from a border on."""
+        """Return the events from an event start on."""
         self._borders.note(start)
         raw = self._read(start.offset, _CHUNK + FIRST)
         cuts = _cuts(raw, start.offset, len(raw) < _CHUNK + FIRST)
@@ -212,13 +214,13 @@ class Sealed:
         if following is not None:
             return Span(start, cuts[good], following, plain[: cuts[good] - start.offset])
         following = self._search(cuts[good - 1] + FIRST, start.shift)
-        if following.offset < cuts[good]:  # the size of the last event is wrong
+        if following.offset < cuts[good]:  # the last event's size is wrong
             cuts = [*cuts[:good], following.offset]
             plain = self._sealing.events(raw, start.offset, cuts, start.shift)
         return Span(start, cuts[good], following, plain[: cuts[good] - start.offset])
 
     def _good(self, plain: bytes, cuts: list[int], shift: int) -> int:
-        """How many events have a header that fits to where they stand, one after the other."""
+        """Return how many consecutive events have a header that fits their offset."""
         base, seen, anywhere = cuts[0], self._known.seen, self._known.relay
         for count, (low, high) in enumerate(pairwise(cuts)):
             i = low - base
@@ -233,18 +235,20 @@ class Sealed:
         return len(cuts) - 1
 
     def _astray(self, start: Place, place: Place | None) -> Span:
-        """No event starts here, or one that was written elsewhere."""
+        """Return the range where no event starts at the expected offset, or one that was written elsewhere."""
         if place is not None and place != start:
             return self._make(place)
         return Span(start, start.offset, self._search(start.offset + 1, start.shift))
 
     def _single(self, start: Place) -> Span:
-        """One event that is too long to be decrypted at once, too short, or not whole; or no event at all."""
+        """Return the range of one event that is too long to decrypt at once, too short or incomplete; or of
+        no event.
+        """
         place = self._place(start.offset, start.shift)
         if place != start:
             return self._astray(start, place)
         end = start.offset + size_of(self._read(start.offset, FIRST))
-        if end == start.offset:  # the end of the file
+        if end == start.offset:  # end of file
             return Span(start, end, NOWHERE)
         following = self._place(end, start.shift)
         if following is None:
@@ -253,7 +257,7 @@ class Sealed:
         return Span(start, end, following)
 
     def _plain(self, span: Span, position: int) -> tuple[int, bytes]:
-        """Plain bytes of a span around a position, and the offset where they start."""
+        """Return plain bytes of a range around a position, and the offset where they start."""
         if span.data is not None:
             return span.start.offset, span.data
         low, data = self._slice
@@ -262,7 +266,7 @@ class Sealed:
         return low, data
 
     def _decrypt(self, span: Span, position: int) -> tuple[int, bytes]:
-        """The piece of one long event that holds a position."""
+        """Return the part of one long event that contains a position, and its offset."""
         start, shift = span.start
         number = max(0, position - start - 4) // _CHUNK
         stream = start + 4 + number * _CHUNK
@@ -278,7 +282,7 @@ class Sealed:
     # -- borders -------------------------------------------------------------------------------------------------
 
     def _place(self, offset: int, shift: int) -> Place | None:
-        """The event that starts here, or the end of the file; None = neither. It may tell another shift."""
+        """Return the event start at this offset, possibly with another shift, or the end of the file, or None."""
         raw = self._read(offset, FIRST)
         if not raw:
             return Place(offset, shift) if self._read(offset - 1, 1) else None
@@ -297,7 +301,7 @@ class Sealed:
         return None
 
     def _likely(self, offset: int, shift: int) -> bool:
-        """Is there the end of the file, or what can be an event?"""
+        """Return whether an event or the end of the file may be at this offset."""
         raw = self._read(offset, FIRST)
         if not raw:
             return bool(self._read(offset - 1, 1))
@@ -305,9 +309,10 @@ class Sealed:
         return head is not None and self._known.likely(head)
 
     def _moved(self, raw: bytes, head: bytes, offset: int) -> Place | None:
-        """The place of an event that was written elsewhere: its header tells the low three bytes of its position.
+        """Return the start of an event that was written elsewhere: its header has the low three bytes of its
+        position.
 
-        A wrong offset in the IV spoils only what lies behind them in the first block.
+        A wrong offset in the IV only affects what is after these bytes in the first block.
         """
         known = self._known
         if known.relay or not self._sealing.finds_shift or int.from_bytes(head[5:9], "little") not in known.server_ids:
@@ -321,7 +326,7 @@ class Sealed:
         return Place(offset, shift) if known.certain(right, offset - shift) else None
 
     def _search(self, start: int, shift: int) -> Place:
-        """The next event of a server that was seen before, at `start` or behind; NOWHERE if there is none."""
+        """Return the next event of a known server at or after `start`; NOWHERE if there is none."""
         if start not in self._landings:
             if len(self._landings) >= _MEMO:
                 self._landings.clear()
@@ -329,6 +334,7 @@ class Sealed:
         return self._landings[start]
 
     def _searched(self, position: int, shift: int) -> Place:
+        """Search for the next event."""
         pattern = self._pattern()
         size, largest = _PIECES
         while self._work < _WORK_FLOOR + _WORK_PER_BYTE * position:
@@ -346,12 +352,12 @@ class Sealed:
         return NOWHERE
 
     def _pattern(self) -> re.Pattern[bytes]:
-        """The known server ids as they look in `Sealing.heads`."""
+        """Return the pattern of the known server ids as they appear in `EventCipher.decrypt_first_blocks`."""
         veil = int.from_bytes(self._sealing.veil, "little")
         return re.compile(b"|".join(re.escape(_pack(one ^ veil)) for one in sorted(self._known.server_ids)))
 
     def _candidates(self, raw: bytes, base: int, count: int, pattern: re.Pattern[bytes]) -> list[int]:
-        """Offsets where an event of a known server could start."""
+        """Return the offsets where an event of a known server could start."""
         if not raw.strip(b"\0"):
             return []
         heads = self._sealing.heads(raw, base, count)
@@ -364,9 +370,9 @@ class Sealed:
 
 
 def _cuts(raw: bytes, base: int, ended: bool) -> list[int]:
-    """The borders of the whole events at the start of raw, as their sizes tell them, offset `base` included.
+    """Return the boundaries of the complete events at the start of `raw` by their sizes, offset `base` included.
 
-    Behind the last one there is the next event's header, or the file has ended.
+    After the last one is the next event's header or the end of the file.
     """
     position, cuts = 0, [base]
     limit = len(raw) - (0 if ended else FIRST)

@@ -1,7 +1,9 @@
-"""How MariaDB encrypts one event of a log (specification section 9). Source: `Log_event_writer` in `sql/log_event.cc`.
+"""MariaDB's encryption of one log event.
 
-Every event is encrypted alone, as a *stream*: its bytes 4..8, then 0..3, then those from 13 on. Bytes 9..12, the size,
-stay readable. The IV is the nonce of the file and the offset at which the event was written.
+Every event is encrypted alone, as a *stream*: its bytes 4..8, then 0..3, then those from 13 on. Bytes
+9..12, the size, stay readable. The IV is the nonce of the file and the offset at which the event was
+written.
+Sources: docs/spec/mysql-mariadb-binlog.md#9-encryption-v; `Log_event_writer` in `sql/log_event.cc`.
 """
 
 from __future__ import annotations
@@ -22,48 +24,59 @@ _pack = struct.Struct("<I").pack
 
 
 def size_of(event: bytes) -> int:
-    """The readable event_size of an event; 0 when there are too few bytes to tell."""
+    """Return the readable event_size of an event; 0 if there are too few bytes."""
     return int.from_bytes(event[SIZE_AT:END_AT], "little") if len(event) >= END_AT else 0
 
 
 def to_stream(event: bytes) -> bytes:
-    """The encrypted bytes of an event in the order in which they were encrypted."""
+    """Return the encrypted bytes of an event in the order in which they were encrypted."""
     return event[TYPE_AT:SIZE_AT] + event[:TYPE_AT] + event[END_AT:]
 
 
 def from_stream(stream: bytes, size: bytes) -> bytes:
-    """The event again; size: its four bytes event_size."""
+    """Return the event from its stream.
+
+    Args:
+        size: its four bytes event_size.
+    """
     return stream[5:9] + stream[:5] + size + stream[9:]
 
 
 class Sealing(Protocol):
-    """One file's cipher. `at` is the offset at which an event was written.
+    """Cipher of one file; `at` is the offset at which an event was written.
 
-    veil: what is left on the bytes 1..4 (the server id) of each block that `heads` gives.
-    finds_shift: the header can be read with the IV of a wrong offset, except for its last bytes.
+    `server_id_mask`: what remains on bytes 1..4 (the server id) of each block that `decrypt_first_blocks`
+    returns. `tolerates_wrong_offset`: the header can be read with the IV of a wrong offset, except for its last
+    bytes.
     """
 
     veil: bytes
     finds_shift: bool
 
     def part(self, at: int, block: int, before: bytes, data: bytes) -> bytes:
-        """Plain bytes of a piece of a stream: from its block number `block` on, to a border of blocks or to its end.
+        """Decrypt a part of a stream, from block `block` to a block boundary or its end.
 
-        before: the cipher block in front of the piece; not looked at for block 0.
+        Args:
+            previous_block: the preceding cipher block; ignored for block 0.
         """
 
     def events(self, raw: bytes, base: int, cuts: list[int], shift: int) -> bytes:
-        """Plain bytes of whole events, of at least 20 bytes each, from cuts[0] to cuts[-1] (file offsets).
+        """Decrypt complete events of at least 20 bytes each, from cuts[0] to cuts[-1] (file offsets).
 
-        raw: the bytes from the offset `base` on. shift: the events stand that much behind where they were written.
+        Args:
+            raw: the bytes from offset `base` on.
+            shift: how many bytes after the offset where they were written the events are.
         """
 
     def heads(self, raw: bytes, base: int, count: int) -> bytes:
-        """16 bytes each for the first `count` places in raw: the first block of an event there, as far as `veil`."""
+        """Decrypt the first block of a possible event at each of the first `count` offsets, up to `server_id_mask`.
+
+        The result has 16 bytes for each.
+        """
 
 
 def head_of(sealing: Sealing, event: bytes, at: int) -> bytes | None:
-    """The plain common header of an event; None when the file ends too early for it."""
+    """Return the plain common header of an event; None if the file ends before it is complete."""
     wanted = min(max(size_of(event), HEADER_SIZE), FIRST)
     if len(event) < wanted:
         return None
@@ -72,12 +85,13 @@ def head_of(sealing: Sealing, event: bytes, at: int) -> bytes | None:
 
 
 def _xor(one: bytes, other: bytes) -> bytes:
+    """Return the XOR of bytes with the beginning of others."""
     size = len(one)
     return (int.from_bytes(one, "little") ^ int.from_bytes(other[:size], "little")).to_bytes(size, "little")
 
 
 def _first_blocks(raw: bytes, count: int) -> bytearray:
-    """For each of the first `count` places: the first cipher block of an event that starts there."""
+    """Return for each of the first `count` offsets the first cipher block of an event that starts there."""
     blocks = bytearray(BLOCK * count)
     for i, start in enumerate((4, 5, 6, 7, 8, 0, 1, 2, 3, *range(13, FIRST))):
         blocks[i::BLOCK] = raw[start : start + count]
@@ -85,15 +99,20 @@ def _first_blocks(raw: bytes, count: int) -> bytearray:
 
 
 def _cipher(key: bytes, mode: Any) -> Any:
+    """Return an AES cipher."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
     return Cipher(algorithms.AES(key), mode)
 
 
 def _in_order(raw: bytes, places: list[int], plain: bytes, ends: bytes) -> bytes:
-    """The events again. plain: for each a block to drop and its whole blocks; ends: for each 16 bytes, its rest first.
+    """Return the events in their byte order.
 
-    places: where the events start in raw, and where the last one ends.
+    Args:
+        raw: the encrypted bytes.
+        offsets: offsets in `raw` where the events start, and where the last one ends.
+        plain: for each event a block to drop and its whole blocks.
+        remainders: for each event 16 bytes, its remaining ones first.
     """
     pieces: list[bytes] = []
     here, end, low = BLOCK, 0, places[0]
@@ -108,7 +127,7 @@ def _in_order(raw: bytes, places: list[int], plain: bytes, ends: bytes) -> bytes
 
 
 class CbcSealing:
-    """AES-CBC; the bytes behind the last whole block are XORed with the encrypted IV (the default of the plugin)."""
+    """AES-CBC; bytes after the last whole block are XORed with the encrypted IV (the plugin's default)."""
 
     finds_shift = True
 
@@ -122,20 +141,21 @@ class CbcSealing:
         self.veil = nonce[1:5]
 
     def _iv(self, at: int) -> bytes:
+        """Return the IV of an event."""
         return self._nonce + _pack(at & _U32)
 
     def part(self, at: int, block: int, before: bytes, data: bytes) -> bytes:
-        """See `Sealing`."""
+        """Decrypt a part of a stream."""
         iv = self._iv(at)
         whole = len(data) - len(data) % BLOCK
         plain: bytes = self._chain((before if block else iv) + data[:whole])[BLOCK:]
         return plain + _xor(data[whole:], self._encrypt(iv)) if whole < len(data) else plain
 
     def events(self, raw: bytes, base: int, cuts: list[int], shift: int) -> bytes:
-        """See `Sealing`.
+        """Decrypt complete events in one call.
 
-        One call decrypts them all: as a cipher block of its own in front of each event, the IV does what it has to,
-        and the plain block that comes out at its place is dropped.
+        The IV precedes each event as a cipher block of its own, which has the effect of an IV; the plain block at
+        its place is dropped.
         """
         nonce = self._nonce
         places = [cut - base for cut in cuts]
@@ -153,13 +173,13 @@ class CbcSealing:
         return _in_order(raw, places, plain, ends)
 
     def heads(self, raw: bytes, base: int, count: int) -> bytes:
-        """See `Sealing`."""
+        """Decrypt the possible first blocks."""
         blocks: bytes = self._decrypt(_first_blocks(raw, count))
         return blocks
 
 
 class CtrSealing:
-    """AES-CTR, which the plugin can be told to use."""
+    """AES-CTR, which the plugin can be configured to use."""
 
     finds_shift = False
     veil = bytes(4)
@@ -172,7 +192,7 @@ class CtrSealing:
         self._encrypt = _cipher(key, modes.ECB()).encryptor().update
 
     def part(self, at: int, block: int, before: bytes, data: bytes) -> bytes:
-        """See `Sealing`."""
+        """Decrypt a part of a stream."""
         iv = self._nonce + _pack(at & _U32)
         first = (int.from_bytes(iv, "big") + block) % (1 << 8 * BLOCK)
         self._counter.reset_nonce(first.to_bytes(BLOCK, "big"))
@@ -180,7 +200,7 @@ class CtrSealing:
         return plain
 
     def events(self, raw: bytes, base: int, cuts: list[int], shift: int) -> bytes:
-        """See `Sealing`."""
+        """Decrypt complete events."""
         reset, update, nonce = self._counter.reset_nonce, self._counter.update, self._nonce
         pieces: list[bytes] = []
         for low, high in pairwise(cut - base for cut in cuts):
@@ -190,7 +210,7 @@ class CtrSealing:
         return b"".join(pieces)
 
     def heads(self, raw: bytes, base: int, count: int) -> bytes:
-        """See `Sealing`."""
+        """Decrypt the possible first blocks."""
         ivs = bytearray((self._nonce + bytes(4)) * count)
         offsets = struct.pack(f"<{count}I", *((base + i) & _U32 for i in range(count)))
         for i in range(4):

@@ -1,1 +1,1 @@
-"""What statements say of tables."""
+"""Table definitions from the DDL statements of a log."""

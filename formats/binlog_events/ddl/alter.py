@@ -1,4 +1,4 @@
-"""What ALTER TABLE, RENAME TABLE and CREATE TABLE do to rows that are there: other names, other columns, copies."""
+"""Effects of ALTER TABLE, RENAME TABLE and CREATE TABLE on existing rows: renames, changed columns, copies."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ Name = tuple[str, ...]
 
 
 class Reading:
-    """The words of one statement, read from the first one on.
+    """Reader of the words of one statement.
 
     Raises:
-        UsageError: it does not follow the lexical rules; or `name` finds none.
+        UsageError: the statement does not follow the lexical rules, or `read_name` finds no name.
     """
 
     def __init__(self, sql: str) -> None:
@@ -37,24 +37,24 @@ class Reading:
         first, *rest = statement.text.split(None, 1)
         if first.upper() in ("CREATE", "ALTER", "DROP"):
             self.words = words(statement)
-        else:  # sqlglot makes one word of a whole RENAME
+        else:  # sqlglot returns a whole RENAME as one word
             self.words = [Word(first, False), *words(statement._replace(text="".join(rest)))]
         self.at = 0
 
     @classmethod
     def of(cls, words: Sequence[Word]) -> Reading:
-        """The reading of some words of a statement."""
+        """Create a reader of some words of a statement."""
         made = cls(";")
         made.words = list(words)
         return made
 
     @property
     def next(self) -> str:
-        """The next word in capitals; nothing for a quoted one, and at the end."""
+        """The next word in capitals; empty for a quoted one and at the end."""
         return self.words[self.at].upper if self.at < len(self.words) else ""
 
     def passes(self, *expected: str) -> bool:
-        """Are these the next words? Then they are passed over."""
+        """Skip these words and return True if they are next; otherwise return False."""
         found = [word.upper for word in self.words[self.at : self.at + len(expected)]]
         if found != list(expected):
             return False
@@ -62,7 +62,7 @@ class Reading:
         return True
 
     def name(self) -> Name:
-        """The name of a table."""
+        """Read the name of a table."""
         parts = self.words[self.at : self.at + 3]
         if not parts or parts[0].upper in (",", "(", ")", ".", "="):
             raise UsageError("the statement has no name where one should be")
@@ -73,13 +73,13 @@ class Reading:
         return (parts[0].text,)
 
     def waits(self) -> None:
-        """WAIT n and NOWAIT say how long the server tried."""
+        """Skip WAIT n and NOWAIT."""
         if self.passes("WAIT"):
             self.at += 1
         self.passes("NOWAIT")
 
     def clauses(self) -> Iterator[list[Word]]:
-        """The rest, cut at commas outside of brackets."""
+        """Yield the remaining words, split at commas outside of parentheses."""
         depth, clause = 0, list[Word]()
         for word in self.words[self.at :]:
             depth += {"(": 1, ")": -1}.get(word.upper, 0)
@@ -92,7 +92,7 @@ class Reading:
 
 
 def renames(sql: str, database: str) -> list[tuple[str, str]]:
-    """The tables that RENAME TABLE or ALTER TABLE ... RENAME gives another name, in order: (before, behind).
+    """Return the (old, new) names of tables that RENAME TABLE or ALTER TABLE ... RENAME renames, in order.
 
     Raises:
         UsageError: the statement cannot be read.
@@ -108,7 +108,7 @@ def renames(sql: str, database: str) -> list[tuple[str, str]]:
 
 
 def altered_table(sql: str, database: str) -> tuple[str, Reading] | None:
-    """The table that an ALTER TABLE changes, and the statement with its clauses next.
+    """Return the table that an ALTER TABLE changes, and a reader positioned at its clauses.
 
     Raises:
         UsageError: the statement cannot be read.
@@ -119,7 +119,7 @@ def altered_table(sql: str, database: str) -> tuple[str, Reading] | None:
 
 
 def keeps_rows(sql: str) -> bool:
-    """Does an ALTER TABLE leave all rows of its table, with their columns and their key, as they are?
+    """Return whether an ALTER TABLE leaves all rows of its table, their columns and key unchanged.
 
     Raises:
         UsageError: the statement cannot be read.
@@ -129,7 +129,7 @@ def keeps_rows(sql: str) -> bool:
 
 
 def exchanged(sql: str, database: str) -> str | None:
-    """The table that ALTER TABLE ... EXCHANGE PARTITION p WITH TABLE name changes too.
+    """Return the table that ALTER TABLE ... EXCHANGE PARTITION p WITH TABLE name changes too.
 
     Raises:
         UsageError: the statement cannot be read.
@@ -142,7 +142,7 @@ def exchanged(sql: str, database: str) -> str | None:
 
 
 def copied(sql: str, database: str) -> str | None:
-    """The table whose definition CREATE TABLE ... LIKE takes.
+    """Return the table whose definition CREATE TABLE ... LIKE copies.
 
     Raises:
         UsageError: the statement cannot be read.
@@ -154,7 +154,7 @@ def copied(sql: str, database: str) -> str | None:
 
 
 def selects(sql: str) -> bool:
-    """Does a CREATE TABLE put rows into its table, too (CREATE TABLE ... SELECT)?
+    """Return whether it is CREATE TABLE ... SELECT, which also inserts rows.
 
     Raises:
         UsageError: the statement cannot be read.
@@ -164,7 +164,7 @@ def selects(sql: str) -> bool:
 
 
 def creates_if_missing(sql: str) -> bool:
-    """Is it CREATE TABLE IF NOT EXISTS, which changes nothing where the table is there?
+    """Return whether it is CREATE TABLE IF NOT EXISTS, which changes nothing if the table exists.
 
     Raises:
         UsageError: the statement cannot be read.
@@ -173,7 +173,7 @@ def creates_if_missing(sql: str) -> bool:
 
 
 def _created(sql: str) -> Reading | None:
-    """Behind the name of a table that is made."""
+    """Return a reader positioned after the table name of a CREATE TABLE; None for other statements."""
     read = Reading(sql)
     if not read.passes("CREATE"):
         return None
@@ -186,7 +186,7 @@ def _created(sql: str) -> Reading | None:
 
 
 def _altered(read: Reading) -> Name | None:
-    """The table of ALTER TABLE; its clauses are next."""
+    """Read the table name of an ALTER TABLE; its clauses are next. None for other statements."""
     if not read.passes("ALTER"):
         return None
     while read.next in ("ONLINE", "IGNORE"):
@@ -200,7 +200,7 @@ def _altered(read: Reading) -> Name | None:
 
 
 def renamed_pairs(read: Reading) -> Iterator[tuple[Name, Name]]:
-    """The names of RENAME TABLE, (before, after); they come next.
+    """Yield the (old, new) names of RENAME TABLE, from the reader's position on.
 
     Raises:
         UsageError: the statement cannot be read.
@@ -217,10 +217,10 @@ def renamed_pairs(read: Reading) -> Iterator[tuple[Name, Name]]:
 
 
 def new_table_name(clause: Sequence[Word]) -> Name | None:
-    """The name that a clause RENAME [TO | AS | =] name of ALTER TABLE gives its table; None = it is another clause.
+    """Return the name that a clause RENAME [TO | AS | =] of ALTER TABLE gives its table; None for other clauses.
 
     Raises:
-        UsageError: it has no name.
+        UsageError: the clause has no name.
     """
     heads = [word.upper for word in clause[:2]]
     if heads[:1] != ["RENAME"] or heads[1:] in ([one] for one in _NOT_A_NAME):
@@ -233,7 +233,7 @@ def new_table_name(clause: Sequence[Word]) -> Name | None:
 
 
 def _is_harmless(clause: Sequence[Word]) -> bool:
-    """One clause of ALTER TABLE."""
+    """Return whether a clause of ALTER TABLE leaves rows, columns and key unchanged."""
     heads = [word.upper for word in clause if word.upper not in ("IF", "NOT", "EXISTS")][:3] + [""] * 3
     first, second = heads[:2]
     if first == "RENAME":
@@ -247,4 +247,5 @@ def _is_harmless(clause: Sequence[Word]) -> bool:
 
 
 def _full(name: Name, database: str) -> str:
+    """Return the full name of a table."""
     return full_name(*name) if len(name) > 1 else full_name(database, name[0])

@@ -1,4 +1,4 @@
-"""The columns of a table, and what the clauses of an ALTER TABLE make of them."""
+"""Column definitions of a table and their changes by the clauses of ALTER TABLE."""
 
 from __future__ import annotations
 
@@ -32,8 +32,11 @@ _HARMLESS = frozenset((
 
 
 class Definition(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A table. key: its primary key. charset: of columns that name none; None = not known. versioned: it keeps the
-    history of its rows. given: from --schema, and not changed since."""
+    """Definition of a table.
+
+    `key`: its primary key. `charset`: of columns that name none; None if unknown. `versioned`: it keeps the
+    history of its rows. `given`: it comes from --schema and was not changed since.
+    """
 
     columns: Columns
     key: tuple[Part, ...] = ()
@@ -43,8 +46,11 @@ class Definition(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class _NewColumn(msgspec.Struct, frozen=True):
-    """A column that an ALTER TABLE defines. old: the column that it replaces, None = it is added. after: the column
-    before it, "" = it is the first one, None = not said."""
+    """Column that an ALTER TABLE defines.
+
+    `old`: the column that it replaces; None if it is added. `after`: the column before it; "" for the first
+    place, None if the statement does not say.
+    """
 
     hint: ColumnHint
     old: str | None = None
@@ -52,8 +58,11 @@ class _NewColumn(msgspec.Struct, frozen=True):
 
 
 class _Alter(msgspec.Struct):
-    """The clauses of one ALTER TABLE. Names of columns in them are those before the statement, except behind AFTER
-    (`mysql_prepare_alter_table` of the servers)."""
+    """Clauses of one ALTER TABLE.
+
+    Column names in them are those before the statement, except after AFTER (`mysql_prepare_alter_table` of the
+    servers).
+    """
 
     before: Definition
     key: tuple[Part, ...]
@@ -69,10 +78,10 @@ class _Alter(msgspec.Struct):
     orders: bool = False
 
     def take(self, clause: Sequence[Word]) -> None:
-        """One clause.
+        """Add one clause.
 
         Raises:
-            UsageError: it is not understood.
+            UsageError: the clause is not supported.
         """
         words = _without_partitions(clause)
         if not words:
@@ -91,6 +100,7 @@ class _Alter(msgspec.Struct):
     # -- clauses -------------------------------------------------------------------------------------------------------
 
     def _add(self, rest: list[Word]) -> None:
+        """Take ADD: columns, a key, system versioning."""
         pair = _upper(rest, 0), _upper(rest, 1)
         if pair == ("SYSTEM", "VERSIONING"):
             self.versioned = self.adds_versioning = True
@@ -105,6 +115,7 @@ class _Alter(msgspec.Struct):
                     self._define(definition, None)
 
     def _drop(self, rest: list[Word]) -> None:
+        """Take DROP: a column, a key, system versioning."""
         pair = _upper(rest, 0), _upper(rest, 1)
         if pair == ("SYSTEM", "VERSIONING"):
             self.versioned, self.drops_versioning = False, True
@@ -117,16 +128,19 @@ class _Alter(msgspec.Struct):
                 self.dropped.add(name)
 
     def _modify(self, rest: list[Word]) -> None:
+        """Take MODIFY COLUMN."""
         rest, if_exists = _after_exists(_after(rest, "COLUMN"), "IF", "EXISTS")
         if self._is_old(_name(rest), if_exists):
             self._define(rest, _name(rest))
 
     def _change(self, rest: list[Word]) -> None:
+        """Take CHANGE COLUMN."""
         rest, if_exists = _after_exists(_after(rest, "COLUMN"), "IF", "EXISTS")
         if self._is_old(_name(rest), if_exists):
             self._define(rest[1:], _name(rest))
 
     def _rename(self, rest: list[Word]) -> None:
+        """Take RENAME COLUMN."""
         if _upper(rest, 0) != "COLUMN":
             return  # of the table, or of an index
         rest, if_exists = _after_exists(_after(rest, "COLUMN"), "IF", "EXISTS")
@@ -136,30 +150,35 @@ class _Alter(msgspec.Struct):
             self.renamed[_name(rest)] = rest[2].text
 
     def _convert(self, rest: list[Word]) -> None:
+        """Take CONVERT TO CHARACTER SET."""
         if _upper(rest, 0) == "TO":
             self.charset, self.converts = charset_of_words(rest), True
         elif _upper(rest, 0) not in ("PARTITION", "TABLE"):
             raise UsageError("ALTER TABLE ... CONVERT is not understood")
 
     def _default(self, rest: list[Word]) -> None:
+        """Take DEFAULT CHARACTER SET."""
         self.charset = charset_of_words([Word("DEFAULT", False), *rest]) or self.charset
 
     def _of_charset(self, rest: list[Word]) -> None:
+        """Take CHARACTER SET."""
         self.charset = charset_of_words([Word("CHARACTER", False), *rest])
 
     def _order(self, rest: list[Word]) -> None:
+        """Take ORDER BY."""
         self.orders = True
 
     # -- columns -------------------------------------------------------------------------------------------------------
 
     def _has(self, name: str) -> bool:
+        """Return whether a column of this name exists or is added."""
         return any(_lower(c) == name for c in self.before.columns) or any(_lower(one.hint) == name for one in self.new)
 
     def _is_old(self, name: str, if_exists: bool) -> bool:
-        """Is it one of the columns before the statement?
+        """Return whether this column existed before the statement.
 
         Raises:
-            UsageError: it is not, and the statement demands it.
+            UsageError: it did not, and the statement has no IF EXISTS.
         """
         if any(_lower(column) == name for column in self.before.columns):
             return True
@@ -168,6 +187,7 @@ class _Alter(msgspec.Struct):
         raise UsageError(f"there is no column {name}")
 
     def _define(self, words: list[Word], old: str | None) -> None:
+        """Add a column definition."""
         words, after = _placed(words)
         if len(words) < 2 or not words[0].text:
             raise UsageError("ALTER TABLE has a column without a type")
@@ -178,10 +198,10 @@ class _Alter(msgspec.Struct):
             self.key = ((_lower(hint), 0),)
 
     def result(self) -> Definition:
-        """The table after the statement.
+        """Return the table after the statement.
 
         Raises:
-            UsageError: no server makes such a table.
+            UsageError: no server accepts such a table.
         """
         replaced = {one.old: one for one in self.new if one.old is not None}
         implicit = [c for c in self.before.columns if c in ROW_TIMES]
@@ -212,12 +232,16 @@ class _Alter(msgspec.Struct):
         return Definition(tuple(columns), self._new_key(replaced), self.charset, self.versioned)
 
     def _converted(self, column: ColumnHint) -> ColumnHint:
+        """Return a column with the character set of CONVERT TO."""
         if not self.converts or not (column.charset not in (None, "binary") or column.text):
             return column
         return replace(column, charset=self.charset)
 
     def _new_key(self, replaced: dict[str, _NewColumn]) -> tuple[Part, ...]:
-        """The primary key with the names after the statement; one that the statement defines has them already."""
+        """Return the primary key with the column names after the statement.
+
+        A key that the statement itself defines has these names already.
+        """
         if self.key is not self.before.key:
             return self.key
         names = {old: _lower(one.hint) for old, one in replaced.items()}
@@ -240,10 +264,10 @@ _CLAUSES: dict[str, Callable[[_Alter, list[Word]], None]] = {
 
 
 def altered_definition(before: Definition, clauses: Sequence[Sequence[Word]]) -> Definition:
-    """The table after these clauses of ALTER TABLE.
+    """Return the table after these clauses of ALTER TABLE.
 
     Raises:
-        UsageError: one of them is not understood, or does not fit the table.
+        UsageError: a clause is not supported or does not fit the table.
     """
     change = _Alter(before, before.key, before.charset, before.versioned)
     for clause in clauses:
@@ -252,20 +276,24 @@ def altered_definition(before: Definition, clauses: Sequence[Sequence[Word]]) ->
 
 
 def _lower(column: ColumnHint) -> str:
+    """Return a column's name in lower case."""
     return (column.name or "").lower()
 
 
 def _upper(words: Sequence[Word], at: int) -> str:
+    """Return a word in capitals; empty after the last one."""
     return words[at].upper if at < len(words) else ""
 
 
 def _name(words: Sequence[Word]) -> str:
+    """Return the first word, a column name, in lower case."""
     if not words:
         raise UsageError("ALTER TABLE has no name of a column where one should be")
     return words[0].text.lower()
 
 
 def _place(columns: Sequence[ColumnHint], name: str) -> int:
+    """Return the index of a column."""
     names = [_lower(column) for column in columns]
     if name not in names:
         raise UsageError(f"there is no column {name} to put another one after")
@@ -273,18 +301,18 @@ def _place(columns: Sequence[ColumnHint], name: str) -> int:
 
 
 def _after(words: list[Word], optional: str) -> list[Word]:
-    """The words after an optional first one."""
+    """Return the words after an optional first one."""
     return words[1:] if _upper(words, 0) == optional else words
 
 
 def _after_exists(words: list[Word], *expected: str) -> tuple[list[Word], bool]:
-    """The words after IF [NOT] EXISTS, and whether it is there."""
+    """Return the words after IF [NOT] EXISTS, and whether it is there."""
     found = [word.upper for word in words[: len(expected)]] == list(expected)
     return (words[len(expected) :] if found else words), found
 
 
 def _placed(words: list[Word]) -> tuple[list[Word], str | None]:
-    """(the definition, the column that it goes after; "" = it is the first one, None = not said)"""
+    """Return a definition and the column that it goes after: "" for FIRST, None if it does not say."""
     if _upper(words, len(words) - 1) == "FIRST":
         return words[:-1], ""
     if len(words) > 2 and words[-2].upper == "AFTER":
@@ -293,7 +321,7 @@ def _placed(words: list[Word]) -> tuple[list[Word], str | None]:
 
 
 def _without_partitions(clause: Sequence[Word]) -> Sequence[Word]:
-    """The clause up to PARTITION BY or REMOVE PARTITIONING, which follow the last one without a comma."""
+    """Return the clause up to PARTITION BY or REMOVE PARTITIONING, which follow the last one without a comma."""
     depth = 0
     for at, word in enumerate(clause):
         depth += {"(": 1, ")": -1}.get(word.upper, 0)
@@ -303,7 +331,7 @@ def _without_partitions(clause: Sequence[Word]) -> Sequence[Word]:
 
 
 def _between_brackets(words: list[Word]) -> list[list[Word]]:
-    """The definitions of ADD (a ..., b ...)."""
+    """Return the definitions in ADD (a ..., b ...)."""
     found, depth = [list[Word]()], 0
     for word in words:
         depth += {"(": 1, ")": -1}.get(word.upper, 0)
@@ -317,7 +345,7 @@ def _between_brackets(words: list[Word]) -> list[list[Word]]:
 
 
 def _key(words: Sequence[Word]) -> tuple[Part, ...]:
-    """The columns in the brackets after PRIMARY KEY."""
+    """Return the columns in the parentheses after PRIMARY KEY."""
     parts: list[Part] = []
     depth = 0
     for word in words:

@@ -1,6 +1,6 @@
-"""One CREATE TABLE statement, as `mysqldump`, SHOW CREATE TABLE and logs write it: its columns.
+"""Parser of one CREATE TABLE statement, as `mysqldump`, SHOW CREATE TABLE and logs write it: its columns.
 
-The words come from sqlglot's reader of MySQL's lexical rules (`ddl.words`). Its grammar is not used: it refuses types
+The words come from sqlglot's tokenizer for MySQL (`ddl.words`). Its grammar is not used: it rejects types
 and clauses that dumps of real servers have (POINT, INET6, COMPRESSED, SYSTEM VERSIONING).
 """
 
@@ -25,11 +25,14 @@ ROW_TIMES = tuple(
 
 
 class CreateTable:
-    """One CREATE TABLE. columns: None = the statement does not declare them (LIKE, AS SELECT). charset: of columns that
-    name none: the statement's, or the argument; None = not known. versioned: it keeps the history of its rows.
+    """One CREATE TABLE statement.
+
+    `columns`: None if the statement does not declare them (LIKE, AS SELECT). `charset`: of columns that name
+    none: the statement's, or the argument; None if unknown. `versioned`: the table keeps the history of its
+    rows.
 
     Raises:
-        UsageError: it cannot be understood.
+        UsageError: the statement is not supported.
     """
 
     def __init__(self, statement: Statement, charset: str | None = None) -> None:
@@ -44,12 +47,15 @@ class CreateTable:
         self.columns = self._columns() if self._word(self._at).upper == "(" else None
 
     def _fail(self, reason: str) -> UsageError:
+        """Return the error with its line."""
         return UsageError(f"line {self._statement.line}: CREATE TABLE {reason}")
 
     def _word(self, at: int) -> Word:
+        """Return a word; an empty one after the end."""
         return self._words[at] if at < len(self._words) else Word("", False)
 
     def _table_name(self) -> tuple[str | None, str]:
+        """Read the name: (database or None, table)."""
         names = [self._word(self._at).text]
         self._at += 1
         while self._word(self._at).upper == ".":
@@ -60,6 +66,7 @@ class CreateTable:
         return (names[0] if len(names) == 2 else None), names[-1]
 
     def _columns(self) -> Columns | None:
+        """Read the columns; None if the statement does not declare them."""
         items = list(self._items())
         options = self._words[self._at :]
         self.charset = charset_of_words(_top_level(options)) or self.charset
@@ -75,12 +82,13 @@ class CreateTable:
         return tuple(hints)
 
     def _column(self, item: Sequence[Word], default: str | None) -> ColumnHint:
+        """Return the hint for one column definition."""
         if len(item) < 2 or item[1].quoted or not item[1].text[:1].isalpha():
             raise self._fail(f"{self.name}: column {item[0].text!r} has no type")
         return column_hint(item[0].text, item[1:], default)
 
     def _items(self) -> Iterator[list[Word]]:
-        """What stands between the outer brackets, by commas; the place is behind them afterwards."""
+        """Yield the definitions between the outer parentheses, and advance past them."""
         depth, item = 0, list[Word]()
         for at in range(self._at, len(self._words)):
             word = self._words[at]
@@ -99,19 +107,19 @@ class CreateTable:
 
 
 def _versioned(upper: Sequence[str]) -> bool:
-    """WITH SYSTEM VERSIONING, of the table or of a column."""
+    """Return whether WITH SYSTEM VERSIONING is there, of the table or of a column."""
     return any(word == "VERSIONING" and list(upper[at - 2 : at]) == ["WITH", "SYSTEM"] for at, word in enumerate(upper))
 
 
 def _is_key(item: Sequence[Word]) -> bool:
-    """Is it no column?"""
+    """Return whether a definition is a key or another clause, not a column."""
     first = item[0].upper
     second = item[1].upper if len(item) > 1 else ""
     return first in _KEYS or (first, second) in _PAIRS or (first,) in _PAIRS
 
 
 def _top_level(words: Sequence[Word]) -> list[Word]:
-    """The table's options: what is in no brackets and before its partitions."""
+    """Return the table's options: the words outside of parentheses and before its partitions."""
     out, depth = list[Word](), 0
     for word in words:
         depth += {"(": 1, ")": -1}.get(word.upper, 0)

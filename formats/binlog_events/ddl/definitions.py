@@ -1,4 +1,4 @@
-"""The tables of a log as statements define them: CREATE, ALTER, RENAME and DROP TABLE in their order."""
+"""Definitions of a log's tables by its statements: CREATE, ALTER, RENAME and DROP TABLE in order."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ UNDECLARED = ""
 
 
 class DdlStatement(msgspec.Struct, frozen=True, array_like=True):
-    """A statement of the log that may be about tables.
+    """Statement of the log that may be about tables.
 
-    database: the default one. thread: of the session. failed: it was logged with an error code. charset: the default
-    one of the server, for databases that are created without one.
+    `database`: the default one. `thread`: of the session. `failed`: it was logged with an error code.
+    `charset`: the server's default, for databases created without one.
     """
 
     database: str
@@ -45,13 +45,14 @@ class DdlStatement(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Definitions(msgspec.Struct):
-    """The tables by their full name: a definition, or why there is none (`UNDECLARED`, or a statement that cannot be
-    followed).
+    """Tables by full name: a definition, or the reason why there is none (`UNDECLARED`, or an unsupported
+    statement).
 
-    databases: their default character sets. sequences: the tables that are sequences. temporary: tables of one session,
-    by its thread and the full name; statements of that session are about them. conflicts: statements that no server
-    could have run on these tables. fold: names are compared in lower case. has_capitals: one of them is not.
-    given: the statements are those of --schema. columns: of all definitions together.
+    `databases`: their default character sets. `sequences`: the tables that are sequences. `temporary`: tables
+    of one session, by its thread and full name; statements of that session refer to them. `conflicts`: number
+    of statements that no server could have run on these tables. `fold`: names are compared in lower case.
+    `has_capitals`: some name has capitals. `given`: the statements are those of --schema. `columns`: of all
+    definitions together.
     """
 
     tables: dict[str, Definition | str] = msgspec.field(default_factory=dict)
@@ -66,7 +67,7 @@ class Definitions(msgspec.Struct):
     columns: int = 0
 
     def learn(self, statement: DdlStatement) -> None:
-        """Take one statement."""
+        """Apply one statement."""
         try:
             read = Reading(statement.text)
         except UsageError:
@@ -86,7 +87,7 @@ class Definitions(msgspec.Struct):
             self._lose_named(statement)
 
     def of(self, name: str) -> Definition | None:
-        """The table with a full name; where no statement names its database, the one with its bare name.
+        """Return the table with a full name; if no statement names its database, the one with its bare name.
 
         Raises:
             UsageError: its columns are not certain; the message says why.
@@ -99,27 +100,27 @@ class Definitions(msgspec.Struct):
         return found
 
     def state(self, name: str) -> Definition | str:
-        """The definition of a table, or why there is none."""
+        """Return the definition of a table, or why there is none."""
         key = self._key(name)
         if key not in self.tables:
             key = full_name("", parts_of(key)[1])
         return self.tables.get(key, self.lost)
 
     def lose(self, reason: str) -> None:
-        """Statements may be missing: only what --schema says of tables that no statement changed holds further on."""
+        """Drop all definitions but those of --schema that no statement changed: statements may be missing."""
         self.tables = {k: v for k, v in self.tables.items() if isinstance(v, Definition) and v.given}
         self.columns = sum(map(_size, self.tables.values()))
         self.lost = reason
 
     def copy(self) -> Definitions:
-        """One that knows the same and learns on its own."""
+        """Return an independent copy."""
         return replace(
             self, tables=dict(self.tables), databases=dict(self.databases), sequences=set(self.sequences),
             temporary=set(self.temporary),
         )  # fmt: skip
 
     def folded(self) -> Definitions:
-        """The same with names in lower case, as servers with lower_case_table_names compare them."""
+        """Return a copy with names in lower case, as servers with lower_case_table_names compare them."""
         own = replace(self.copy(), fold=True)
         for name in [name for name in own.tables if name != name.lower()]:
             own.tables.setdefault(name.lower(), own.tables[name])
@@ -130,15 +131,18 @@ class Definitions(msgspec.Struct):
     # -- names ---------------------------------------------------------------------------------------------------------
 
     def _key(self, name: str) -> str:
+        """Return the name under which a table is stored."""
         if self.fold:
             return name.lower()
         self.has_capitals = self.has_capitals or name != name.lower()
         return name
 
     def _full(self, name: Name, database: str) -> str:
+        """Return the key of a table named in a statement."""
         return self._key(full_name(*name) if len(name) > 1 else full_name(database, name[0]))
 
     def _put(self, name: str, definition: Definition | str) -> None:
+        """Store the state of a table, within the limits."""
         self.sequences.discard(name)
         size = self.columns + _size(definition) - _size(self.tables.get(name, UNDECLARED))
         if size <= MOST_COLUMNS and (name in self.tables or len(self.tables) < MOST_TABLES):
@@ -148,18 +152,20 @@ class Definitions(msgspec.Struct):
             self.lost = "the log has more tables and columns than are followed"
 
     def _take_out(self, name: str) -> None:
+        """Delete a table."""
         self.columns -= _size(self.tables.pop(name, UNDECLARED))
 
     def _remove(self, name: str) -> None:
+        """Drop a table."""
         self.sequences.discard(name)
         bare = full_name("", parts_of(name)[1])
         if bare in self.tables and bare != name:
-            self._put(name, UNDECLARED)  # hides what --schema says of tables of this name
+            self._put(name, UNDECLARED)  # hides the definition that --schema has for this name
         else:
             self._take_out(name)
 
     def _lose_named(self, statement: DdlStatement) -> None:
-        """A statement that cannot be read: the tables that it may be about are uncertain."""
+        """Mark the tables that an unreadable statement may be about as uncertain."""
         about = altered(statement.text, statement.database)
         name = created(statement.text, statement.database) if about is None else about[0]
         if name is None:
@@ -170,6 +176,7 @@ class Definitions(msgspec.Struct):
     # -- statements ----------------------------------------------------------------------------------------------------
 
     def _create(self, read: Reading, statement: DdlStatement) -> None:
+        """Apply CREATE DATABASE, SEQUENCE or TABLE."""
         read.passes("CREATE")
         replaces = read.passes("OR", "REPLACE")
         temporary = read.passes("TEMPORARY")
@@ -196,7 +203,7 @@ class Definitions(msgspec.Struct):
             self._put(name, self._created(read, statement, name))
 
     def _created(self, read: Reading, statement: DdlStatement, name: str) -> Definition | str:
-        """The definition of the table whose name was read."""
+        """Return the definition of the table whose name was read."""
         if read.passes("LIKE") or read.passes("(", "LIKE"):
             name = self._full(read.name(), statement.database)
             if (statement.thread, name) in self.temporary:
@@ -219,6 +226,7 @@ class Definitions(msgspec.Struct):
         return made
 
     def _create_database(self, read: Reading, statement: DdlStatement) -> None:
+        """Apply CREATE DATABASE."""
         read.passes("IF", "NOT", "EXISTS")
         name = self._key(read.name()[0])
         charset = charset_of_words(read.words[read.at :]) or statement.charset
@@ -226,6 +234,7 @@ class Definitions(msgspec.Struct):
             self.databases[name] = charset
 
     def _drop(self, read: Reading, statement: DdlStatement) -> None:
+        """Apply DROP DATABASE, TABLE or SEQUENCE."""
         read.passes("DROP")
         temporary = read.passes("TEMPORARY")
         if read.passes("DATABASE") or read.passes("SCHEMA"):
@@ -246,6 +255,7 @@ class Definitions(msgspec.Struct):
                     break
 
     def _alter(self, read: Reading, statement: DdlStatement) -> None:
+        """Apply ALTER DATABASE, SEQUENCE or TABLE."""
         read.passes("ALTER")
         if read.passes("DATABASE") or read.passes("SCHEMA"):
             words = read.words[read.at :]
@@ -291,7 +301,9 @@ class Definitions(msgspec.Struct):
         self._move_partitions(clauses, name, after, statement.database)
 
     def _move_partitions(self, clauses: list[list[Word]], name: str, after: Definition | str, database: str) -> None:
-        """CONVERT PARTITION p TO TABLE x makes a table, CONVERT TABLE x TO PARTITION takes one away (MariaDB)."""
+        """Apply MariaDB's CONVERT PARTITION p TO TABLE x (creates a table) and CONVERT TABLE x TO PARTITION (drops
+        it).
+        """
         for clause in clauses:
             heads = [word.upper for word in clause]
             if heads[:1] != ["CONVERT"]:
@@ -305,6 +317,7 @@ class Definitions(msgspec.Struct):
                 self._put(self._full(read.name(), database), after)
 
     def _rename(self, read: Reading, statement: DdlStatement) -> None:
+        """Apply RENAME TABLE."""
         if not (read.passes("RENAME", "TABLE") or read.passes("RENAME", "TABLES")):
             return
         for one, other in renamed_pairs(read):
@@ -319,6 +332,7 @@ class Definitions(msgspec.Struct):
                 self._move(old, new)
 
     def _move(self, old: str, new: str) -> None:
+        """Move a definition to another name."""
         if old == new:
             return
         state, is_sequence = self.state(old), old in self.sequences
@@ -330,11 +344,12 @@ class Definitions(msgspec.Struct):
 
 
 def _size(definition: Definition | str) -> int:
+    """Return the number of columns of a definition."""
     return 0 if isinstance(definition, str) else len(definition.columns)
 
 
 def names_in_capitals(statement: DdlStatement) -> bool:
-    """Does a statement name a table or database that is not in lower case?"""
+    """Return whether a statement names a table or database that is not in lower case."""
     if statement.text == statement.text.lower() and statement.database == statement.database.lower():
         return False
     alone = Definitions()
@@ -343,18 +358,21 @@ def names_in_capitals(statement: DdlStatement) -> bool:
 
 
 def defined(sql: str, charset: str | None = None) -> Definition | None:
-    """The table of a CREATE TABLE; None if the statement does not declare all of its columns. charset: of tables that
-    name none.
+    """Return the table of a CREATE TABLE; None if the statement does not declare all of its columns.
 
-    The last ones are remembered: a plan, its proof and the verify after it read the same statements.
+    The last ones are cached: a plan, its proof and the verify after it read the same statements.
+
+    Args:
+        charset: of tables that name none.
 
     Raises:
-        UsageError: it cannot be understood.
+        UsageError: the statement is not supported.
     """
     return _defined(sql, charset) if len(sql) > _LONG else _remembered(sql, charset)
 
 
 def _defined(sql: str, charset: str | None) -> Definition | None:
+    """Parse a CREATE TABLE."""
     statement = next(iter(statements(sql[after_gap(sql) :])), Statement(1, ""))
     table = CreateTable(statement, charset)
     if table.columns is None or selects(statement.text):
@@ -368,7 +386,7 @@ _remembered = lru_cache(256)(_defined)
 
 
 def sequence_definition(sql: str) -> Definition | str:
-    """The table behind a CREATE SEQUENCE; one with a type of its own has columns of it (MariaDB 11.5)."""
+    """Return the table of a CREATE SEQUENCE; one with a declared type has columns of that type (MariaDB 11.5)."""
     words = sql.upper().split()
     if "AS" in words:
         return "it is a sequence of a type of its own"

@@ -1,4 +1,4 @@
-"""What a server leaves out of a statement: executable comments of other servers and of newer versions."""
+"""Executable comments that a server ignores: those for other servers and newer versions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NOT_FOR_MARIADB = range(50700, 100000)
 
 
 def executed_text(sql: str, server_version: str) -> str:
-    """The statement without the executable comments that a server of this version does not execute."""
+    """Return the statement without the executable comments that a server of this version ignores."""
     major, minor, patch = version_numbers(server_version)
     number = 10000 * major + 100 * minor + patch
     if not number or ("/*!" not in sql and "/*M!" not in sql):
@@ -32,6 +32,7 @@ def executed_text(sql: str, server_version: str) -> str:
 
 
 def _is_executed(match: re.Match[str], number: int, *, mariadb: bool) -> bool:
+    """Return whether a server executes this comment."""
     if match[1] and not mariadb:
         return False
     asked = int(match[2] or 0)

@@ -1,4 +1,4 @@
-"""Foreign keys whose actions change rows of other tables, by the CREATE and ALTER TABLE statements of a log."""
+"""Foreign keys whose actions change rows of other tables, from the CREATE and ALTER TABLE statements of a log."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ _ACTS = ("CASCADE", "SET")
 
 
 class ForeignKey(msgspec.Struct, frozen=True):
-    """Of a table (child), about another one (parent), both by their full names. columns, references: of these, in lower
-    case. deletes, updates: what it does to the child's rows, as SQL says it; "" = nothing."""
+    """Foreign key of a table (child) that references another one (parent), both by full name.
+
+    `columns`, `references`: of child and parent, in lower case. `on_delete`, `on_update`: the action on the
+    child's rows in SQL, "" for none.
+    """
 
     child: str
     parent: str
@@ -31,12 +34,12 @@ class ForeignKey(msgspec.Struct, frozen=True):
 
 
 class ForeignKeys(msgspec.Struct):
-    """Those of the tables of a log that have actions."""
+    """Foreign keys with actions, of all tables of a log."""
 
     keys: list[ForeignKey] = msgspec.field(default_factory=list)
 
     def learn(self, sql: str, database: str) -> None:
-        """A statement of the log, in the database that it ran in."""
+        """Apply a statement of the log that ran in this default database."""
         word = verb(sql)
         try:
             if word == "CREATE":
@@ -49,7 +52,7 @@ class ForeignKeys(msgspec.Struct):
             return
 
     def renamed(self, one: str, other: str) -> None:
-        """A table has another name."""
+        """Follow the rename of a table."""
         self.keys = [
             msgspec.structs.replace(
                 key,
@@ -60,8 +63,12 @@ class ForeignKeys(msgspec.Struct):
         ]
 
     def reached(self, parent: str, changed: frozenset[str] | None) -> Iterator[tuple[ForeignKey, str]]:
-        """The keys by which a change of rows goes on to other tables, each once, and what they do. changed: columns, in
-        lower case; None = rows are deleted."""
+        """Yield each key by which a change of rows continues in other tables, once, with its action.
+
+        Args:
+            parent: full name of the changed table.
+            changed: columns in lower case; None if rows are deleted.
+        """
         ahead, seen = [(parent, changed)], set[tuple[ForeignKey, bool]]()
         while ahead:
             table, columns = ahead.pop()
@@ -76,7 +83,7 @@ class ForeignKeys(msgspec.Struct):
                 ahead.append((key.child, goes_on))
 
     def _of(self, parent: str) -> Iterator[ForeignKey]:
-        """Those about a table. A statement of the user that names no database speaks of any."""
+        """Yield the keys that reference a table; a user's statement that names no database refers to any."""
         home, name = parts_of(parent)
         for key in self.keys:
             if key.parent == parent:
@@ -88,6 +95,7 @@ class ForeignKeys(msgspec.Struct):
     # -- statements ----------------------------------------------------------------------------------------------------
 
     def _create(self, sql: str, database: str) -> None:
+        """Apply CREATE TABLE."""
         child = created(sql, database)
         if child is None or (creates_if_missing(sql) and any(key.child == child for key in self.keys)):
             return
@@ -101,6 +109,7 @@ class ForeignKeys(msgspec.Struct):
             self._add(child, item)
 
     def _alter(self, sql: str, database: str) -> None:
+        """Apply ALTER TABLE."""
         table = altered_table(sql, database)
         if table is None:
             return
@@ -113,13 +122,14 @@ class ForeignKeys(msgspec.Struct):
                 self.keys = [key for key in self.keys if (key.child, key.name) != (table[0], gone)]
 
     def _drop(self, sql: str, database: str) -> None:
+        """Apply DROP TABLE and DROP DATABASE."""
         home = dropped_database(sql)
         gone = set(emptied(sql, database)) if not truncates(sql) else set()
         start = None if home is None else full_name(home, "")
         self.keys = [k for k in self.keys if k.child not in gone and (start is None or not k.child.startswith(start))]
 
     def _add(self, child: str, item: Sequence[Word]) -> None:
-        """What stands between two commas of a definition."""
+        """Add the foreign key of a definition item, if it is one."""
         heads = [word.upper for word in item]
         if "REFERENCES" not in heads or len(self.keys) >= MOST_KEYS:
             return
@@ -139,7 +149,7 @@ class ForeignKeys(msgspec.Struct):
 
 
 def _names(words: Sequence[Word]) -> tuple[str, ...]:
-    """Those in the first brackets."""
+    """Return the names in the first parentheses."""
     found, inside = list[str](), False
     for word in words:
         if word.upper == ")" and inside:
@@ -151,6 +161,7 @@ def _names(words: Sequence[Word]) -> tuple[str, ...]:
 
 
 def _action(heads: Sequence[str], change: str) -> str:
+    """Return the action for ON DELETE or ON UPDATE that changes rows; "" for none."""
     for at in range(len(heads) - 2):
         if heads[at] == "ON" and heads[at + 1] == change and heads[at + 2] in _ACTS:
             action = "CASCADE" if heads[at + 2] == "CASCADE" else "SET NULL"
@@ -159,7 +170,7 @@ def _action(heads: Sequence[str], change: str) -> str:
 
 
 def _is_innodb(words: Sequence[Word]) -> bool:
-    """Nothing is known of other engines; InnoDB is the one where none is named."""
+    """Return whether the table is InnoDB's: by name, or because no engine is named."""
     heads = [word.upper for word in words]
     if "ENGINE" not in heads:
         return True

@@ -1,4 +1,4 @@
-"""Which statements may say what tables are, as a kernel over their first bytes."""
+"""Prefilter of QUERY events that may be DDL, as a kernel over their first bytes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from binlogtool.formats.kernel_types import UInt8s
 
 @kernel()
 def may_declare(buf: UInt8s, p: int, n: int) -> bool:
-    """Can the QUERY with the body `buf[p:n]` be one that makes, changes or drops a table? By its first letters: of
-    CREATE, DROP, TRUNCATE, ALTER, RENAME, SET (STATEMENT), or of a comment."""
+    """Return whether the QUERY body `buf[p:n]` may create, change or drop a table, by its first letters.
+
+    These are the letters of CREATE, DROP, TRUNCATE, ALTER, RENAME, SET (STATEMENT), or of a comment.
+    """
     if n - p < HEAD + 3:
         return False
     at = p + HEAD + 1 + buf[p + DB_LEN] + (buf[p + STATUS_LEN] | buf[p + STATUS_LEN + 1] << 8)

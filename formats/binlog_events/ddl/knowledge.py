@@ -1,4 +1,4 @@
-"""What is known of tables beyond their maps: their definitions, triggers, foreign keys, and which are sequences."""
+"""Facts about tables beyond their table maps: definitions, triggers, foreign keys, sequences."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _FILLED = re.compile(r"\)\s*START\s+TRANSACTION\b", re.IGNORECASE)
 
 
 class Knowledge(msgspec.Struct):
-    """Follows the statements of a log in their order."""
+    """Facts about tables, from the statements of a log in order."""
 
     history: TableHistory = msgspec.field(default_factory=TableHistory)
     triggers: Triggers = msgspec.field(default_factory=Triggers)
@@ -59,7 +59,7 @@ class Knowledge(msgspec.Struct):
     """By identity of a map: all events of a table ask."""
 
     def seed(self, schema: str | None) -> None:
-        """The statements of --schema: how the tables are before those of the log. To be called before all else.
+        """Apply the statements of --schema, which define the tables before the log; to be called first.
 
         Raises:
             UsageError: they do not follow the lexical rules.
@@ -71,7 +71,7 @@ class Knowledge(msgspec.Struct):
             self._take_others(statement.text, statement.database)
 
     def learn(self, sql: bytes, parts: QueryParts) -> None:
-        """A statement of the log, without compression.
+        """Apply a statement of the log, uncompressed.
 
         Raises:
             MalformedError: its status variables cannot be read.
@@ -82,7 +82,7 @@ class Knowledge(msgspec.Struct):
             self.history.take(DdlStatement(database, text, parts.thread_id, parts.error_code != 0))
 
     def _take_others(self, text: str, database: str) -> None:
-        """What a statement says beside the definitions of tables."""
+        """Apply a statement to everything but the definitions of tables."""
         self._doubts.clear()
         self._made += 1
         self.filling = self._made if _FILLED.search(text) else 0
@@ -99,11 +99,11 @@ class Knowledge(msgspec.Struct):
 
     @property
     def version(self) -> int:
-        """Another number whenever more is known."""
+        """A number that changes whenever more is known."""
         return self._made
 
     def of(self, table: TableMap) -> TableMap:
-        """The map with what is known of its columns beyond names and types, which it has already."""
+        """Return the table map with what is known of its columns beyond the names and types that it has."""
         definition = self._definition(table)
         kept = table.memo.get("known")
         if kept is not None and kept[0] is definition:
@@ -117,7 +117,9 @@ class Knowledge(msgspec.Struct):
         return made
 
     def keyed(self, table: TableMap) -> TableMap:
-        """As `of`, with the key that a statement declares where the log does not tell it."""
+        """Return the table map like `describe_table`, with the primary key that a statement declares if the log has
+        none.
+        """
         known, definition = self.of(table), self._definition(table)
         if known.primary_key is not None or definition is None or not definition.key:
             return known
@@ -127,34 +129,38 @@ class Knowledge(msgspec.Struct):
         return kept[1]
 
     def _definition(self, table: TableMap) -> Definition | None:
+        """Return the definition of a table; None if there is none."""
         found = self.history.definition(table)
         return None if isinstance(found, str) else found
 
     def is_declared(self, name: str) -> bool:
-        """Does a statement say that this is a table, by its full name?"""
+        """Return whether a statement declares this full name as a table."""
         try:
             return self.history.follow().of(name) is not None
         except UsageError:
             return False
 
     def changed(self, text: str, database: str) -> str | None:
-        """The full name of the only table whose rows a statement can change, before that is learned: one that is made
-        as a table, so it is no view, and that no trigger is defined for; None = others may be changed."""
+        """Return the full name of the only table whose rows a statement can change; None if there may be others.
+
+        The statement is not applied yet. The table must be declared as a table, so that it is no view, and have no
+        trigger.
+        """
         name = target(text, database)
         if name is None or self.triggers.of(name):
             return None
         return name if name == created(text, database) or self.is_declared(name) else None
 
     def unsure(self, table: TableMap) -> str | None:
-        """What may be wrong with statements about this table and cannot be known; None = its columns are declared."""
+        """Return why statements about this table may be inexact; None if its columns are declared."""
         return None if self.is_sequence(table) or self._definition(table) is not None else _UNDECLARED
 
     def is_sequence(self, table: TableMap) -> bool:
-        """Does a statement, or do the names of its columns, say that a table is a sequence?"""
+        """Return whether a statement, or the names of its columns, identify a table as a sequence."""
         return table.full_name in self.history.follow().sequences or [c.name for c in table.columns[:1]] == [_SEQUENCE]
 
     def doubt(self, table: TableMap, described: FormatDescription) -> str | None:
-        """Why statements about this table do not do exactly what its row events did; None = they do."""
+        """Return why statements about this table differ in effect from its row events; None if they do not."""
         kept = self._doubts.get(id(table))
         if kept is None:
             if len(self._doubts) >= _MOST_MAPS:
@@ -163,7 +169,8 @@ class Knowledge(msgspec.Struct):
         return kept[1]
 
     def _doubt(self, table: TableMap, described: FormatDescription) -> str | None:
-        if self.triggers.of(table.full_name) and not described.is_mariadb:  # MariaDB's maps say it themselves
+        """Find that reason."""
+        if self.triggers.of(table.full_name) and not described.is_mariadb:  # MariaDB's table maps have a flag for it
             return "statements would fire its triggers once more"
         if table.uncertain:
             return table.uncertain
@@ -180,6 +187,7 @@ class Knowledge(msgspec.Struct):
 
 
 def _renames(text: str, database: str) -> list[tuple[str, str]]:
+    """Return the (old, new) names that a statement renames."""
     try:
         return renames(text, database) if verb(text) in ("ALTER", "RENAME") else []
     except UsageError:
@@ -187,4 +195,5 @@ def _renames(text: str, database: str) -> list[tuple[str, str]]:
 
 
 def _hidden(column: Column) -> Column:
+    """Return the column, marked as generated if MySQL hides it."""
     return structs.replace(column, generated=True) if (column.name or "").startswith(_HIDDEN) else column

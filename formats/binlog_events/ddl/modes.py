@@ -1,4 +1,4 @@
-"""Statements as they would be written in the usual sql_mode: names in backquotes, backslashes that escape."""
+"""Statements normalized to the default quoting rules: names in backquotes, backslashes that escape."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _COMMENTS = rf"--(?=\s|\Z)[^\n]*|\#[^\n]*|{COMMENT}"
 
 
 def usual_text(sql: bytes, parts: QueryParts) -> str:
-    """The text of a statement of the log, as `in_usual_mode`. sql: without compression.
+    """Return the text of a statement of the log in default quoting, see `normalize_quotes`.
+
+    Args:
+        sql: the statement, uncompressed.
 
     Raises:
         MalformedError: its status variables cannot be read.
@@ -32,19 +35,25 @@ def usual_text(sql: bytes, parts: QueryParts) -> str:
 
 
 def in_usual_mode(sql: str, mode: int) -> str:
-    """The same statement as it is written with neither ANSI_QUOTES nor NO_BACKSLASH_ESCAPES. mode: sql_mode."""
+    """Return the statement as it is written with neither ANSI_QUOTES nor NO_BACKSLASH_ESCAPES.
+
+    Args:
+        mode: its sql_mode.
+    """
     mode &= ANSI_QUOTES | NO_BACKSLASH_ESCAPES
     return sql if not mode else _pattern(mode).sub(lambda match: _usual(match[0], mode), sql)
 
 
 @cache
 def _pattern(mode: int) -> re.Pattern[str]:
+    """Return the pattern of strings, names and comments in this sql_mode."""
     plain = "'[^']*(?:'|\\Z)" if mode & NO_BACKSLASH_ESCAPES else SINGLE
-    double = '"[^"]*(?:""[^"]*)*(?:"|\\Z)'  # with one of these modes, backslashes are themselves between double marks
+    double = '"[^"]*(?:""[^"]*)*(?:"|\\Z)'  # in either mode a backslash between double quotes is an ordinary character
     return re.compile(f"`[^`]*`|{plain}|{double}|{_COMMENTS}", re.DOTALL)
 
 
 def _usual(piece: str, mode: int) -> str:
-    if piece[0] == '"' and mode & ANSI_QUOTES and piece.count('"') % 2 == 0:  # else it is not closed
+    """Return a string, name or comment in default quoting."""
+    if piece[0] == '"' and mode & ANSI_QUOTES and piece.count('"') % 2 == 0:  # otherwise it is not closed
         return "`" + piece[1:-1].replace('""', '"').replace("`", "``") + "`"
     return piece.replace("\\", "\\\\") if piece[0] in "'\"" and mode & NO_BACKSLASH_ESCAPES else piece

@@ -1,4 +1,4 @@
-"""The statements of --schema: the definitions of tables at the beginning of a log."""
+"""Statements of --schema: table definitions at the beginning of a log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _USE = re.compile(rf"\s*USE\s+({QUOTED}|\S+)\s*\Z", re.IGNORECASE)
 
 
 def schema_statements(sql: str) -> list[DdlStatement]:
-    """The statements of a script with the database that each is run in; "" = the script does not say.
+    """Return the statements of a script with the database that each runs in; "" if the script does not say.
 
     Raises:
         UsageError: they do not follow the lexical rules; the message names the line.
@@ -32,10 +32,10 @@ def schema_statements(sql: str) -> list[DdlStatement]:
 
 @lru_cache(8)
 def schema_definitions(sql: str) -> Definitions:
-    """The definitions after these statements; to be copied before they change.
+    """Return the definitions after these statements; copy them before changing them.
 
     Raises:
-        UsageError: a CREATE TABLE cannot be understood; the message names its line.
+        UsageError: a CREATE TABLE is not supported; the message names its line.
     """
     try:
         for statement in statements(sql):

@@ -1,8 +1,8 @@
-"""The history of table definitions of a log: what --schema says at its beginning, changed by the log's own DDL.
+"""History of a log's table definitions: --schema at its beginning, then the log's own DDL.
 
-All readers (records, scripts, tables, messages) take names, types, character sets and keys of columns from it where
-the TABLE_MAP events of the log do not give them. Statements are followed when the first map without names asks: most
-logs never do.
+All readers (records, scripts, tables, messages) take names, types, character sets and keys of columns from
+it where the log's TABLE_MAP events lack them. Statements are applied only when the first table map without
+names needs them: most logs never do.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ _UNREADABLE = "a statement of the log that may be about tables cannot be read"
 
 
 class TableHistory(msgspec.Struct):
-    """Follows the statements of a log in their order.
+    """Definitions from the statements of a log in order.
 
-    schema: the text of --schema, the definitions at the beginning of the log. earlier: what the files before this one
-    carry over, as `carried` gives it; asked when that is needed. server: the version of the server that wrote the log.
+    `schema`: the text of --schema. `load_earlier_state`: returns what the files before this one hand over, as
+    `export_state` returns it; called only when needed. `server_version`: version of the server that wrote the
+    log.
     """
 
     schema: str | None = None
@@ -52,7 +53,7 @@ class TableHistory(msgspec.Struct):
     """What `carried` gave last; None = it is to be made anew."""
 
     def learn(self, code: int, body: memoryview) -> bool:
-        """Take the body of a QUERY. Returns whether definitions may differ from now on."""
+        """Add the body of a QUERY event; return whether definitions may differ from now on."""
         if code == EventType.QUERY and not may_declare(body, 0, len(body)):
             return False
         try:
@@ -65,7 +66,7 @@ class TableHistory(msgspec.Struct):
         return found is not None
 
     def take(self, statement: DdlStatement) -> None:
-        """Take one statement."""
+        """Add one statement."""
         self._carried = None
         self.pending.append(statement)
         self.size += len(statement.database) + len(statement.text)
@@ -73,7 +74,11 @@ class TableHistory(msgspec.Struct):
             self.follow()
 
     def forget(self, reason: str = "") -> None:
-        """A part of the log was skipped, and with it perhaps a statement. reason: said of tables from now on."""
+        """Discard what is known: a part of the log was skipped, and perhaps a statement with it.
+
+        Args:
+            reason: reported for tables from now on.
+        """
         if self.schema is not None or reason:
             self.follow().lose(reason)
         else:
@@ -83,7 +88,7 @@ class TableHistory(msgspec.Struct):
     # -- state ---------------------------------------------------------------------------------------------------------
 
     def carried(self) -> Any:
-        """What holds here, for JSON; None = what holds without any statement."""
+        """Return the current state for JSON; None for the state without any statement."""
         if self._carried is None:
             if self._definitions is None and self.earlier is None:
                 self._carried = [msgspec.to_builtins(one) for one in self.pending] or None
@@ -93,13 +98,13 @@ class TableHistory(msgspec.Struct):
         return self._carried
 
     def continue_from(self, other: TableHistory) -> None:
-        """Begin with what another one holds, which has followed the file before to its end."""
+        """Start with the state of another history, which has read the preceding file to its end."""
         own, self._carried = other.apart(), None
         self.earlier, self.pending, self.size = own.earlier, own.pending, own.size
         self._definitions, self._folded, self._is_case_sensitive = own._definitions, own._folded, own._is_case_sensitive
 
     def resume(self, carried: Any) -> None:
-        """Continue with what `carried` gave."""
+        """Continue with a state that `export_state` returned."""
         from binlogtool.formats.binlog_events.ddl.definitions import DdlStatement, Definitions
 
         self.pending, self.size, self.earlier, self._definitions, self._folded = [], 0, None, None, None
@@ -113,17 +118,17 @@ class TableHistory(msgspec.Struct):
             self.take(msgspec.convert(one, DdlStatement))
 
     def apart(self) -> TableHistory:
-        """Copy it: what the copy learns is its own."""
+        """Return an independent copy."""
         own = msgspec.structs.replace(self, pending=list(self.pending))
         own._definitions = None if self._definitions is None else self._definitions.copy()
         own._folded = None if self._folded is None else self._folded.copy()
         return own
 
     def follow(self) -> Definitions:
-        """The definitions that hold here.
+        """Apply pending statements and return the definitions at this point.
 
         Raises:
-            UsageError: a statement of --schema cannot be understood.
+            UsageError: a statement of --schema is not supported.
         """
         from binlogtool.formats.binlog_events.ddl.definitions import Definitions, names_in_capitals
 
@@ -150,17 +155,17 @@ class TableHistory(msgspec.Struct):
 
     @property
     def is_empty(self) -> bool:
-        """Has no statement said anything?"""
+        """True if no statement was added and there is no --schema."""
         return not self.pending and self.schema is None and self.earlier is None and self._definitions is None
 
     def of(self, table: TableMap) -> TableMap:
-        """Add to a map what its log leaves open: names, types, character sets, the key.
+        """Add to a table map what its log leaves open: names, types, character sets, the key.
 
-        The map itself where nothing is defined; without names, and with the reason in `uncertain`, where the definition
-        is not certain or cannot be this table's.
+        The map itself is returned where nothing is defined. Without names, and with the reason in `uncertain`, it
+        is returned where the definition is not certain or cannot be this table's.
 
         Raises:
-            UsageError: a statement of --schema cannot be understood.
+            UsageError: a statement of --schema is not supported.
         """
         if self.is_empty:
             return table
@@ -178,7 +183,7 @@ class TableHistory(msgspec.Struct):
         return with_key(replace(made, declared=not (named or definition.given), memo={}), definition)
 
     def definition(self, table: TableMap) -> Definition | str:
-        """The definition of the table of a map, or why there is none ("" = no statement defines it)."""
+        """Return the definition of a table map's table, or why there is none ("" if no statement defines it)."""
         exact = self.follow()
         if table.database != table.database.lower() or table.table != table.table.lower():
             # lower_case_table_names=1 stores names in lower case
@@ -197,7 +202,7 @@ class TableHistory(msgspec.Struct):
 
 
 def _is_spelled_otherwise(exact: Definitions, name: str) -> bool:
-    """Do statements define a table of another spelling?"""
+    """Return whether statements define a table whose name differs only in case."""
     from binlogtool.formats.binlog_events.ddl.columns import Definition
 
     own = isinstance(exact.state(name), Definition)
@@ -208,7 +213,7 @@ def _is_spelled_otherwise(exact: Definitions, name: str) -> bool:
 
 
 def _misfit(table: TableMap, definition: Definition) -> str:
-    """Why a definition cannot be that of a map; "" = it can."""
+    """Return why a definition cannot be that of a table map; "" if it can."""
     source = "--schema gives" if definition.given else "the log's DDL gives"
     if len(definition.columns) != len(table.columns):
         return f"{source} {table.qualified_name} {len(definition.columns)} columns, the log {len(table.columns)}"
@@ -219,9 +224,11 @@ def _misfit(table: TableMap, definition: Definition) -> str:
 
 
 def earlier_definitions(head: Head, goes_on: Callable[[str, str], bool]) -> Callable[[], Any] | None:
-    """What the files before a file say of tables, as `TableHistory.earlier`; None = nothing is known of them.
+    """Return the function that loads the state handed over by the preceding files; None if nothing is known of
+    them.
 
-    goes_on: is the file of the second name the next one of the same log?
+    Args:
+        is_next_file: whether the file of the second name follows the one of the first name in the same log.
     """
     earlier = head.earlier
     if earlier is None or not goes_on(earlier.name, head.name):
@@ -230,7 +237,7 @@ def earlier_definitions(head: Head, goes_on: Callable[[str, str], bool]) -> Call
 
 
 def named_columns(table: TableMap, definition: Definition) -> TableMap:
-    """Add to a map whose log names its columns what the log does not say of them; each is looked up by its name."""
+    """Add to a table map with column names what the log lacks about them, looked up by name."""
     hints = {(hint.name or "").lower(): hint for hint in definition.columns}
     columns = []
     for column in table.columns:
@@ -242,7 +249,7 @@ def named_columns(table: TableMap, definition: Definition) -> TableMap:
 
 
 def with_key(table: TableMap, definition: Definition) -> TableMap:
-    """Add the primary key of a definition to a map that has none, if it has all of its columns."""
+    """Add the primary key of a definition to a table map without one, if it has all of its columns."""
     names = [(column.name or "").lower() for column in table.columns]
     if table.primary_key is not None or not definition.key or any(name not in names for name, _ in definition.key):
         return table
@@ -250,14 +257,14 @@ def with_key(table: TableMap, definition: Definition) -> TableMap:
 
 
 def _statement(code: int, body: bytes, server: str) -> DdlStatement | None:
-    """Read the statement, if it can be about a table.
+    """Read a statement if it can be about a table; None otherwise.
 
     Raises:
-        MalformedError, CodecError: it cannot be read.
+        MalformedError, DecompressionError: it cannot be read.
     """
     from binlogtool.formats.binlog_events.ddl.definitions import DdlStatement
     from binlogtool.formats.binlog_events.ddl.executable_comments import executed_text
-    from binlogtool.formats.binlog_events.ddl.modes import usual_text  # few logs declare tables
+    from binlogtool.formats.binlog_events.ddl.modes import usual_text  # imported late: few logs declare tables
     from binlogtool.formats.binlog_events.ddl.tables import may_define
     from binlogtool.formats.binlog_events.values.charsets import charset_of
     from binlogtool.formats.binlog_events.wire.status import status_values

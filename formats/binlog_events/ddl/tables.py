@@ -1,4 +1,4 @@
-"""What statements of a log say about tables: which one is created, emptied or dropped, its engine and its key."""
+"""Tables named in the statements of a log: created, altered, emptied or dropped; engine and primary key."""
 
 from __future__ import annotations
 
@@ -33,38 +33,43 @@ _MOST_START = 4096
 
 
 class Engine(NamedTuple):
-    """A table ("database.table"), and whether its engine can roll back."""
+    """Table ("database.table"), and whether its engine can roll back."""
 
     table: str
     transactional: bool
 
 
 class Key(NamedTuple):
-    """The primary key that a CREATE TABLE declares: (index of the column from 0, characters of it; 0 = all). columns:
-    how many there are."""
+    """Primary key that a CREATE TABLE declares.
+
+    `columns`: number of columns of the table. `parts`: (column index from 0, characters in the key; 0 = all).
+    """
 
     columns: int
     parts: tuple[tuple[int, int], ...]
 
 
 def _begins(pattern: re.Pattern[str], sql: str) -> re.Match[str] | None:
-    """The match of a pattern where the first word of a statement stands."""
+    """Match a pattern at the first word of a statement."""
     return pattern.match(sql, after_gap(sql))
 
 
 def _creates(sql: str) -> re.Match[str] | None:
-    """CREATE TABLE: between its first words servers write comments, and marks around OR REPLACE."""
+    """Match CREATE TABLE: between its first words servers write comments, and comment marks around OR REPLACE."""
     create = _begins(_CREATE, sql)
     return None if create is None else _CREATED.match(sql, after_gap(sql, create.end()))
 
 
 def about_tables(sql: str) -> bool:
-    """Can the statement be one of those that are understood here?"""
+    """Return whether a statement may be one of those that are supported here."""
     return _begins(_START, sql) is not None
 
 
 def may_define(sql: bytes) -> bool:
-    """Can the start of a statement be one of those that are understood here? Its first bytes decide, as a rule."""
+    """Return whether the beginning of a statement may be one of those that are supported here.
+
+    Usually its first bytes decide.
+    """
     shown = sql[:_MOST_START].decode("latin-1")
     if len(sql) > _MOST_START and is_undecided(shown):
         shown = sql.decode("latin-1")
@@ -72,13 +77,13 @@ def may_define(sql: bytes) -> bool:
 
 
 def verb(sql: str) -> str:
-    """The first word of a statement that is understood here, in capitals; else nothing."""
+    """Return the first word of a supported statement in capitals; "" for others."""
     matched = _begins(_START, sql)
     return "" if matched is None else matched[1].upper()
 
 
 def engine_of(sql: str, database: str) -> Engine | None:
-    """The engine that CREATE TABLE or ALTER TABLE gives a table; None = the statement says nothing of it."""
+    """Return the engine that CREATE TABLE or ALTER TABLE gives a table; None if the statement names none."""
     if not about_tables(sql):
         return None
     matched = _creates(sql) or _begins(_ALTER, sql)
@@ -89,7 +94,7 @@ def engine_of(sql: str, database: str) -> Engine | None:
 
 
 def names_any(sql: str, database: str, tables: Collection[str]) -> bool:
-    """Does a statement name one of these tables? Names in texts and comments count too."""
+    """Return whether a statement names one of these tables; names in strings and comments count too."""
     found = [_bare(name) for name in _WORDS.findall(sql[:_MOST_TEXT])]
     return any(full_name(database, name) in tables for name in found) or any(
         full_name(first, second) in tables for first, second in pairwise(found)
@@ -97,19 +102,19 @@ def names_any(sql: str, database: str, tables: Collection[str]) -> bool:
 
 
 def created(sql: str, database: str) -> str | None:
-    """The table that a CREATE TABLE makes."""
+    """Return the table that a CREATE TABLE creates."""
     matched = _creates(sql)
     return None if matched is None else qualified(matched["table"], database)
 
 
 def altered(sql: str, database: str) -> tuple[str, bool] | None:
-    """The table that an ALTER TABLE changes, and whether its key may be another one behind it."""
+    """Return the table that an ALTER TABLE changes, and whether its key may change."""
     matched = _begins(_ALTER, sql)
     return None if matched is None else (qualified(matched["table"], database), _MOVES.search(sql) is not None)
 
 
 def emptied(sql: str, database: str) -> Iterator[str]:
-    """The tables that are dropped, or lose all their rows."""
+    """Yield the tables that a statement drops or empties."""
     if (matched := _begins(_DROP, sql)) is not None:
         for name in _tables(matched["list"]):
             yield qualified(name, database)
@@ -120,34 +125,36 @@ def emptied(sql: str, database: str) -> Iterator[str]:
 
 
 def about_sequence(sql: str, database: str) -> str | None:
-    """The sequence that a statement creates, changes or drops."""
+    """Return the sequence that a statement creates, changes or drops."""
     matched = _begins(_SEQUENCE, sql)
     return None if matched is None else qualified(matched["table"], database)
 
 
 def truncates(sql: str) -> bool:
-    """Does a statement empty a table that stays there?"""
+    """Return whether a statement empties a table that remains."""
     return _begins(_TRUNCATE, sql) is not None
 
 
 def dropped_database(sql: str) -> str | None:
-    """The database that a statement drops."""
+    """Return the database that a statement drops."""
     matched = _begins(_DROP_DATABASE, sql)
     return None if matched is None else _bare(matched["database"])
 
 
 def qualified(name: str, database: str) -> str:
-    """database.table of a table as a statement writes it."""
+    """Return database.table for a table as a statement writes it."""
     parts = [_bare(part) for part in _WORDS.findall(name)]
     return full_name(*parts[:2]) if len(parts) > 1 else full_name(database, parts[0])
 
 
 def _tables(names: str) -> Iterator[str]:
+    """Yield the table names of a list."""
     for matched in re.finditer(TABLE, names):
         yield matched["table"]
 
 
 def _bare(name: str) -> str:
+    """Return a name without backticks."""
     return name[1:-1].replace("``", "`") if name[:1] == "`" else name
 
 
@@ -155,7 +162,7 @@ def _bare(name: str) -> str:
 
 
 def key_of(sql: str) -> Key | None:
-    """The primary key of a CREATE TABLE; None = it has none, or it is not understood."""
+    """Return the primary key of a CREATE TABLE; None if it has none or is not supported."""
     try:
         statement = next(iter(statements(sql)), None)
         found = [] if statement is None else words(statement)
@@ -175,7 +182,7 @@ def key_of(sql: str) -> Key | None:
 
 
 def _items(found: list[Word]) -> Iterator[list[Word]]:
-    """The columns and clauses between the outer brackets."""
+    """Yield the columns and clauses between the outer parentheses."""
     depth, item = 0, list[Word]()
     for word in found:
         depth += {"(": 1, ")": -1}.get(word.upper, 0)
@@ -195,11 +202,12 @@ _CLAUSES = {"PRIMARY", "KEY", "INDEX", "UNIQUE", "FULLTEXT", "SPATIAL", "CONSTRA
 
 
 def _is_clause(item: list[Word]) -> bool:
+    """Return whether a definition item is a key or another clause."""
     return item[0].upper in _CLAUSES
 
 
 def _key_parts(item: list[Word]) -> list[tuple[str, int]]:
-    """The columns of PRIMARY KEY (a, b(10)), in lower case."""
+    """Return the columns of PRIMARY KEY (a, b(10)), in lower case."""
     upper = [word.upper for word in item]
     if "PRIMARY" not in upper or "(" not in upper:
         return []
@@ -217,6 +225,7 @@ def _key_parts(item: list[Word]) -> list[tuple[str, int]]:
 
 
 def _is_key_column(item: list[Word]) -> bool:
+    """Return whether a column definition declares the primary key."""
     upper = [word.upper for word in item[1:]]
     return any(
         word == "PRIMARY" or (word == "KEY" and upper[max(at - 1, 0)] not in ("UNIQUE", "PRIMARY", "COLUMN"))

@@ -1,4 +1,4 @@
-"""Which table a statement that changes rows names as the one that it changes, where that is plain to see."""
+"""The table that a DML statement changes, where the statement alone decides it."""
 
 from __future__ import annotations
 
@@ -31,8 +31,11 @@ _PLAIN = frozenset((
 
 
 def target(sql: str, database: str) -> str | None:
-    """The full name of the only table that the statement names to be changed; None = that cannot be told: it changes
-    several, or calls what could change others. Triggers, views and foreign keys are not known here."""
+    """Return the full name of the only table that the statement names as changed; None if that cannot be decided.
+
+    It may change several, or call what could change others. Triggers, views and foreign keys are not considered
+    here.
+    """
     if len(sql) > _MOST_READ:
         return None
     try:
@@ -49,7 +52,7 @@ def target(sql: str, database: str) -> str | None:
 
 
 def _named(read: Reading) -> Name | None:
-    """The table; the reading stands behind it."""
+    """Read the changed table, and leave the reader after it."""
     verb = read.next
     read.at += 1
     while read.next in _MODIFIERS:
@@ -71,13 +74,13 @@ def _named(read: Reading) -> Name | None:
 
 
 def _alone(read: Reading) -> bool:
-    """Is SET next, behind no more than another name for the one table?"""
+    """Return whether nothing but an alias precedes SET."""
     words = [word.upper for word in read.words[read.at : read.at + 3]]
     return not {",", "JOIN", "("} & set(words[: words.index("SET")])
 
 
 def _calls(words: Sequence[Word]) -> bool:
-    """Is there a call of what may be a stored function?"""
+    """Return whether what may be a stored function is called."""
     for before, word in pairwise(words):
         if word.upper == "(" and (before.quoted or (_is_name(before.text) and before.upper not in _PLAIN)):
             return True
@@ -85,5 +88,5 @@ def _calls(words: Sequence[Word]) -> bool:
 
 
 def _is_name(text: str) -> bool:
-    """Names may begin with a digit, too; no number stands before a bracket."""
+    """Return whether a word is a name; names may begin with a digit, and no number precedes a parenthesis."""
     return text[0].isalnum() or text[0] in "_$"

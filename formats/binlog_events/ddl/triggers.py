@@ -1,4 +1,4 @@
-"""Which tables have triggers, by the CREATE TRIGGER and DROP TRIGGER statements of a log."""
+"""Tables with triggers, from the CREATE TRIGGER and DROP TRIGGER statements of a log."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ MOST_TRIGGERS = 100_000
 
 
 class Triggers(msgspec.Struct):
-    """Name of each trigger ("database.trigger") -> its table ("database.table")."""
+    """Triggers by name ("database.trigger") with their tables ("database.table")."""
 
     tables: dict[str, str] = msgspec.field(default_factory=dict)
 
     def learn(self, sql: str, database: str) -> None:
-        """A statement of the log, in the database that it ran in."""
+        """Apply a statement of the log that ran in this default database."""
         start = after_gap(sql, 0)
         if (matched := _created(sql, start)) is not None:
             table = qualified(matched["table"], database)
@@ -40,25 +40,25 @@ class Triggers(msgspec.Struct):
             self.tables.pop(qualified(matched["table"], database), None)
 
     def of(self, table: str) -> list[str]:
-        """The triggers of "database.table"."""
+        """Return the triggers of "database.table"."""
         return [name for name, owner in self.tables.items() if owner == table] if self.tables else []
 
     def dropped(self, table: str) -> None:
-        """A table is gone, or, where the name ends with a dot, a whole database."""
+        """Drop the triggers of a table, or of a whole database if the name ends with a dot."""
         is_one = table.endswith(".")
         for name, owner in list(self.tables.items()):
             if owner == table or (is_one and owner.startswith(table)):
                 del self.tables[name]
 
     def renamed(self, one: str, other: str) -> None:
-        """A table has another name."""
+        """Follow the rename of a table."""
         for name, owner in self.tables.items():
             if owner == one:
                 self.tables[name] = other
 
 
 def _created(sql: str, at: int) -> re.Match[str] | None:
-    """The name and the table of a CREATE TRIGGER."""
+    """Match the name and the table of a CREATE TRIGGER."""
     matched = _CREATE.match(sql, at)
     while matched is not None:
         at = after_gap(sql, matched.end())

@@ -1,4 +1,4 @@
-"""A column definition in SQL as a hint: what its type is called in a log, and what the log may leave open."""
+"""Column definitions in SQL as hints: their types in a log, and what the log may leave open."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ _GEOMETRIES = (
 
 
 def _named(types: frozenset[ColumnType], *names: str) -> dict[str, frozenset[ColumnType]]:
+    """Return type names mapped to their type codes."""
     return dict.fromkeys(names, types)
 
 
@@ -66,11 +67,11 @@ _NATIONAL = ("NATIONAL", "NCHAR", "NVARCHAR")
 
 
 def column_hint(name: str, definition: Sequence[Word], default: str | None) -> ColumnHint:
-    """Read the definition of one column.
+    """Parse the definition of one column into a hint.
 
     Args:
         definition: the words after the name.
-        default: the character set of the table, None = not known.
+        default: the character set of the table; None if unknown.
     """
     kind = definition[0].upper
     after = [word.upper for word in definition]
@@ -91,6 +92,7 @@ def column_hint(name: str, definition: Sequence[Word], default: str | None) -> C
 
 
 def _not_null(after: Sequence[str]) -> bool:
+    """Return whether the definition has NOT NULL."""
     outside, depth = list[str](), 0
     for word in after:
         depth += {"(": 1, ")": -1}.get(word, 0)
@@ -99,7 +101,7 @@ def _not_null(after: Sequence[str]) -> bool:
 
 
 def _metadata(kind: str, after: Sequence[str]) -> int | None:
-    """What a log has of the numbers in the brackets after the type; None = not compared."""
+    """Return the table map metadata for the numbers in parentheses after the type; None if it is not compared."""
     sizes = [int(word) for word in _in_brackets(after) if word.isdecimal()]
     if kind in ("DECIMAL", "DEC", "NUMERIC", "FIXED"):
         precision, scale = (*sizes, *(10, 0)[len(sizes) :])[:2]
@@ -108,28 +110,31 @@ def _metadata(kind: str, after: Sequence[str]) -> int | None:
 
 
 def _in_brackets(after: Sequence[str]) -> Sequence[str]:
+    """Return the words in the parentheses after the type."""
     if len(after) < 3 or after[1] != "(" or ")" not in after:
         return ()
     return after[2 : after.index(")")]
 
 
 def _fraction(after: Sequence[str]) -> int:
-    """The digits in the brackets behind the type."""
+    """Return the fractional digits in the parentheses after the type."""
     digits = after[2] if len(after) > 3 and after[1] == "(" else ""
     return int(digits) if digits.isdecimal() and int(digits) <= 6 else 0
 
 
 def _unsigned(kind: str, after: Sequence[str]) -> bool:
+    """Return whether a number type is unsigned."""
     return kind == "SERIAL" or "UNSIGNED" in after or "ZEROFILL" in after
 
 
 def _generated(after: Sequence[str]) -> bool:
-    """`[GENERATED ALWAYS] AS (…)`; the columns of a period (`AS ROW START`) have no expression."""
+    """Return whether the column has `[GENERATED ALWAYS] AS (…)` or belongs to a period (`AS ROW START`)."""
     places = [place for place, word in enumerate(after) if word == "AS"]
     return any(after[place + 1 : place + 2] in (["("], ["ROW"]) for place in places)
 
 
 def _charset(kind: str, definition: Sequence[Word], default: str | None) -> str | None:
+    """Return the character set of a column; None if it has none or it is unknown."""
     if kind in _BYTES or (kind == "LONG" and _is_varbinary(definition)):
         return "binary"
     if kind == "JSON":
@@ -143,11 +148,14 @@ def _charset(kind: str, definition: Sequence[Word], default: str | None) -> str 
 
 
 def _is_varbinary(definition: Sequence[Word]) -> bool:
+    """Return whether the type is LONG VARBINARY."""
     return len(definition) > 1 and definition[1].upper == "VARBINARY"
 
 
 def charset_of_words(words: Sequence[Word]) -> str | None:
-    """The character set that attributes of a column, or options of a table, name; None = none, or an unknown one."""
+    """Return the character set that a column's attributes or a table's options name; None for none or an unknown
+    one.
+    """
     named: str | None = None
     for place, word in enumerate(words):
         value = next((w.text for w in words[place + 1 : place + 3] if w != Word("=", False)), "")
@@ -169,11 +177,12 @@ def charset_of_words(words: Sequence[Word]) -> str | None:
 
 
 def _is_set(words: Sequence[Word], place: int) -> bool:
+    """Return whether SET follows."""
     return place + 1 < len(words) and words[place + 1].upper == "SET"
 
 
 def _values(definition: Sequence[Word]) -> tuple[str, ...] | None:
-    """The texts in the brackets behind ENUM or SET."""
+    """Return the texts in the parentheses after ENUM or SET."""
     if len(definition) < 2 or definition[1].upper != "(":
         return None
     found: list[str] = []

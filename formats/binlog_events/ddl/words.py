@@ -24,21 +24,21 @@ COMMENT = r"/\*(?!M?!).*?(?:\*/|\Z)"
 
 
 class Statement(NamedTuple):
-    """One statement: the line that it starts in, from 1, and its text with blanks for comments."""
+    """One statement: the line that it starts in, from 1, and its text with blanks in place of comments."""
 
     line: int
     text: str
 
 
 class Word(NamedTuple):
-    """One word of a statement. quoted: a name or a text in quotation marks; they are not part of it."""
+    """One word of a statement; `quoted`: a name or string, without its quotation marks."""
 
     text: str
     quoted: bool
 
     @property
     def upper(self) -> str:
-        """A bare word in capitals; nothing for a quoted one."""
+        """A bare word in capitals; empty for a quoted one."""
         return "" if self.quoted else self.text.upper()
 
 
@@ -56,11 +56,12 @@ _GAP = re.compile(r"\s+|--(?=\s|\Z)[^\n]*|#[^\n]*|/\*(?!M?!).*?\*/|/\*M?!\d*|\*/
 
 
 def _pattern(delimiter: str) -> re.Pattern[str]:
+    """Return the pattern of what matters between statements, for a delimiter."""
     return re.compile(_PIECES % re.escape(delimiter), re.VERBOSE | re.DOTALL | re.MULTILINE | re.IGNORECASE)
 
 
 def statements(sql: str) -> Iterator[Statement]:
-    """The statements of a script; what `/*! … */` holds is part of them.
+    """Yield the statements of a script; the content of `/*! … */` is part of them.
 
     Raises:
         UsageError: a quotation mark is not closed.
@@ -75,7 +76,7 @@ def statements(sql: str) -> Iterator[Statement]:
 
 
 def _cuts(sql: str) -> Iterator[tuple[int, str]]:
-    """(offset, text) of each statement; every comment is replaced by as many blanks."""
+    """Yield (offset, text) of each statement; comments are replaced by blanks of the same length."""
     pattern = _pattern(";")
     begin = at = 0
     parts, blank = list[str](), True
@@ -99,10 +100,10 @@ def _cuts(sql: str) -> Iterator[tuple[int, str]]:
 
 
 def after_gap(sql: str, at: int = 0) -> int:
-    """Where the next word starts: after blanks, comments and the marks around what some servers leave out; at the start
-    of a statement also after MariaDB's `SET STATEMENT variable=value, … FOR`.
+    """Return the offset of the next word, after blanks, comments and the marks of executable comments.
 
-    A loop, as a pattern with the gap in it would try each of its pieces again for every way that the rest fails.
+    At the start of a statement MariaDB's `SET STATEMENT variable=value, … FOR` is skipped too. This is a loop:
+    a pattern that contained the gap would try each of its parts again for every way in which the rest fails.
     """
     start = at
     while (match := _GAP.match(sql, at)) is not None:
@@ -118,13 +119,13 @@ _SET_PIECES = re.compile(rf"{SINGLE}|{DOUBLE}|`[^`]*`|{COMMENT}|[()]|\bFOR\b", r
 
 
 def is_undecided(sql: str) -> bool:
-    """Does the start of a statement end before its first word is reached (in a comment, or in SET STATEMENT)?"""
+    """Return whether the beginning of a statement ends before its first word (in a comment, or in SET STATEMENT)."""
     at = after_gap(sql)
     return len(sql) - at < 32 or sql[at : at + 2] == "/*" or _SET_STATEMENT.match(sql, at) is not None
 
 
 def _after_for(sql: str, at: int) -> int | None:
-    """The end of the FOR that ends the variables of SET STATEMENT."""
+    """Return the end of the FOR that ends the variables of SET STATEMENT."""
     depth = 0
     for match in _SET_PIECES.finditer(sql, at):
         word = match[0].upper()
@@ -135,7 +136,7 @@ def _after_for(sql: str, at: int) -> int | None:
 
 
 def words(statement: Statement) -> list[Word]:
-    """The words of a statement.
+    """Return the words of a statement.
 
     Raises:
         UsageError: it does not follow the lexical rules.
@@ -150,6 +151,7 @@ def words(statement: Statement) -> list[Word]:
 
 
 def _split(text: str) -> tuple[Word, ...]:
+    """Split a text into words."""
     import sqlglot
     from sqlglot import TokenType
 

@@ -1,6 +1,8 @@
-"""Bodies of all event types (specification sections 5 to 7): the bytes between common header and checksum.
+"""Bodies of all event types: the bytes between common header and checksum.
 
-Each schema has the body as its whole stream. Types without a described body are opaque `data`.
+See docs/spec/mysql-mariadb-binlog.md#bodies-after-the-header-without-the-checksum. The body is the whole stream of
+each
+schema. Types without a described body are opaque `data`.
 """
 
 from __future__ import annotations
@@ -195,7 +197,12 @@ PARTIAL_ROW_DATA = Struct(
 
 
 def payload_body(events: Construct, codec: Codec) -> Construct:
-    """TRANSACTION_PAYLOAD. events: schema of the bytes inside; codec: unpacks a whole body (`unpack_payload`)."""
+    """Return the construct of TRANSACTION_PAYLOAD.
+
+    Args:
+        events: schema of the unpacked bytes.
+        codec: unpacks a whole body (`unpack_payload`).
+    """
     packed = Unpacked(events, _PayloadCodec(codec), "zstd")
     return Struct(
         "fields" / PayloadFields(),
@@ -208,13 +215,13 @@ def _compression(this_: Any) -> int:
 
 
 class _PayloadCodec:
-    """Unpacks the bytes behind the fields."""
+    """Unpacks the bytes after the fields of a payload."""
 
     def __init__(self, codec: Codec) -> None:
         self.codec = codec
 
     def __call__(self, packed: memoryview, limits: Limits) -> bytes | bytearray:
-        """The unpacked bytes.
+        """Unpack the bytes.
 
         Raises:
             CodecError: they cannot be unpacked, or are too many.
@@ -226,7 +233,11 @@ class _PayloadCodec:
 
 
 def rows_body(lookup: Lookup, table_id_size: int = 6) -> Mapping[int, Construct]:
-    """The row events by type. lookup: table id -> the table map that is in force, None = the images stay opaque."""
+    """Return the constructs of the row events by type.
+
+    Args:
+        table_map_lookup: table id -> its current table map; None = the images stay opaque.
+    """
     return MappingProxyType({int(kind): rows_event(kind, lookup, table_id_size) for kind in ROWS})
 
 
@@ -235,8 +246,12 @@ MOST_MAPS = 1024
 
 
 def inner_bodies(lookup: Lookup, table_id_size: int = 6) -> Mapping[int, Construct]:
-    """The bodies of the events inside a TRANSACTION_PAYLOAD by type: a TABLE_MAP that the annotated parse met there is
-    in force for the rows behind it. lookup: for all other table ids.
+    """Return the constructs of the events inside a TRANSACTION_PAYLOAD by type.
+
+    A TABLE_MAP that the annotated parse finds there applies to the following rows.
+
+    Args:
+        table_map_lookup: finds the table map of all other table ids.
     """
     met: dict[int, TableMap] = {}
 

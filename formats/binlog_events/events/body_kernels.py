@@ -1,4 +1,7 @@
-"""Table maps and row events as JSON, as kernels: what `meaning.bodies` makes of the same bytes, or NOT_MINE."""
+"""Kernels that write table maps and row events as JSON, exactly as `meaning.decode_bodies` and the JSON writer do.
+
+They return the new output position; -1 if the output buffer is full, -2 if the general Python writer must take over.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from binlogtool.formats.kernel_types import Int64s, MutableUInt8s, UInt8s
 
 @kernel(copy_text, word_at)
 def put_map_body(texts: UInt8s, record: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """TABLE_MAP: the text in the record of its map."""
+    """Write a TABLE_MAP body: the prepared text in the record of its map."""
     size = word_at(texts, record + 20)
     if size == 0:
         return -2
@@ -30,7 +33,7 @@ def put_map_body(texts: UInt8s, record: int, out: MutableUInt8s, o: int, z: int)
 
 @kernel(word_at)
 def record_of(texts: UInt8s, number: int) -> int:
-    """Where the record of a map is; 0 = not ours."""
+    """Return the position of the record of a map in `texts`; 0 = the kernels cannot read the map's rows."""
     return word_at(texts, 8 + 4 * number) if number >= 0 else 0
 
 
@@ -46,7 +49,12 @@ class BodyPlace(NamedTuple):
 
 @kernel(put_map_body, put_rows_event, record_of)
 def body_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, event: BodyPlace) -> int:
-    """The body of an event that its schema alone does not say. number: of the map that belongs to it."""
+    """Write the body of an event that needs a table map.
+
+    Args:
+        code: type code of the event.
+        map_number: number of the map that belongs to the event.
+    """
     is_rows_v1 = event.code >= WRITE_ROWS_V1 and event.code <= DELETE_ROWS_V1
     is_rows_v2 = event.code >= WRITE_ROWS_V2 and event.code <= DELETE_ROWS_V2
     if event.code == TABLE_MAP or is_rows_v1 or is_rows_v2:

@@ -1,6 +1,6 @@
-"""Bodies of events as JSON-able values for `dump`: readers made of the schemas.
+"""Decode bodies of events to JSON-able values for `dump`, with readers generated from the schemas.
 
-Flags stay numbers, other codes become their names. Text that is no valid UTF-8 stays bytes.
+Flags stay numbers, other codes become their names. Text that is not valid UTF-8 stays bytes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _USER_TYPES = {int(kind): kind.name for kind in UserVarType}
 
 
 class QueryParts(NamedTuple):
-    """QUERY without its lengths. status_vars, db and sql are bytes as they stand."""
+    """Fields of QUERY without its lengths; status_vars, db and sql are raw bytes."""
 
     thread_id: int
     exec_time: int
@@ -76,10 +76,10 @@ def _query_compressed(body: bytes, limits: Limits) -> dict[str, Any]:
 
 
 def check_compressed(body: bytes, limits: Limits = _LIMITS) -> None:
-    """Looks for what is wrong with a QUERY_COMPRESSED; its text, which may be large, is not kept.
+    """Check a QUERY_COMPRESSED without keeping its text, which may be large.
 
     Raises:
-        MalformedError: as `decoded`.
+        MalformedError: as `decode_body`.
     """
     parts = query_parts(body)
     status_values(parts.status_vars)
@@ -120,7 +120,7 @@ def _partial_row_data(body: bytes) -> dict[str, Any]:
 
 
 def _by_schema(type_code: int, body: bytes) -> dict[str, Any]:
-    """The value of the type's schema, as plain dictionaries and lists; lengths and padding are left out."""
+    """Decode a body with the type's schema to plain dictionaries and lists, without lengths and padding."""
     schema = BODIES.get(type_code)
     if schema is None:
         return {"data": body} if body else {}
@@ -138,7 +138,7 @@ _LEFT_OUT = frozenset({"length"})
 
 
 def plain(value: Any) -> Any:
-    """What a schema gave, as JSON-able values: enums by name, flags as their names, nothing that is absent."""
+    """Convert a parsed value to a JSON-able one: enums and flags by name, without absent members."""
     if isinstance(value, EnumIntegerString):
         return str(value)
     if isinstance(value, Container):
@@ -157,7 +157,7 @@ def _format_description(body: bytes) -> dict[str, Any]:
 
 
 class _Readers(dict[int, Callable[..., dict[str, Any]]]):
-    """By type: made of the schema at the first use, where the schema says all."""
+    """Body readers by type code, generated from the schema on first use."""
 
     def __missing__(self, type_code: int) -> Callable[..., dict[str, Any]]:
         shown = SHOWN.get(type_code)
@@ -190,14 +190,16 @@ def decoded(
     server_id: int = 0,
     limits: Limits = _LIMITS,
 ) -> dict[str, Any]:
-    """The body of an event (without header and checksum) under the specification's field names.
+    """Decode the body of an event (without header and checksum) to the field names of the specification.
 
     Of row events only the head; of TRANSACTION_PAYLOAD only the fields before the payload.
-    description: only a TABLE_MAP needs it.
-    server_id: from the common header, for the middle number of MariaDB's GTIDs.
+
+    Args:
+        description: only needed for a TABLE_MAP.
+        server_id: from the common header, for the middle number of MariaDB's GTIDs.
 
     Raises:
-        MalformedError: the body is not what its type says.
+        MalformedError: the body does not match its type.
     """
     if body.__class__ is not bytes:
         body = bytes(body)

@@ -1,4 +1,4 @@
-"""One event of a batch as plain values, and what a rule says about it."""
+"""One event of a batch as plain values, and a rule violation found in it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from binlogtool.formats.layouts import Batch
 
 
 class Event(NamedTuple):
-    """An event. start, end: offsets in the file (of the frame that holds it, for one inside a payload).
+    """One event.
 
-    record: its number in the file. position: end_log_pos. place: its number in the batch.
+    Attributes:
+        start, end: offsets in the file (of the outer frame, for an event inside a payload).
+        record: its number in the file.
+        batch_index: its index in the batch.
     """
 
     code: int
@@ -29,7 +32,13 @@ class Event(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """What is wrong with an event. diagnosis: the rule in few words, for machines."""
+    """A rule that an event violates.
+
+    Attributes:
+        id: id of the finding.
+        diagnosis: the rule as a short, machine-readable phrase.
+        severity: None = that of the finding's id.
+    """
 
     id: str
     text: str
@@ -39,7 +48,7 @@ class Fault(NamedTuple):
 
 
 def event_at(batch: Batch, index: int) -> Event:
-    """Event `index` of a batch; one inside a payload is where its holder is."""
+    """Return event `index` of a batch; an event inside a payload has the offsets of its outer frame."""
     table = batch.frames
     start, size, record = batch.place_of(index)
     return Event(
@@ -50,7 +59,7 @@ def event_at(batch: Batch, index: int) -> Event:
 
 
 def events_of(batch: Batch, start: int, stop: int) -> Iterator[Event]:
-    """The events `[start, stop)` of a batch: as `event_at`, for many."""
+    """Iterate over the events `[start, stop)` of a batch; faster than `get_event` for many."""
     table, window = batch.frames, batch.window
     names = ("type_code", "timestamp", "server_id", "end_log_pos", "flags", "body_start", "body_end")
     codes, times, servers, positions, flags, firsts, lasts = (integers(table[name], start, stop) for name in names)

@@ -1,4 +1,4 @@
-"""Where the fields of QUERY stand in its body, for kernels; see `events.bodies`."""
+"""Offsets of fields in the body of QUERY, for kernels; see `events.bodies`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The event on disk (specification sections 2 to 4): one frame, in the three forms that checksum_alg makes of it."""
+"""The event on disk: one frame, in the three forms that depend on checksum_alg.
+
+See docs/spec/mysql-mariadb-binlog.md#3-format_description-15-and-checksums-v.
+"""
 
 from __future__ import annotations
 
@@ -53,8 +56,11 @@ _LONGEST_DESCRIPTION = 4096
 
 
 class Form(enum.IntEnum):
-    """How events end (section 3): BARE, of servers without checksums; PLAIN, checksum_alg 0: only FORMAT_DESCRIPTION
-    ends with a checksum; CRC: every event does."""
+    """How events end (docs/spec/mysql-mariadb-binlog.md#3-format_description-15-and-checksums-v).
+
+    BARE: servers without checksums; PLAIN: checksum_alg 0, only FORMAT_DESCRIPTION ends with a checksum; CRC: every
+    event does.
+    """
 
     BARE = 1
     PLAIN = 2
@@ -63,7 +69,7 @@ class Form(enum.IntEnum):
 
 @kernel()
 def description_form(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """The `Form` that the FORMAT_DESCRIPTION with its body at `buf[p]` demands; takes no bytes."""
+    """Determine the `EventForm` that the FORMAT_DESCRIPTION with its body at `buf[pos]` demands; consumes no bytes."""
     size = buf[p - 10] | buf[p - 9] << 8 | buf[p - 8] << 16 | buf[p - 7] << 24
     if size < 19 + 57 or size > 4096:
         return 0, -2
@@ -102,9 +108,9 @@ def description_form(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
 
 @kernel()
 def in_use_change(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """What the in-use flag of the FORMAT_DESCRIPTION with its body at `buf[p]` changes in its CRC-32; takes no bytes.
+    """Compute how the in-use flag of the FORMAT_DESCRIPTION with its body at `buf[pos]` changes its CRC-32.
 
-    A CRC is linear: the difference is the CRC register of a single one bit, followed by zeros.
+    Consumes no bytes. A CRC is linear: the difference is the CRC register of a single one bit, followed by zeros.
     """
     size = buf[p - 10] | buf[p - 9] << 8 | buf[p - 8] << 16 | buf[p - 7] << 24
     if buf[p - 2] & 1 == 0 or size < 23 or size > 4096:
@@ -119,7 +125,7 @@ def in_use_change(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
 
 
 class Derived(Computed):  # type: ignore[misc]
-    """No bytes: a number that a kernel finds in the common header before it and the body behind it."""
+    """Construct of a number without bytes, which a kernel computes from the common header and the body around it."""
 
     def __init__(self, read: Callable[..., tuple[int, int]]) -> None:
         super().__init__(None)
@@ -142,7 +148,11 @@ _HEAD, _BEHIND_SIZE = HEADER.subcons[:4], HEADER.subcons[4:]
 
 
 def event_schema(form: Form, bodies: Mapping[int, Construct]) -> Construct:
-    """One event with these body schemas. In other forms only a FORMAT_DESCRIPTION that demands the same form fits."""
+    """Return the construct of one event; a FORMAT_DESCRIPTION only fits if it demands the same form.
+
+    Args:
+        bodies: constructs of the bodies by type.
+    """
     is_description = this.type_code == _DESCRIPTION
     tail = CHECKSUM_SIZE if form is Form.CRC else 0
     smallest = HEADER_SIZE + tail
@@ -193,7 +203,12 @@ Lookup = Callable[[int], TableMap | None]
 
 
 def all_bodies(lookup: Lookup, table_id_size: int = 6, mariadb: bool | None = None) -> dict[int, Construct]:
-    """The bodies of every event type. lookup: table id -> the table map that is in force. mariadb: None = not known."""
+    """Return the constructs of the bodies of every event type.
+
+    Args:
+        table_map_lookup: table id -> its current table map.
+        mariadb: whether a MariaDB server wrote the log; None = unknown.
+    """
     events = GreedyRange(event_schema(Form.BARE, inner_bodies(lookup, table_id_size)))
     return {
         **BODIES,

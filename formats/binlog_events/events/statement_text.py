@@ -1,6 +1,6 @@
-"""The text of a statement, in the character set of the client that sent it.
+"""Decode the text of a statement in the character set of the client that sent it.
 
-The event says which one (status variable `charset`, its member `client`). Bytes that are no text of it stay bytes.
+The event records the character set (status variable `charset`, member `client`). Invalid text stays bytes.
 """
 
 from __future__ import annotations
@@ -24,14 +24,18 @@ _SQL_MODE, _OLD_CATALOG, _CHARSET, _CATALOG = 1, 2, 4, 6
 
 
 def statement_text(sql: bytes, status: Any) -> str | bytes:
-    """The text of a statement. status: its status variables by name."""
+    """Decode the text of a statement.
+
+    Args:
+        status: its status variables by name.
+    """
     charset = status.get("charset") if isinstance(status, Mapping) else None
     name = charset_of(charset.get("client")) if isinstance(charset, Mapping) else None
     return utf8_text(sql) if name in _AS_UTF8 or sql.isascii() else decoder_of(name)(sql)
 
 
 def with_statement_text(shown: dict[str, Any]) -> dict[str, Any]:
-    """The body of a statement as `dump` shows it, with its text read as UTF-8 so far."""
+    """Recode the text in a statement's shown body, which was decoded as UTF-8, by the client's character set."""
     sql = shown.get("sql")
     if sql is not None:
         raw = sql.encode() if isinstance(sql, str) else sql
@@ -42,7 +46,7 @@ def with_statement_text(shown: dict[str, Any]) -> dict[str, Any]:
 
 @kernel()
 def client_collation(buf: UInt8s, p: int, n: int) -> int:
-    """The collation of the client in the status variables `buf[p:n]`; -1 = it is not there, or behind unusual ones."""
+    """Find the client's collation in the status variables `buf[pos:limit]`; -1 = absent, or after unusual variables."""
     while p < n:
         code = buf[p] + 0
         p += 1
@@ -59,7 +63,7 @@ def client_collation(buf: UInt8s, p: int, n: int) -> int:
 
 @kernel()
 def is_utf8_collation(number: int) -> bool:
-    """Is it for certain a collation of utf8mb3 or utf8mb4?"""
+    """Check if a collation is certainly one of utf8mb3 or utf8mb4."""
     usual = number == 33 or (number >= 45 and number <= 46) or number == 83
     mysql = (number >= 192 and number <= 215) or (number >= 224 and number <= 247) or (number >= 255 and number <= 323)
     return usual or mysql or (number >= 2048 and number < 2560)
@@ -67,7 +71,7 @@ def is_utf8_collation(number: int) -> bool:
 
 @kernel()
 def is_ascii(buf: UInt8s, p: int, n: int) -> bool:
-    """Are all bytes ASCII?"""
+    """Check if all bytes are ASCII."""
     high = 0
     for i in range(p, n):
         high |= buf[i]
@@ -76,14 +80,18 @@ def is_ascii(buf: UInt8s, p: int, n: int) -> bool:
 
 @kernel(client_collation, is_ascii, is_utf8_collation, put_any_text)
 def put_statement_text(buf: UInt8s, p: int, n: int, size: int, status: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """A text in UTF-8 or ASCII; others are left to the general writer. size, status: of the status variables."""
+    """Write a text in UTF-8 or ASCII as a JSON string; other texts are left to the general writer.
+
+    Args:
+        size, status: size and position of the status variables.
+    """
     if not is_utf8_collation(client_collation(buf, status, status + size)) and not is_ascii(buf, p, n):
         return NOT_MINE
     return put_any_text(buf, p, n, out, o, z)
 
 
 class StatementText(Text):
-    """Bytes that are the text of a statement, behind `status_len` and `status_vars`."""
+    """Construct of the text of a statement, after `status_len` and `status_vars`."""
 
     leaf = Leaf(
         utf8_text, Later("binlog_events.events.statement_text:put_statement_text"), given=("status_len", "status_vars")

@@ -1,4 +1,4 @@
-"""Types and flags of events as plain numbers, for kernels, which are written out with these as constants."""
+"""Types and flags of events as plain numbers, for kernels, which are translated with these as constants."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ DELETE_PACKED_V2 = EventType.DELETE_ROWS_COMPRESSED_V2.value
 SUPPRESS_USE = EventFlag.SUPPRESS_USE.value
 SKIP_REPLICATION = EventFlag.SKIP_REPLICATION.value
 
-# What a row event does, by the distance of its type from the first one of its version.
+# Operation of a row event: its type minus the first type of its version.
 INSERTED, UPDATED, DELETED = range(3)
 ROW_KINDS = 3
 NEXT_VERSION = WRITE_ROWS_V2 - WRITE_ROWS_V1
 
-# From the type of a compressed row event to that of the event which is packed in it.
+# Type of a compressed row event minus the type of the uncompressed event.
 PACKED_V1 = WRITE_PACKED_V1 - WRITE_ROWS_V1
 PACKED_V2 = WRITE_PACKED_V2 - WRITE_ROWS_V2

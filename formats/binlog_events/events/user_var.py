@@ -1,4 +1,4 @@
-"""The value of USER_VAR (specification section 5)."""
+"""Decode the value of USER_VAR (docs/spec/mysql-mariadb-binlog.md#bodies-after-the-header-without-the-checksum)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from binlogtool.formats.fields import MalformedError
 
 
 class UserVarType(enum.IntEnum):
-    """Type of a user variable."""
+    """Type of a user variable (`Item_result`)."""
 
     STRING = 0
     REAL = 1
@@ -26,7 +26,7 @@ UNSIGNED = 1
 
 
 class Raw:
-    """How a value stood, beside what it means."""
+    """Mixin: a decoded value that keeps its stored bytes."""
 
     raw: bytes
 
@@ -36,7 +36,7 @@ class RawText(str, Raw):
 
 
 def user_value(kind: int, data: bytes, flags: int | None) -> Any:
-    """The value of a user variable: int, float, text of a decimal number, or text (bytes where it is no UTF-8).
+    """Decode the value of a user variable: int, float, text of a decimal number, or text (bytes if not UTF-8).
 
     Raises:
         MalformedError: the size does not fit the type.
@@ -51,7 +51,7 @@ def user_value(kind: int, data: bytes, flags: int | None) -> Any:
 
 
 def decimal_text(data: bytes) -> str:
-    """A DECIMAL: precision, scale, packed digits.
+    """Decode a DECIMAL: precision, scale, packed digits.
 
     Raises:
         MalformedError: precision and scale do not fit each other or the number of bytes.
@@ -65,7 +65,7 @@ def decimal_text(data: bytes) -> str:
 
 
 class UserValue(Subconstruct):  # type: ignore[misc]
-    """`value`, whose type stands in a field before it; the byte behind it says if an INT is unsigned."""
+    """Construct of `value`: its type is in an earlier field, and the byte after it says if an INT is unsigned."""
 
     leaf = Leaf(bytes)
 

@@ -1,7 +1,7 @@
-"""Events for a new file of a MariaDB log: what stands between transactions, and any event in a new place.
+"""Write events for a new file of a MariaDB log: those between transactions, and any event at a new position.
 
-An event keeps its bytes but for event_size and end_log_pos, and ends with its checksum (specification sections 2, 3 and
-5).
+An event keeps its bytes except event_size and end_log_pos, and ends with its checksum
+(docs/spec/mysql-mariadb-binlog.md#2-common-header-19-bytes-v).
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ DEFAULT_DESCRIPTION: Final = FormatDescription(
 
 
 def split_events(data: bytes) -> list[bytes]:
-    """The events that stand one behind the other.
+    """Split consecutive events.
 
     Raises:
-        MalformedError: an event says that it is shorter than its header, or longer than what is left.
+        MalformedError: an event size is less than a header, or more than the bytes left.
     """
     events: list[bytes] = []
     at, size = 0, len(data)
@@ -72,19 +72,27 @@ def split_events(data: bytes) -> list[bytes]:
 
 
 def reframed(event: bytes, position: int) -> bytes:
-    """An event without checksum as it stands at `position` of a file with checksums."""
+    """Return an event without checksum as it is stored at `position` of a file with checksums."""
     size = len(event) + CHECKSUM_SIZE
     plain = event[:_SIZES_AT] + _SIZES.pack(size, (position + size) & _U4) + event[_SIZES_AT + _SIZES.size :]
     return plain + zlib.crc32(plain).to_bytes(CHECKSUM_SIZE, "little")
 
 
 def event(code: EventType, time: int, server_id: int, body: bytes) -> bytes:
-    """An event without checksum; time in seconds. Its place is not known yet."""
+    """Encode an event without checksum; its position is set later.
+
+    Args:
+        time: in seconds.
+    """
     return _HEADER.pack(time, code, server_id, HEADER_SIZE + len(body), 0, 0) + body
 
 
 def started(description: FormatDescription, created: int) -> FormatDescription:
-    """The same description for the beginning of a file, with checksums. created: see `create_timestamp`."""
+    """Return the description for the start of a new file with checksums.
+
+    Args:
+        created: see `create_timestamp`.
+    """
     post_headers = description.post_header_len or DEFAULT_DESCRIPTION.post_header_len
     crc32 = ChecksumAlgorithm.CRC32.value
     return replace(
@@ -93,14 +101,17 @@ def started(description: FormatDescription, created: int) -> FormatDescription:
 
 
 def description_body(description: FormatDescription) -> bytes:
-    """FORMAT_DESCRIPTION without its checksum."""
+    """Encode the body of FORMAT_DESCRIPTION without its checksum."""
     version = description.server_version.encode("utf-8", "replace")[:49]
     fixed = _DESCRIPTION.pack(4, version, description.create_timestamp, HEADER_SIZE)
     return fixed + description.post_header_len + bytes([ChecksumAlgorithm.CRC32])
 
 
 def gtid_list_body(gtids: Iterable[tuple[int, int, int]]) -> bytes:
-    """GTID_LIST: (domain, server, number), within a domain the newest one last.
+    """Encode the body of GTID_LIST.
+
+    Args:
+        gtids: (domain, server, sequence number); within a domain the newest is last.
 
     Raises:
         MalformedError: there are more than the event can count.
@@ -113,11 +124,15 @@ def gtid_list_body(gtids: Iterable[tuple[int, int, int]]) -> bytes:
 
 
 def checkpoint_body(name: str) -> bytes:
-    """BINLOG_CHECKPOINT: the oldest file that crash recovery needs."""
+    """Encode the body of BINLOG_CHECKPOINT.
+
+    Args:
+        name: the oldest file that crash recovery needs.
+    """
     encoded = name.encode("utf-8", "surrogateescape")
     return len(encoded).to_bytes(4, "little") + encoded
 
 
 def rotate_body(name: str) -> bytes:
-    """ROTATE to the beginning of the next file."""
+    """Encode the body of a ROTATE to the start of the next file."""
     return len(MAGIC).to_bytes(8, "little") + name.encode("utf-8", "surrogateescape")

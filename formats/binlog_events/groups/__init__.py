@@ -1,1 +1,1 @@
-"""Which events belong together: transactions, and table maps with their rows."""
+"""Event groups: transactions, and table maps with their rows."""

@@ -1,4 +1,4 @@
-"""Borders between groups of events, and the table maps that are new, as a kernel over the columns of a batch."""
+"""Boundaries between transactions, and new table maps, as a kernel over the columns of a batch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ before the last border; WIDTH numbers for each."""
 
 @kernel()
 def is_same(buf: UInt8s, a: int, b: int, size: int) -> bool:
-    """Do the same bytes stand at two places?"""
+    """Return whether the bytes at two offsets are equal."""
     i = 0
     while i < size and buf[a + i] == buf[b + i]:
         i += 1
@@ -37,7 +37,7 @@ def is_same(buf: UInt8s, a: int, b: int, size: int) -> bool:
 def note_map(
     i: int, starts: Int64s, ends: Int64s, buf: UInt8s, state: MutableInt64s, slots: MutableInt64s, noted: MutableInt64s
 ) -> int:
-    """Notes the TABLE_MAP event `i`, unless it repeats the last one in its slot."""
+    """Note the TABLE_MAP event `i`, unless it repeats the last one in its slot; return 1 if it is noted."""
     p = starts[i] + 0
     size = ends[i] - p
     slot = load_little(buf, p, min(size, 4)) & SLOTS - 1
@@ -78,9 +78,12 @@ def borders(
     slots: MutableInt64s,
     noted: MutableInt64s,
 ) -> int:
-    """Takes the events from `i` on; returns where it stopped: at one that it cannot read, or `stop`.
+    """Follow the events from `i` on; return where it stopped: at an event that it cannot read, or `stop`.
 
-    traits: see `marks`; words: see `kinds`. noted: room for `WIDTH` numbers of each event.
+    Args:
+        traits: by event type, see `marks`.
+        words: see `kinds`.
+        noted: table maps, `MAP_WIDTH` numbers for each event.
     """
     while i < stop:
         trait = traits[events.codes[i]]

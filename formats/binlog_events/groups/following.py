@@ -1,4 +1,4 @@
-"""The tracker's work by compiled code: columns of numbers in place of owners and maps (`JsonLine.derive`)."""
+"""Compiled transaction tracking: columns of numbers in place of owners and table maps (`JsonLine.derive`)."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _NUMBERED = frozenset({EventType.GTID, EventType.GTID_LOG})
 
 
 def integers_of(column: Any, count: int) -> Any:
-    """A column as compiled code takes it."""
+    """Return a column in the form that compiled code reads."""
     return array("q", column[:count]) if isinstance(column, list) else column
 
 
 class View(Sequence[T]):
-    """A sequence whose entries are made when they are asked for."""
+    """Sequence whose entries are made on access."""
 
     def __init__(self, count: int, entry: Callable[[int], T]) -> None:
         self._count, self._entry = count, entry
@@ -56,11 +56,10 @@ class View(Sequence[T]):
 
 
 class Follower:
-    """Follows the batches of one file in place of `Tracker.follow`, which it asks about events that are new to it.
+    """Compiled replacement of `EventTracker.track_records`, which it calls for events that are new to it.
 
-    sources: texts before the number of a GTID ("0-1-"); where a number is beyond 63 bits, the whole owner. maps: all
-    that were in force since the last batch that found too many. Both only grow within a batch. met: by map, the turn of
-    the group that had it last, where each is for itself.
+    `sources`: texts before the number of a GTID ("0-1-"); for a number beyond 63 bits the whole owner.
+    `table_maps`: all that were valid since the last batch that found too many. Both only grow within a batch.
     """
 
     def __init__(self, tracker: Tracker, compile_: Callable[[Kernel], Kernel]) -> None:
@@ -72,7 +71,7 @@ class Follower:
         self._forget()
 
     def _forget(self) -> None:
-        """An empty memory."""
+        """Reset all caches."""
         self._last: tuple[int, int, Owner] = -1, -1, NOBODY
         self.sources: list[str | Owner] = []
         self.maps: list[TableMap] = []
@@ -88,15 +87,15 @@ class Follower:
     # -- a batch -------------------------------------------------------------------------------------------------------
 
     def columns(self, notes: Notes) -> Mapping[str, Column]:
-        """Of the last batch: number of the source (-1 = nobody), number in the GTID, number of the map (-1 = none)."""
-        if notes is not self._made:  # by the tracker, before it had a follower
+        """Return columns of the last batch: source number and table map number (-1 = none), number in the GTID."""
+        if notes is not self._made:  # made by the tracker before it had this object
             self._begin(len(notes.owners))
             self._put(0, notes)
             self._made = notes
         return dict(zip(("source", "number", "map"), self._columns, strict=True))
 
     def __call__(self, batch: Batch) -> Notes:
-        """The notes of the next batch."""
+        """Return the notes of the next batch."""
         self._begin(batch.frames.count)
         frames = kernels.FrameColumns._make(integers_of(batch.frames[name], batch.frames.count) for name in _NAMES)
         own = None if batch.places is None else batch.places.record
@@ -119,19 +118,20 @@ class Follower:
         return self._made
 
     def numbers(self, maps: Sequence[TableMap | None]) -> array[int]:
-        """Of maps that the tracker found itself, -1 = none; valid until the next batch."""
+        """Return the numbers of table maps that the tracker found itself, -1 = none; valid until the next batch."""
         get = self._map_numbers.get
         numbers = [-1 if known is None else get(id(known)) for known in maps]
-        if None in numbers:  # one is new
+        if None in numbers:  # there is a new one
             numbers = [-1 if known is None else self.number_of(known) for known in maps]
         return array("q", numbers)  # type: ignore[arg-type]
 
     @property
     def known(self) -> tuple[array[int], array[int]]:
-        """The bodies of the maps, and where they are (`tracking_kernels.follow`)."""
+        """The bodies of the table maps, and their offsets (`tracking_kernels.track_events`)."""
         return self._known, self._places
 
     def _begin(self, count: int) -> None:
+        """Prepare the columns for a batch."""
         if max(len(self.maps), len(self.sources)) > MOST:
             self._forget()
         if len(self._columns[0]) < count:
@@ -139,6 +139,7 @@ class Follower:
         self._take_over()
 
     def _owner(self, i: int) -> Owner:
+        """Return the owner of event `i`."""
         source, number = self._columns[0][i], self._columns[1][i]
         if source < 0:
             return NOBODY
@@ -147,18 +148,19 @@ class Follower:
         return self._last[2]
 
     def owner_of(self, source: int, number: int) -> Owner:
-        """A transaction, by the numbers of `columns`."""
+        """Return a transaction by the numbers of `columns`."""
         known = NOBODY if source < 0 else self.sources[source]
         return known if isinstance(known, Owner) else Owner(f"{known}{number}", number)
 
     def _map(self, i: int) -> TableMap | None:
+        """Return the table map of event `i`."""
         number = self._columns[2][i]
         return None if number < 0 else self.maps[number]
 
     # -- what the kernel does not know ---------------------------------------------------------------------------------
 
     def _ask(self, batch: Batch, start: int, stop: int) -> None:
-        """Lets the tracker look at some events, and learns from what it says."""
+        """Let the tracker follow some events, and register what is new."""
         self._give_back()
         notes = self._tracker.follow(batch, start, stop)
         self._put(start, notes)
@@ -169,7 +171,7 @@ class Follower:
             self._learn_source(batch, last)
 
     def _learn_source(self, batch: Batch, last: int) -> None:
-        """The kernel goes on with GTIDs of the source that this event names."""
+        """Make the kernel track the source of this GTID event."""
         frames, state = batch.frames, self._state
         code, server = int(frames["type_code"][last]), int(frames["server_id"][last])
         body = bytes(batch.window[int(frames["body_start"][last]) : int(frames["body_end"][last])])
@@ -179,6 +181,7 @@ class Follower:
             state[place] = int.from_bytes(part, "little", signed=len(part) == 8)
 
     def _put(self, start: int, notes: Notes) -> None:
+        """Store notes of the tracker in the columns."""
         for i, (owner, known) in enumerate(zip(notes.owners, notes.maps, strict=True), start):
             source = self._source_number(owner)
             self._columns[0][i] = source
@@ -186,6 +189,7 @@ class Follower:
             self._columns[2][i] = -1 if known is None else self.number_of(known)
 
     def _source_number(self, owner: Owner) -> int:
+        """Return the number of an owner's source; -1 if it has none."""
         if owner.gtid is None or owner.seq is None:
             return -1
         plain = 0 <= owner.seq < _SIGNED
@@ -197,7 +201,7 @@ class Follower:
         return number
 
     def number_of(self, known: TableMap) -> int:
-        """The number of a map, which is kept with it."""
+        """Return the number of a table map, registering it if it is new."""
         number = self._map_numbers.get(id(known))
         if number is None:
             number = self._map_numbers[id(known)] = len(self.maps)
@@ -210,6 +214,7 @@ class Follower:
     # -- the tracker's state as numbers --------------------------------------------------------------------------------
 
     def _give_back(self) -> None:
+        """Copy the kernel's state to the tracker."""
         state, groups = self._state, self._tracker.groups
         groups.group = state[kernels.OPEN]
         source = state[kernels.SOURCE]
@@ -220,7 +225,11 @@ class Follower:
             self._tracker.maps.by_id = {key: one for key, one in self._in_force.items() if met[number_of(one)] == turn}
 
     def _take_over(self, found: Sequence[TableMap | None] = ()) -> None:
-        """found: maps that the tracker met."""
+        """Copy the tracker's state to the kernel.
+
+        Args:
+            new_maps: table maps that the tracker found.
+        """
         state, tracker = self._state, self._tracker
         groups, owner = tracker.groups, tracker.owner
         state[kernels.OPEN] = groups.group
@@ -228,7 +237,7 @@ class Follower:
         plain = source >= 0 and isinstance(self.sources[source], str)
         state[kernels.NUMBER] = owner.seq if plain and owner.seq is not None else -1
         known = tracker.maps.by_id
-        if tracker.group is not None and tracker.maps.age == self._age:  # those of groups before are still the same
+        if tracker.group is not None and tracker.maps.age == self._age:  # table maps of earlier groups are still valid
             known = self._in_force | {one.table_id: one for one in found if one is not None} | known
         self._age = tracker.maps.age
         if self._in_force != known:
@@ -240,7 +249,7 @@ class Follower:
                 self._met[self.number_of(one)] = state[kernels.TURN]
 
     def _resize(self, room: int) -> None:
-        """Makes the table of ids anew, at most half full."""
+        """Rebuild the table of ids, at most half full."""
         while room < 2 * len(self._in_force):
             room *= 2
         self._state[kernels.MASK] = room - 1
@@ -251,6 +260,6 @@ class Follower:
 
 
 def _packed(data: bytes) -> tuple[int, ...]:
-    """Eight bytes in a number, the last ones filled up with zeros."""
+    """Return bytes as 64-bit numbers, the last one padded with zeros."""
     count = -(-len(data) // 8)
     return struct.unpack(f"<{count}q", data.ljust(8 * count, b"\0"))

@@ -1,4 +1,7 @@
-"""Transactions as groups of events, followed event by event (specification section 8)."""
+"""Transactions as groups of events, tracked event by event.
+
+Source: docs/spec/mysql-mariadb-binlog.md#8-transactions-durability-truncation.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from binlogtool.formats.binlog_events.groups.steps import (
 
 
 class Step(enum.IntEnum):
-    """What an event is to the groups of its log."""
+    """Role of an event in the groups of its log."""
 
     OUTSIDE = steps.OUTSIDE
     OPENS = steps.OPENS
@@ -46,9 +49,9 @@ _FAULTS: Mapping[int, str] = {
 
 
 class Groups(msgspec.Struct):
-    """Which group is open. group: as in `steps`.
+    """State of the open group.
 
-    fault: what the last event broke of the nesting rules, in words; None = nothing.
+    `group`: as in `steps`. `fault`: the nesting rule that the last event broke, in words; None for none.
     """
 
     group: int = NO_GROUP
@@ -57,21 +60,25 @@ class Groups(msgspec.Struct):
 
     @property
     def open(self) -> bool:
-        """Is a group open?"""
+        """True if a group is open."""
         return self.group != NO_GROUP
 
     @property
     def begun(self) -> bool:
-        """Is a transaction open, up to its commit?"""
+        """True if a transaction is open, up to its commit."""
         return self.group == BEGUN
 
     @property
     def begins(self) -> bool:
-        """Did a transaction begin with the last event, though the one before may have no end?"""
+        """True if a transaction began with the last event, even if the previous one has no end."""
         return steps.begins(self._moved)
 
     def take(self, code: int, body: bytes | memoryview) -> Step:
-        """Takes the next event. body: its bytes without header and checksum."""
+        """Follow the next event.
+
+        Args:
+            body: its bytes without header and checksum.
+        """
         mark = _mark(code, body)
         found = self._moved = STEPS[mark << 2 | self.group]
         self.group = found & GROUP_BITS
@@ -79,11 +86,12 @@ class Groups(msgspec.Struct):
         return _STEPS[found >> STEP_AT & steps.STEP_BITS]
 
     def lose(self) -> None:
-        """A part of the log was skipped: nothing is known of the group that was open."""
+        """Forget the open group: a part of the log was skipped."""
         self.group = NO_GROUP
 
 
 def _mark(code: int, body: bytes | memoryview) -> int:
+    """Return the mark of an event."""
     if code in QUERIES:
         return STATEMENT + query_kind(code, body)
     trait = _TRAITS[code]
@@ -93,5 +101,6 @@ def _mark(code: int, body: bytes | memoryview) -> int:
 
 
 def _fault(fault: int, code: int, mark: int) -> str:
+    """Return the message for a broken nesting rule."""
     name = EventType(code).name if mark < STATEMENT else QueryKind(mark - STATEMENT).name
     return _FAULTS[fault].format(name)

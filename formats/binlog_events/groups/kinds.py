@@ -1,4 +1,7 @@
-"""What the text of a statement means for the transaction that it stands in (specification section 8)."""
+"""Classification of statements by their effect on the transaction.
+
+Source: docs/spec/mysql-mariadb-binlog.md#8-transactions-durability-truncation.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from binlogtool.formats.kernel_types import Int64s, UInt8s
 
 
 class QueryKind(enum.IntEnum):
-    """What the text of a QUERY means for the group that it stands in."""
+    """Effect of a QUERY text on its group."""
 
     STATEMENT = 0
     BEGIN = 1
@@ -61,7 +64,7 @@ SMALL_A, SMALL_Z, CAPITAL_A, CAPITAL_Z, DIGIT_0, DIGIT_9 = b"azAZ09"
 
 @kernel()
 def is_word(words: Int64s, at: int, size: int, buf: UInt8s, p: int, n: int) -> bool:
-    """Does `buf[p:n]` begin with this word, in whichever case, and does the word end there?"""
+    """Return whether `buf[p:n]` begins with this word, in any case, and the word ends there."""
     if n - p < size:
         return False
     for i in range(size):
@@ -79,7 +82,7 @@ def is_word(words: Int64s, at: int, size: int, buf: UInt8s, p: int, n: int) -> b
 
 @kernel(is_word)
 def kind_of_text(words: Int64s, buf: UInt8s, p: int, n: int) -> int:
-    """The `QueryKind` of the text `buf[p:n]`. words: `WORDS`."""
+    """Return the `QueryKind` of the text `buf[p:n]`; words: `WORD_TABLE`."""
     at = 0
     while words[at] != 0:
         if is_word(words, at + 2, words[at] + 0, buf, p, n):
@@ -90,7 +93,7 @@ def kind_of_text(words: Int64s, buf: UInt8s, p: int, n: int) -> int:
 
 @kernel(kind_of_text)
 def kind_of_query(words: Int64s, buf: UInt8s, p: int, n: int) -> int:
-    """The `QueryKind` of a QUERY with the body `buf[p:n]`."""
+    """Return the `QueryKind` of a QUERY with the body `buf[p:n]`."""
     if n - p < HEAD:
         return 0
     start = p + HEAD + 1 + buf[p + DB_LEN] + (buf[p + STATUS_LEN] | buf[p + STATUS_LEN + 1] << 8)
@@ -99,18 +102,19 @@ def kind_of_query(words: Int64s, buf: UInt8s, p: int, n: int) -> int:
 
 @lru_cache(maxsize=1024)
 def _kind(start: bytes) -> QueryKind:
+    """Return the kind of a text by its beginning."""
     return QueryKind(kind_of_text(WORDS, start, 0, len(start)))
 
 
 def text_kind(text: bytes) -> QueryKind:
-    """What a statement means; of its text the first `LONGEST` bytes are needed."""
+    """Return the kind of a statement; the first `MAX_WORD_SIZE` bytes of its text suffice."""
     if not text or text[0] not in _FIRST_LETTERS:
         return QueryKind.STATEMENT
     return _kind(text[:LONGEST])
 
 
 def query_kind(code: int, body: bytes | memoryview) -> QueryKind:
-    """What a QUERY or QUERY_COMPRESSED event is, by the beginning of its text."""
+    """Return the kind of a QUERY or QUERY_COMPRESSED event by the beginning of its text."""
     if len(body) < HEAD:
         return QueryKind.STATEMENT
     at = HEAD + 1 + body[DB_LEN] + (body[STATUS_LEN] | body[STATUS_LEN + 1] << 8)
@@ -120,7 +124,7 @@ def query_kind(code: int, body: bytes | memoryview) -> QueryKind:
 
 
 def _unpacked_start(block: bytes) -> bytes:
-    """The first bytes of a compressed text; empty if it cannot be unpacked."""
+    """Return the first bytes of a compressed text; empty if it cannot be uncompressed."""
     size = block[0] & 7 if block else 0
     try:
         return zlib.decompressobj().decompress(block[1 + size :], LONGEST)

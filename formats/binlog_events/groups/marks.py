@@ -1,4 +1,4 @@
-"""What an event says of the group that it stands in: its mark for `steps.step`, by its type and what its body says."""
+"""Marks of events for `steps.step_group`: the role of an event in its group, from its type and body."""
 
 from __future__ import annotations
 
@@ -69,7 +69,11 @@ _TRAITS: Mapping[int, Iterable[int]] = {IS_GTID: GTIDS, IS_QUERY: {_T.QUERY}, IS
 
 
 def traits(asking: Iterable[int]) -> array[int]:
-    """The traits of all event types. asking: those that the kernel is not to take."""
+    """Return the traits of all event types.
+
+    Args:
+        unsupported: types that the kernel does not support.
+    """
     made = array("q", bytes(8 * 256))
     for mark, codes in _MARKS.items():
         for code in codes:
@@ -82,7 +86,7 @@ def traits(asking: Iterable[int]) -> array[int]:
 
 @kernel(kind_of_query)
 def mark_of(trait: int, words: Int64s, buf: UInt8s, p: int, n: int) -> int:
-    """The mark of an event with the body `buf[p:n]`; of a QUERY_COMPRESSED that of any statement."""
+    """Return the mark of an event with the body `buf[p:n]`; for a QUERY_COMPRESSED that of any statement."""
     mark = trait & MARK
     if trait & IS_ROWS:
         return LAST_ROWS if n - p > ROW_FLAGS + 1 and buf[p + ROW_FLAGS] & STMT_END else mark

@@ -1,4 +1,4 @@
-"""The table maps of events that are inside of others, by compiled code, for scripts."""
+"""Table maps of nested events by compiled code, for scripts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from binlogtool.formats.layouts import Kernel
 
 
 class Nested:
-    """Numbers the maps as the follower of the same file does, and asks the tracker's maps about those that are new."""
+    """Assigns the table map numbers of the file's compiled tracker to nested events, and registers new maps."""
 
     def __init__(self, tracker: Tracker, follower: Follower, compile_: Callable[[Kernel], Kernel]) -> None:
         self._tracker, self._follower = tracker, follower
@@ -26,7 +26,7 @@ class Nested:
         self._begin()
 
     def _begin(self) -> None:
-        """An empty memory."""
+        """Reset all caches."""
         self._maps: TableMaps = self._tracker.maps.inside()
         self._numbers: list[TableMap] = self._follower.maps
         self._age = self._tracker.maps.age
@@ -36,7 +36,11 @@ class Nested:
         self._state[kernels.ID_SIZE] = self._maps.id_size
 
     def fill(self, columns: tuple[Any, ...], holders: Any, window: Any, maps: array[int]) -> None:
-        """The numbers of the maps of those that are inside of others. columns: type, start and end of the bodies."""
+        """Fill in the table map numbers of nested events.
+
+        Args:
+            columns: type, body start and body end.
+        """
         if self._numbers is not self._follower.maps or self._age != self._tracker.maps.age or len(self._by_id) > MOST:
             self._begin()
         at, count, self._state[kernels.HOLDER] = 0, len(maps), -1
@@ -52,7 +56,7 @@ class Nested:
             at += 1
 
     def _learned(self, body: bytes) -> int:
-        """The number of the map in this TABLE_MAP event, in force from now on; -1 if it cannot be read."""
+        """Register the table map of this TABLE_MAP event; return its number, -1 if it cannot be read."""
         known = self._maps.learn(body)
         number = -1 if known is None else self._follower.number_of(known)
         table_id = int.from_bytes(body[: self._maps.id_size], "little")
@@ -66,11 +70,12 @@ class Nested:
         return number
 
     def _enter(self, table_id: int, number: int) -> None:
+        """Enter a table id into the table of ids."""
         at = place_of(table_id, self._ids, self._state[kernels.MASK])
         self._ids[2 * at], self._ids[2 * at + 1] = table_id + 1, number
 
     def _resize(self, room: int) -> None:
-        """Makes the table of ids anew, at most half full."""
+        """Rebuild the table of ids, at most half full."""
         self._state[kernels.MASK] = room - 1
         self._ids = array("q", [0, -1]) * room
         for table_id, number in self._by_id.items():

@@ -1,4 +1,4 @@
-"""Which table maps belong to events that are inside of others, as a kernel: each of these brings its own maps."""
+"""Table maps of nested events, as a kernel: each containing event brings its own maps."""
 
 from __future__ import annotations
 
@@ -38,8 +38,12 @@ def follow_nested(
     seen: MutableInt64s,
     maps: MutableInt64s,
 ) -> int:
-    """Fills `maps` for those events from `i` on that are inside of others; returns where it stopped: at a TABLE_MAP
-    that is not known. seen: by number of a map, the TURN in which it was there last."""
+    """Fill `maps` for the nested events from `i` on; return where it stopped: at a TABLE_MAP that is not
+    registered.
+
+    Args:
+        seen: by number of a table map, the turn in which it was last defined.
+    """
     while i < stop:
         trait = traits[events.codes[i]] & (IS_MAP | IS_ROWS)
         if events.holders[i] != state[HOLDER]:

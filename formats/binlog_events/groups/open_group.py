@@ -1,4 +1,4 @@
-"""The transaction that an applier has open: its records, and those among them that do not go its way."""
+"""The open transaction of an applier: its records, and those with a verdict of their own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STAYS: Verdict = (APPLIED, "not-transactional")
 
 
 class Part(NamedTuple):
-    """The records `[first, stop)` of a transaction, which do not go its way."""
+    """Records `[first, stop)` of a transaction that have a verdict of their own."""
 
     first: int
     stop: int
@@ -28,8 +28,10 @@ class Part(NamedTuple):
 
 
 class Open(msgspec.Struct):
-    """The transaction that is open. first: number of its first record. begun: it needs a commit; standalone: it is one
-    statement. doom: what becomes of all of it, decided before its end. stays: records that no rollback undoes.
+    """Open transaction of an applier.
+
+    `first_record`: number of its first record. `needs_commit`: it needs a commit. `is_standalone`: it is one
+    statement. `verdict`: on all of it, decided before its end. `permanent`: records that no rollback undoes.
     """
 
     first: int
@@ -43,14 +45,14 @@ class Open(msgspec.Struct):
     savepoints: dict[str, int] = msgspec.field(default_factory=dict)
 
     def keep(self, number: int) -> None:
-        """A record changes a table that no rollback reaches."""
+        """Note a record that changes a non-transactional table."""
         if self.stays and self.stays[-1][1] == number:
             self.stays[-1] = self.stays[-1][0], number + 1
         elif len(self.stays) < MOST_PARTS:
             self.stays.append((number, number + 1))
 
     def undo(self, first: int, stop: int, verdict: Verdict) -> None:
-        """The records `[first, stop)` are rolled back, but for those that stay."""
+        """Mark the records `[first, stop)` as rolled back, except for permanent ones."""
         del self.parts[bisect_left(self.parts, (first,)) :]
         at = first
         for low, high in self.stays:
@@ -60,7 +62,7 @@ class Open(msgspec.Struct):
         self.parts.append(Part(at, stop, verdict))
 
     def rulings(self, stop: int, verdict: Verdict) -> Iterator[Ruling]:
-        """What becomes of its records `[first, stop)`; this verdict where there is no other."""
+        """Yield the rulings on its records up to `stop`; `verdict` applies where there is no other."""
         at = self.first
         for part in self.parts if self.doom is None else ():
             if part.first > at:

@@ -1,4 +1,4 @@
-"""What each event belongs to: its transaction and its table. One pass in file order, shared by all who describe."""
+"""Transaction and table of each event, tracked in one pass in file order for all readers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NAMES = ("type_code", "server_id", "body_start", "body_end")
 
 
 class Owner(NamedTuple):
-    """The transaction of an event: its GTID as text, and the sequence number in it."""
+    """Transaction of an event: its GTID as text, and the sequence number in it."""
 
     gtid: str | None
     seq: int | None
@@ -36,18 +36,18 @@ NOBODY = Owner(None, None)
 
 
 class Notes(NamedTuple):
-    """What belongs to the records of one batch, one entry each. maps: of TABLE_MAP and row events."""
+    """Transaction and table map of each record of a batch; `maps`: of TABLE_MAP and row events."""
 
     owners: Sequence[Owner]
     maps: Sequence[TableMap | None]
 
 
 class TableMaps(msgspec.Struct):
-    """Table maps by id. history: what statements say of tables; None = they are taken as stored. A map is parsed once
-    for all repetitions.
+    """Table maps by table id; each is parsed once for all repetitions.
 
-    mariadb: are they those of a MariaDB server? None = not known (see `parse_table_map`). age: how often more came to
-    be known of tables, and all that was parsed was forgotten.
+    `history`: table definitions from statements; None to use maps as stored. `is_mariadb`: whether a MariaDB
+    server wrote them; None if unknown (see `parse_table_map`). `version`: how often definitions changed, so
+    that parsed maps were dropped.
     """
 
     id_size: int = 6
@@ -58,7 +58,7 @@ class TableMaps(msgspec.Struct):
     _parsed: dict[bytes, TableMap] = msgspec.field(default_factory=dict)
 
     def learn(self, body: bytes) -> TableMap | None:
-        """The map that a TABLE_MAP event defines, in force from now on; None if it cannot be read."""
+        """Return the map of a TABLE_MAP event and make it valid from now on; None if it cannot be read."""
         known = self._parsed.get(body)
         if known is None:
             try:
@@ -76,25 +76,25 @@ class TableMaps(msgspec.Struct):
         return known
 
     def learn_statement(self, code: int, body: memoryview) -> None:
-        """A QUERY: behind one that changes a table, every map is a new one."""
+        """Take a QUERY event: after one that changes a table every map is a new one."""
         if self.history is not None and self.history.learn(code, body):
             self.by_id.clear()
             self._parsed.clear()
             self.age += 1
 
     def forget(self) -> None:
-        """A part of the log was skipped, and with it perhaps a statement about a table."""
+        """Discard definitions: a part of the log was skipped, and perhaps a statement about a table."""
         if self.history is not None:
             self.history.forget()
             self._parsed.clear()
             self.age += 1
 
     def of_rows(self, body: memoryview) -> TableMap | None:
-        """The map that a row event refers to."""
+        """Return the map that a row event refers to."""
         return self.by_id.get(int.from_bytes(body[: self.id_size], "little"))
 
     def inside(self) -> TableMaps:
-        """The maps of an inner chain, which brings its own."""
+        """Return the maps for nested events, which bring their own."""
         return TableMaps(6, self.mariadb, self.history, self.age, {}, self._parsed)
 
 
@@ -103,13 +103,13 @@ NO_RECORD = -1
 
 
 class Tracker(msgspec.Struct):
-    """Follows the events of one file. `notes` may be asked for a batch again, not for one before the last.
+    """Tracks the events of one file.
 
-    previous: the tracker of the relay log before this one, which may have ended inside a group. before: the tracker of
-    the file before this one, and the end of that file: where it has followed all of it, the definitions of tables go on
-    from there. follower: compiled code
-    that does the same as `follow` for a whole batch, and leaves the tracker in the same state. group: where each group
-    is for itself, the number of the record that the last event is inside of; None = that is not so.
+    `track_batch` may be called again for a batch, but not for one before the last. `previous_relay_log`:
+    tracker of the preceding relay log, which may have ended inside of a group. `preceding_file`: tracker of the
+    preceding file and the end of that file; if it has tracked all of it, table definitions continue from there.
+    `compiled_tracker`: compiled code with the effect of `track_records` for a whole batch. `container_record`:
+    where each group is separate, the number of the record that contains the last event; otherwise None.
     """
 
     previous: Tracker | None = None
@@ -128,7 +128,7 @@ class Tracker(msgspec.Struct):
     """The last batch of events inside of another one."""
 
     def notes(self, batch: Batch) -> Notes:
-        """What the records of a batch belong to."""
+        """Return the transaction and table map of each record of a batch."""
         if batch.holder is not None:
             if self._inside is None or self._inside[0] is not batch:
                 self._inside = batch, self._inner(batch, self._holders.get(batch.holder.record, NOBODY))
@@ -145,7 +145,7 @@ class Tracker(msgspec.Struct):
         return self._last
 
     def _adopt(self, start: int) -> None:
-        """A relay log goes on where the one before it ended, and the definitions of tables with every log."""
+        """Continue the group of the preceding relay log, and the table definitions of the preceding file."""
         history = self.first_history()
         if history is not None:
             self._start = start, history.apart()
@@ -155,7 +155,7 @@ class Tracker(msgspec.Struct):
             self.maps.by_id.update(before.maps.by_id)
 
     def first_history(self) -> TableHistory | None:
-        """The definitions of tables where the file begins: where the file before was followed, those at its end."""
+        """Return the table definitions at the beginning of the file, from the preceding file if it was tracked."""
         earlier, self.before = self.before, None
         history = self.maps.history
         before = earlier[0].maps.history if earlier is not None and earlier[0].has_followed(earlier[1]) else None
@@ -164,11 +164,11 @@ class Tracker(msgspec.Struct):
         return history
 
     def end_with(self, history: TableHistory, end: int) -> None:
-        """Another one has followed the file, and these are the definitions at its end."""
+        """Take over the table definitions at the end of the file from another tracker."""
         self.maps.history, self._reached = history, end
 
     def apart(self) -> Tracker:
-        """One that knows the same and goes its own way."""
+        """Return an independent copy."""
         history = None if self.maps.history is None else self.maps.history.apart()
         maps = replace(self.maps, by_id=dict(self.maps.by_id), history=history, _parsed={})
         groups = replace(self.groups)
@@ -177,11 +177,15 @@ class Tracker(msgspec.Struct):
         return own
 
     def has_followed(self, end: int) -> bool:
-        """Has it followed all events of its file up to this offset?"""
+        """Return whether all events of the file up to this offset were tracked."""
         return self._reached >= end
 
     def lose(self, start: int = -1) -> None:
-        """A part of the log was skipped, or all of it is read once more. start: where reading goes on."""
+        """Reset the state: a part of the log was skipped, or all of it is read again.
+
+        Args:
+            start: where reading continues.
+        """
         self.groups.lose()
         self.maps.by_id.clear()
         self.maps.forget()
@@ -190,7 +194,7 @@ class Tracker(msgspec.Struct):
         self.owner = NOBODY
 
     def follow(self, batch: Batch, start: int, stop: int) -> Notes:
-        """What the records `[start, stop)` belong to; to be asked once for each, in order."""
+        """Return the transaction and table map of the records `[start, stop)`; to be called once for each, in order."""
         owners: list[Owner] = []
         maps: list[TableMap | None] = []
         window, take = batch.window, self.groups.take
@@ -213,11 +217,13 @@ class Tracker(msgspec.Struct):
         return Notes(owners, maps)
 
     def _map(self, code: int, body: memoryview) -> TableMap | None:
+        """Return the table map of an event."""
         if code == _MAP:
             return self.maps.learn(bytes(body))
         return self.maps.of_rows(body) if code in ROWS else None
 
     def _inner(self, batch: Batch, owner: Owner) -> Notes:
+        """Return the transaction and table map of nested events."""
         maps = self.maps.inside()
         codes, _, starts, ends = (integers(batch.frames[n], 0, batch.frames.count) for n in _NAMES)
         found: list[TableMap | None] = []
@@ -231,7 +237,7 @@ class Tracker(msgspec.Struct):
 
 
 def owner_of(code: int, server: int, body: memoryview) -> Owner:
-    """The transaction that a GTID event opens; of an anonymous or broken one nothing is known."""
+    """Return the transaction that a GTID event opens; none for an anonymous or malformed one."""
     try:
         numbers = gtid_numbers(code, server, bytes(body))
     except MalformedError:

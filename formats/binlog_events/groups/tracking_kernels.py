@@ -1,6 +1,7 @@
-"""What `tracking.Tracker.follow` does, for the events that are frequent, as a kernel over the columns of a batch.
+"""Transaction tracking of frequent events, as a kernel over the columns of a batch
+(`tracking.EventTracker.track_records`).
 
-The kernel stops at each event that it does not know enough of; nothing has happened for that event then.
+The kernel stops at each event that it does not support; such an event leaves no trace in the state.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ itself (`follow_groups`): number of the record that it is inside of, and how man
 
 @kernel()
 def place_of(table_id: int, ids: Int64s, mask: int) -> int:
-    """Where a table id stands in the table of ids (pairs of id + 1 and the number of its map), or could stand."""
+    """Return the slot of a table id in the table of ids (pairs of id + 1 and map number), or its free slot."""
     at = (table_id ^ table_id >> 13 ^ table_id >> 27) & mask
     while ids[2 * at] != 0 and ids[2 * at] != table_id + 1:
         at = (at + 1) & mask
@@ -35,7 +36,7 @@ def place_of(table_id: int, ids: Int64s, mask: int) -> int:
 
 @kernel(load_little)
 def is_known(known: Int64s, at: int, buf: UInt8s, p: int, n: int) -> bool:
-    """Is `buf[p:n]` what stands at `known[at]`, eight bytes in a number, filled up with zeros?"""
+    """Return whether `buf[p:n]` equals the body at `known[at]`, stored as 64-bit numbers padded with zeros."""
     while p < n:
         if load_little(buf, p, min(n - p, 8)) != known[at]:
             return False
@@ -48,7 +49,7 @@ def is_known(known: Int64s, at: int, buf: UInt8s, p: int, n: int) -> bool:
 def map_of(
     trait: int, buf: UInt8s, p: int, n: int, state: Int64s, ids: Int64s, known: Int64s, known_places: Int64s,
 ) -> int:  # fmt: skip
-    """The number of the map that belongs to a TABLE_MAP or row event, -1 = there is none, -2 = not known."""
+    """Return the number of the table map of a TABLE_MAP or row event; -1 = none, -2 = not registered."""
     if n - p < 8:
         return -2
     found = ids[2 * place_of(load_little(buf, p, state[ID_SIZE]), ids, state[MASK]) + 1]
@@ -61,7 +62,7 @@ def map_of(
 
 @kernel(load_little)
 def take_gtid(code: int, server: int, buf: UInt8s, p: int, n: int, state: MutableInt64s) -> bool:
-    """Makes the GTID of this event the owner; False if its source is not that of the GTID before."""
+    """Make the GTID of this event the owner; return False if its source is not that of the last GTID."""
     if code == ANONYMOUS_GTID:
         state[SOURCE] = -1
         return True
@@ -124,9 +125,14 @@ def follow(
     map_table: MapTable,
     owners: OwnerColumns,
 ) -> int:
-    """Fills `owners` for the events from `i` on; returns where it stopped.
+    """Fill `sources`, `numbers` and `maps` for the events from `i` on; return where it stopped.
 
-    traits: by type, see `marks`; words: see `kinds`.
+    Args:
+        traits: by event type, see `marks`.
+        words: see `kinds`.
+        ids: see `find_id_slot`.
+        known: bodies of the table maps (`is_known_body`).
+        known_places: for each of them its start and its size in bytes.
     """
     while i < stop:
         code = frames.codes[i]
@@ -167,9 +173,11 @@ def follow_groups(
     met: MutableInt64s,
     owners: OwnerColumns,
 ) -> int:
-    """The same where each group is for itself: the owner of its first event is that of all, and its maps are its own.
+    """Track events where each group is separate: all have the owner of its first event, and its own table maps.
 
-    groups: the number of each event's group. met: for each map the turn of the group that had it last.
+    Args:
+        groups: number of each event's group.
+        map_turns: for each table map the turn of the group that had it last.
     """
     while i < stop:
         trait = traits[frames.codes[i]]

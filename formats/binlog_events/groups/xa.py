@@ -1,4 +1,4 @@
-"""Names of XA transactions."""
+"""Identifiers of XA transactions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class XaId(NamedTuple):
-    """Name of an XA transaction."""
+    """Identifier of an XA transaction (XID)."""
 
     format_id: int
     gtrid: bytes

@@ -1,1 +1,1 @@
-"""GTIDs: the events that carry them, sets and positions."""
+"""GTIDs: their events, sets and positions."""

@@ -1,4 +1,7 @@
-"""Bodies of the GTID events as values (specification section 5): MySQL's and MariaDB's, and the sets."""
+"""Bodies of MySQL's and MariaDB's GTID events and of their GTID sets as values.
+
+Source: docs/spec/mysql-mariadb-binlog.md#bodies-after-the-header-without-the-checksum.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +26,11 @@ _new = tuple.__new__
 
 
 class MysqlGtid(NamedTuple):
-    """GTID_LOG, ANONYMOUS_GTID or GTID_TAGGED_LOG; None = not written by that server. Times are microseconds.
+    """Fields of GTID_LOG, ANONYMOUS_GTID or GTID_TAGGED_LOG; None if that server did not write one.
 
-    sid: the UUID's 16 bytes. original_commit_timestamp, original_server_version: the immediate ones where only they
-    are stored. transaction_length: bytes from the start of this event to the end of the group.
+    Times are microseconds. `sid`: the UUID's 16 bytes. `original_commit_timestamp`, `original_server_version`:
+    the immediate ones if only those are stored. `transaction_length`: bytes from the start of this event to the
+    end of the transaction.
     """
 
     flags: int
@@ -45,12 +49,12 @@ class MysqlGtid(NamedTuple):
 
     @property
     def source(self) -> str:
-        """`uuid` or `uuid:tag`."""
+        """Source as text: `uuid` or `uuid:tag`."""
         return source_text(self.sid, self.tag)
 
 
 class MariadbGtid(NamedTuple):
-    """GTID of MariaDB; None = not there, which the flags say."""
+    """Fields of MariaDB's GTID event; None if the flags say that a field is not there."""
 
     seq_no: int
     domain_id: int
@@ -66,7 +70,7 @@ class MariadbGtid(NamedTuple):
 
 
 class PreviousGtids(NamedTuple):
-    """The numbers of one source in PREVIOUS_GTIDS: intervals are half-open."""
+    """Numbers of one source in PREVIOUS_GTIDS, as half-open intervals."""
 
     sid: bytes
     tag: bytes
@@ -82,7 +86,7 @@ class ListedGtid(NamedTuple):
 
 
 def source_text(sid: bytes, tag: bytes) -> str:
-    """`uuid` or `uuid:tag`."""
+    """Return `uuid` or `uuid:tag`."""
     return f"{uuid_of(sid)}:{tag.decode('utf-8', 'backslashreplace')}" if tag else uuid_of(sid)
 
 
@@ -93,19 +97,19 @@ _mysql_gtid = fields_of(GTID_LOG, MysqlGtid)
 
 
 def mysql_gtid_fields(type_code: int, body: bytes) -> MysqlGtid:
-    """The fields of GTID_LOG, ANONYMOUS_GTID and GTID_TAGGED_LOG.
+    """Read the fields of GTID_LOG, ANONYMOUS_GTID and GTID_TAGGED_LOG.
 
     Raises:
-        MalformedError: the body is cut short, or is no such message.
+        MalformedError: the body is truncated or is not such a message.
     """
     return tagged_gtid(body) if type_code == _TAGGED_CODE else _mysql_gtid(body)
 
 
 def tagged_gtid(body: bytes) -> MysqlGtid:
-    """GTID_TAGGED_LOG.
+    """Read the fields of GTID_TAGGED_LOG.
 
     Raises:
-        MalformedError: it is no such message, or has no GTID.
+        MalformedError: the body is not such a message, or has no GTID.
     """
     flags, sid, gno, tag, last, number, immediate, original, length, version, first, ticket = read_message(body)
     if sid is None or gno is None:
@@ -122,11 +126,12 @@ previous_gtids = list_of(PREVIOUS_GTIDS, "sids", PreviousGtids)
 
 
 def previous_gtids_text(sources: Iterable[PreviousGtids]) -> str:
-    """The set as MySQL writes it: "uuid:1-5:7, uuid:tag:1-3"; the last number of an interval is included."""
+    """Return the set in MySQL's form "uuid:1-5:7, uuid:tag:1-3"; intervals include their last number."""
     return ", ".join(":".join([source_text(one.sid, one.tag), *map(_interval, one.intervals)]) for one in sources)
 
 
 def _interval(interval: tuple[int, int]) -> str:
+    """Return a half-open interval as "1-5" or "7"."""
     start, end = interval
     return str(start) if end == start + 1 else f"{start}-{end - 1}"
 
@@ -148,12 +153,14 @@ mariadb_number = tuple_of(GTID, "domain_id", "seq_no")
 
 
 def gtid_numbers(type_code: int, server_id: int, body: bytes) -> tuple[str, int] | None:
-    """(source, number): ("uuid", 7), ("uuid:tag", 7) or ("0-1", 42); None for ANONYMOUS_GTID and other types.
+    """Return (source, number): ("uuid", 7), ("uuid:tag", 7) or ("0-1", 42); None for ANONYMOUS_GTID and other
+    types.
 
-    server_id: from the common header, which MariaDB's GTID takes its middle number from.
+    Args:
+        server_id: from the common header; MariaDB's GTID takes its middle number from it.
 
     Raises:
-        MalformedError: the body is cut short.
+        MalformedError: the body is truncated.
     """
     if type_code == _MARIADB_CODE:
         domain_id, seq_no = mariadb_number(body)
@@ -168,15 +175,15 @@ def gtid_numbers(type_code: int, server_id: int, body: bytes) -> tuple[str, int]
 
 
 def gtid_text(type_code: int, server_id: int, body: bytes) -> str | None:
-    """`0-1-42`, `uuid:7` or `uuid:tag:7`; None for ANONYMOUS_GTID and other types.
+    """Return `0-1-42`, `uuid:7` or `uuid:tag:7`; None for ANONYMOUS_GTID and other types.
 
     Raises:
-        MalformedError: the body is cut short.
+        MalformedError: the body is truncated.
     """
     found = gtid_numbers(type_code, server_id, body)
     return None if found is None else joined(type_code, *found)
 
 
 def joined(type_code: int, source: str, number: int) -> str:
-    """The text of a GTID from what `gtid_numbers` gave."""
+    """Return the text of a GTID from its source and number."""
     return f"{source}-{number}" if type_code == _MARIADB_CODE else f"{source}:{number}"

@@ -1,6 +1,7 @@
-"""GTID events as JSON-able values (see `events.decoding`): raw fields by the specification's names, the GTID as text.
+"""GTID events as JSON values: fields by the names of the specification, the GTID as text (see
+`events.decoding`).
 
-Each reader raises `MalformedError` when the body is not what its type says.
+Each reader raises `MalformedError` if the body is not valid for its type.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from binlogtool.formats.bodies import text, uuid_of
 
 
 def tagged_gtid_body(body: bytes) -> dict[str, Any]:
-    """GTID_TAGGED_LOG. Fields that the server did not write are left out."""
+    """Decode GTID_TAGGED_LOG; fields that the server did not write are left out."""
     flags, sid, gno, tag, _, last, number, immediate, original, length, version, first, ticket = tagged_gtid(body)
     out: dict[str, Any] = {"gtid": f"{source_text(sid, tag)}:{gno}", "flags": flags, "sid": uuid_of(sid), "gno": gno}
     if tag:
@@ -38,7 +39,7 @@ def tagged_gtid_body(body: bytes) -> dict[str, Any]:
 
 
 def previous_gtids_body(body: bytes) -> dict[str, Any]:
-    """PREVIOUS_GTIDS: the set as text, and its sources with half-open intervals."""
+    """Decode PREVIOUS_GTIDS: the set as text, and its sources with half-open intervals."""
     sources = previous_gtids(body)
     listed = []
     for sid, tag, intervals in sources:
@@ -50,7 +51,7 @@ def previous_gtids_body(body: bytes) -> dict[str, Any]:
 
 
 def gtid_list_body(body: bytes) -> dict[str, Any]:
-    """GTID_LIST: the list as text, and its entries."""
+    """Decode GTID_LIST: the list as text, and its entries."""
     entries = gtid_list(body)
     return {
         "gtids": ",".join(f"{domain}-{server}-{number}" for domain, server, number in entries),

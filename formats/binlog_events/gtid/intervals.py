@@ -1,4 +1,4 @@
-"""Sets of numbers as intervals: what GTIDs of one source were seen, in little memory."""
+"""Sets of integers as intervals: the GTID numbers of one source in little memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MOST = 100_000
 
 
 class Intervals:
-    """A set of integers. `full` says that numbers were left out because they lie too far apart."""
+    """Set of integers; `is_full`: numbers were left out because there were too many intervals."""
 
     __slots__ = ("_starts", "_stops", "full")
 
@@ -41,11 +41,11 @@ class Intervals:
         return self._stops[-1] - 1 if self._stops else 0
 
     def count(self) -> int:
-        """How many numbers are in the set."""
+        """Return how many numbers are in the set."""
         return sum(self._stops) - sum(self._starts)
 
     def add(self, start: int, stop: int) -> None:
-        """Adds the numbers `[start, stop)`."""
+        """Add the numbers `[start, stop)`."""
         if start >= stop:
             return
         if self._stops and start == self._stops[-1]:
@@ -64,10 +64,10 @@ class Intervals:
         self._stops[low:high] = [stop]
 
     def holes(self) -> Iterator[tuple[int, int]]:
-        """The half-open intervals between those of the set."""
+        """Yield the half-open intervals between those of the set."""
         return zip(self._stops[:-1], self._starts[1:], strict=True)
 
     def text(self, most: int = 100) -> str:
-        """`1-5:7`, as MySQL writes it; at most that many intervals."""
+        """Return the set as MySQL writes it, `1-5:7`, with at most `limit` intervals."""
         parts = [str(a) if b == a + 1 else f"{a}-{b - 1}" for a, b in list(self)[:most]]
         return ":".join(parts) + (":…" if len(self) > most else "")

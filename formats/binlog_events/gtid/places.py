@@ -1,4 +1,4 @@
-"""Where the fields of GTID events stand in their bodies, for kernels; see `gtid.schema`."""
+"""Offsets of fields in the bodies of GTID events, for kernels; see `gtid.schema`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""GTID events (specification section 5): the bytes between common header and checksum."""
+"""Schemas of the GTID events: the bytes between common header and checksum.
+
+Source: docs/spec/mysql-mariadb-binlog.md#bodies-after-the-header-without-the-checksum.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ from binlogtool.formats.bodies import (
 
 
 def _or_same(immediate: str, original: Construct) -> Construct:
-    """What the original server said: stored only where it differs from the immediate one's."""
+    """Return the field of the original server, stored only if it differs from the immediate one."""
     return If(Given(immediate), IfThenElse(Marked(immediate), original, Computed(this[immediate])))
 
 

@@ -1,8 +1,9 @@
-"""Sets of GTIDs and positions among them, as people write them for MySQL and MariaDB (specification section 5).
+"""GTID sets and positions as people write them for MySQL and MariaDB.
 
-MySQL: `uuid:1-5:7,uuid:tag:3-9`; intervals include both ends, uuid and tag hold until the next one. MariaDB: `0-1-42`
-is one GTID, `0-1-1..42` a run of sequence numbers of one domain and server, `0-1` everything of these two and `0`
-everything of a domain. One list may name both kinds; case and white space do not matter.
+MySQL: `uuid:1-5:7,uuid:tag:3-9`; intervals include both ends, uuid and tag apply until the next one.
+MariaDB: `0-1-42` is one GTID, `0-1-1..42` a run of sequence numbers of one domain and server, `0-1`
+everything of these two and `0` everything of a domain. One list may contain both kinds; case and white
+space do not matter.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _END = 1 << 64
 
 
 class GtidSet(msgspec.Struct, frozen=True):
-    """Sequence numbers by source: `uuid`, `uuid:tag`, or MariaDB's `domain-server`; and whole domains of MariaDB."""
+    """Sequence numbers by source (`uuid`, `uuid:tag`, or MariaDB's `domain-server`), and whole MariaDB domains."""
 
     sources: Mapping[str, Intervals]
     domains: frozenset[int] = frozenset()
@@ -37,7 +38,7 @@ class GtidSet(msgspec.Struct, frozen=True):
 
 
 def split(gtid: str) -> tuple[str, int]:
-    """(source, sequence number) of one GTID as the records carry it: "0-1-42", "uuid:7", "uuid:tag:7"."""
+    """Return (source, sequence number) of one GTID as records carry it: "0-1-42", "uuid:7", "uuid:tag:7"."""
     source, colon, number = gtid.rpartition(":")
     if not colon:
         source, _, number = gtid.rpartition("-")
@@ -45,16 +46,16 @@ def split(gtid: str) -> tuple[str, int]:
 
 
 def domain_of(source: str) -> int | None:
-    """The domain of a source of MariaDB; None for one of MySQL."""
+    """Return the domain of a MariaDB source; None for one of MySQL."""
     head, dash, server = source.partition("-")
     return int(head) if dash and head.isdecimal() and server.isdecimal() else None
 
 
 def parse_set(text: str) -> GtidSet:
-    """The set that a text means.
+    """Parse a set of GTIDs.
 
     Raises:
-        UsageError: it is none.
+        UsageError: the text is not a set.
     """
     sources: dict[str, Intervals] = {}
     domains: set[int] = set()
@@ -71,6 +72,7 @@ def parse_set(text: str) -> GtidSet:
 
 
 def _take_mysql(item: str, sources: dict[str, Intervals]) -> None:
+    """Add an item of MySQL's form."""
     start, *parts = item.split(":")
     match = _UUID.fullmatch(start)
     if match is None:
@@ -91,6 +93,7 @@ def _take_mysql(item: str, sources: dict[str, Intervals]) -> None:
 
 
 def _take_mariadb(item: str, sources: dict[str, Intervals], domains: set[int]) -> None:
+    """Add an item of MariaDB's form."""
     match = _MARIADB.fullmatch(item)
     if match is None:
         raise UsageError(f"{item!r} is no GTID; write 0-1-42, 0-1-1..42, 0-1 (all of a server) or uuid:1-5")
@@ -103,7 +106,7 @@ def _take_mariadb(item: str, sources: dict[str, Intervals], domains: set[int]) -
 
 
 def _interval(first: str, last: str | None, item: str) -> tuple[int, int]:
-    """The half-open interval from the first to the last number."""
+    """Return the half-open interval from the first to the last number."""
     low, high = int(first), int(last or first)
     if low > high or high >= _END:
         raise UsageError(f"{item!r}: there is nothing from {low} to {high}")
@@ -111,7 +114,7 @@ def _interval(first: str, last: str | None, item: str) -> tuple[int, int]:
 
 
 def format_set(gtids: GtidSet | Iterable[str]) -> str:
-    """The shortest text of a set, or of single GTIDs: one item for each source, in order."""
+    """Return the shortest text of a set, or of single GTIDs: one item for each source, in order."""
     if not isinstance(gtids, GtidSet):
         sources: dict[str, Intervals] = {}
         for source, number in map(split, gtids):
@@ -122,6 +125,7 @@ def format_set(gtids: GtidSet | Iterable[str]) -> str:
 
 
 def _source_text(source: str, intervals: Intervals) -> str:
+    """Return the numbers of one source as text."""
     if domain_of(source) is None:
         return ":".join((source, *(_range(low, high, "-") for low, high in intervals)))
     if list(intervals) == [(0, _END)]:
@@ -130,6 +134,7 @@ def _source_text(source: str, intervals: Intervals) -> str:
 
 
 def _range(low: int, high: int, mark: str) -> str:
+    """Return a half-open interval as text."""
     return str(low) if high == low + 1 else f"{low}{mark}{high - 1}"
 
 
@@ -137,22 +142,22 @@ def _range(low: int, high: int, mark: str) -> str:
 
 
 def within(text: str) -> Wanted:
-    """Is a transaction in this set?
+    """Return a predicate: is a transaction in this set.
 
     Raises:
-        UsageError: the text is no set.
+        UsageError: the text is not a set.
     """
     return parse_set(text).__contains__
 
 
 def after(text: str) -> Wanted:
-    """Is a transaction behind this position, as a replica that has reached it would get it?
+    """Return a predicate: is a transaction after this position, so that a replica at the position still gets it.
 
-    The text names at most one GTID for each domain (MariaDB) or uuid and tag (MySQL, where the highest number counts:
-    `uuid:1-42` is `uuid:42`). Everything of a domain that it does not name is behind it.
+    The text names at most one GTID for each domain (MariaDB) or uuid and tag (MySQL, where the highest number
+    counts: `uuid:1-42` is `uuid:42`). Everything of a domain that it does not name is after it.
 
     Raises:
-        UsageError: the text is no position.
+        UsageError: the text is not a position.
     """
     reached = parse_position(text)
 
@@ -166,10 +171,12 @@ def after(text: str) -> Wanted:
 
 
 def until(text: str) -> Wanted:
-    """Is a transaction not behind this position? Nothing is of a domain that it does not name (as in `mariadb-binlog`).
+    """Return a predicate: is a transaction not after this position; never true for a domain that it does not name.
+
+    This is the rule of `mariadb-binlog`.
 
     Raises:
-        UsageError: the text is no position.
+        UsageError: the text is not a position.
     """
     reached = parse_position(text)
 
@@ -181,16 +188,16 @@ def until(text: str) -> Wanted:
 
 
 def _line(source: str) -> str:
-    """What numbers grow along: MariaDB's domain, MySQL's uuid and tag."""
+    """Return what numbers grow along: MariaDB's domain, MySQL's uuid and tag."""
     domain = domain_of(source)
     return source if domain is None else str(domain)
 
 
 def parse_position(text: str) -> dict[str, int]:
-    """The last sequence number of each domain (MariaDB) or uuid and tag (MySQL).
+    """Parse a position: the last sequence number of each domain (MariaDB) or uuid and tag (MySQL).
 
     Raises:
-        UsageError: the text is no position.
+        UsageError: the text is not a position.
     """
     known = parse_set(text)
     if known.domains:

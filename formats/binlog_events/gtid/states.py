@@ -1,4 +1,4 @@
-"""Which transactions a log holds, as the servers write it at the head of each file: GTID sets and GTID lists."""
+"""GTID states: the transactions of a log as servers list them at the beginning of each file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from binlogtool.formats.binlog_events.gtid.bodies import ListedGtid, PreviousGti
 
 
 class Span(NamedTuple):
-    """GTIDs of one source in a row; `last` is one of them. source: "uuid", "uuid:tag", or "domain-server"."""
+    """Consecutive GTIDs of one source, `last` included; `source`: "uuid", "uuid:tag", or "domain-server"."""
 
     source: str
     first: int
@@ -20,7 +20,7 @@ class Span(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As the servers write GTIDs."""
+        """The range as servers write GTIDs."""
         if self.maria:
             first, last = f"{self.source}-{self.first}", f"{self.source}-{self.last}"
             return first if self.first == self.last else f"{first} to {last}"
@@ -28,26 +28,26 @@ class Span(NamedTuple):
 
 
 class GtidState(Protocol):
-    """What a log holds up to one place."""
+    """Transactions that a log contains up to one position."""
 
     def extend(self, source: str, runs: Iterable[tuple[int, int]]) -> None:
-        """More transactions of a source, as half-open runs."""
+        """Add transactions of a source, as half-open runs."""
 
     def lacks(self, later: GtidState) -> list[Span]:
-        """What `later` has beyond this state, in the order of the sources' names."""
+        """Return what `later` has beyond this state, in the order of the sources' names."""
 
 
 class SetState(msgspec.Struct):
-    """MySQL: half-open intervals of numbers by source, ascending and apart."""
+    """State of MySQL: half-open intervals of numbers by source, ascending and disjoint."""
 
     intervals: dict[str, list[tuple[int, int]]] = msgspec.field(default_factory=dict)
 
     def extend(self, source: str, runs: Iterable[tuple[int, int]]) -> None:
-        """More transactions of a source, as half-open runs."""
+        """Add transactions of a source, as half-open runs."""
         self.intervals[source] = _joined([*self.intervals.get(source, []), *runs])
 
     def lacks(self, later: GtidState) -> list[Span]:
-        """What `later` has beyond this state."""
+        """Return what `later` has beyond this state."""
         if not isinstance(later, SetState):
             return []
         return [
@@ -58,7 +58,7 @@ class SetState(msgspec.Struct):
 
 
 def _without(own: Iterable[tuple[int, int]], known: list[tuple[int, int]]) -> Iterable[tuple[int, int]]:
-    """The parts of intervals that others do not cover; both ascending."""
+    """Yield the parts of intervals that others do not cover; both are ascending."""
     at = 0
     for start, end in own:
         while at < len(known) and known[at][1] <= start:
@@ -75,16 +75,16 @@ def _without(own: Iterable[tuple[int, int]], known: list[tuple[int, int]]) -> It
 
 
 class ListState(msgspec.Struct):
-    """MariaDB: the last number of each domain and server."""
+    """State of MariaDB: the last number of each domain and server."""
 
     last: dict[str, int] = msgspec.field(default_factory=dict)
 
     def extend(self, source: str, runs: Iterable[tuple[int, int]]) -> None:
-        """More transactions of a domain and server, as half-open runs."""
+        """Add transactions of a domain and server, as half-open runs."""
         self.last[source] = max([self.last.get(source, 0), *(stop - 1 for _, stop in runs)])
 
     def lacks(self, later: GtidState) -> list[Span]:
-        """What `later` has beyond this state: from the domain's highest number on."""
+        """Return what `later` has beyond this state, from the domain's highest number on."""
         if not isinstance(later, ListState):
             return []
         tops = self._tops()
@@ -96,6 +96,7 @@ class ListState(msgspec.Struct):
         return found
 
     def _tops(self) -> Mapping[str, int]:
+        """Return the highest number of each domain."""
         tops: dict[str, int] = {}
         for source, number in self.last.items():
             domain = source.partition("-")[0]
@@ -104,7 +105,7 @@ class ListState(msgspec.Struct):
 
 
 def of_previous(sources: Iterable[PreviousGtids]) -> SetState:
-    """The state that a PREVIOUS_GTIDS event tells."""
+    """Return the state that a PREVIOUS_GTIDS event lists."""
     state = SetState()
     for one in sources:
         own = state.intervals.setdefault(source_text(one.sid, one.tag), [])
@@ -113,6 +114,7 @@ def of_previous(sources: Iterable[PreviousGtids]) -> SetState:
 
 
 def _joined(intervals: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return intervals in order, with touching ones merged."""
     joined: list[tuple[int, int]] = []
     for start, end in sorted(intervals):
         if joined and start <= joined[-1][1]:
@@ -123,19 +125,19 @@ def _joined(intervals: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def of_list(entries: Iterable[ListedGtid]) -> ListState:
-    """The state that a GTID_LIST event tells."""
+    """Return the state that a GTID_LIST event lists."""
     return ListState({f"{one.domain_id}-{one.server_id}": one.seq_no for one in entries})
 
 
 def spans_text(spans: Iterable[Span], most: int = 5) -> str:
-    """GTIDs in words."""
+    """Return GTID ranges in words, at most `limit` of them."""
     known = list(spans)
     more = f" and {len(known) - most:,} more ranges" if len(known) > most else ""
     return ", ".join(span.text for span in known[:most]) + more
 
 
 def spans_fact(spans: Iterable[Span], most: int = 100) -> dict[str, list[list[int]]]:
-    """GTIDs as JSON: the source, and [first, last] of each run."""
+    """Return GTID ranges as JSON: source -> [first, last] of each range."""
     fact: dict[str, list[list[int]]] = {}
     for span in list(spans)[:most]:
         fact.setdefault(span.source, []).append([span.first, span.last])

@@ -1,7 +1,8 @@
-"""GTID_TAGGED_LOG: a message that names its own fields (specification section 5).
+"""GTID_TAGGED_LOG: a message of self-describing fields (mysql::serialization).
 
-Numbers: as many 1-bits as the first byte ends with, so many further bytes; the value is what is above these bits and
-the 0-bit behind them. A first byte of 0xff means eight further bytes that hold all of the value.
+A number has as many further bytes as its first byte ends with 1-bits; its value is what is above these bits
+and the 0-bit after them. A first byte of 0xff means eight further bytes that hold the whole value.
+Source: docs/spec/mysql-mariadb-binlog.md#bodies-after-the-header-without-the-checksum.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ _SIZES = tuple(9 if byte == 0xFF else (~byte & byte + 1).bit_length() for byte i
 
 
 def read_number(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """The unsigned number at `data[at]` and where it ends.
+    """Read the unsigned number at `data[at]`; return it and its end.
 
     Raises:
-        MalformedError: cut off by `end`.
+        MalformedError: it is cut off by `end`.
     """
     if at >= end:
         raise cut("a number", 1, 0)
@@ -54,12 +55,12 @@ def read_number(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def signed(value: int) -> int:
-    """A zig-zag number: the lowest bit is the sign."""
+    """Decode a zig-zag number, whose lowest bit is the sign."""
     return value >> 1 ^ -(value & 1)
 
 
 def read_uuid(data: bytes, at: int, end: int) -> tuple[bytes, int]:
-    """16 numbers of at most 255 each, as bytes."""
+    """Read 16 numbers of at most 255 each, as bytes."""
     sid = bytearray()
     for _ in range(16):
         if at < end and not data[at] & 1:
@@ -74,10 +75,10 @@ def read_uuid(data: bytes, at: int, end: int) -> tuple[bytes, int]:
 
 
 def read_tag_size(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """The length of a tag.
+    """Read the length of a tag.
 
     Raises:
-        MalformedError: cut off by `end`, or no tag is so long.
+        MalformedError: it is cut off by `end`, or longer than a tag may be.
     """
     size, at = read_number(data, at, end)
     if size > MAX_TAG:
@@ -86,7 +87,7 @@ def read_tag_size(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def read_tag(data: bytes, at: int, end: int) -> tuple[bytes, int]:
-    """A tag: its length, then its characters."""
+    """Read a tag: its length, then its characters."""
     size, at = read_tag_size(data, at, end)
     if at + size > end:
         raise cut("a tag", size, end - at)
@@ -94,12 +95,12 @@ def read_tag(data: bytes, at: int, end: int) -> tuple[bytes, int]:
 
 
 def read_message(data: bytes) -> list[Any]:
-    """The values by field id, None where one is not there: numbers, `uuid` as 16 bytes, `tag` as bytes.
+    """Read the values by field id, None for missing ones: numbers, `uuid` as 16 bytes, `tag` as bytes.
 
-    Fields behind an unknown one that may be ignored are left out.
+    Fields after an unknown one that may be ignored are left out.
 
     Raises:
-        MalformedError: the bytes are no such message.
+        MalformedError: the bytes are not such a message.
     """
     try:
         return _message(data, len(data))
@@ -108,7 +109,7 @@ def read_message(data: bytes) -> list[Any]:
 
 
 def _message(data: bytes, end: int) -> list[Any]:
-    """Reads numbers in place: this runs once for each transaction of a log."""
+    """Read numbers in place: this runs once for each transaction of a log."""
     _, at = read_number(data, 0, end)
     size, at = read_number(data, at, end)
     last, at = read_number(data, at, end)
@@ -151,7 +152,7 @@ _MOST_UUIDS = 1024
 
 
 def _known_uuid(data: bytes, at: int, end: int) -> tuple[bytes, int]:
-    """`read_uuid`, which looks first among those that it has read before."""
+    """Read a UUID, looking first among those read before."""
     key = data[at : at + 16]
     known = _uuids.get(key)
     if known is not None and data.startswith(known[0], at):
@@ -164,7 +165,7 @@ def _known_uuid(data: bytes, at: int, end: int) -> tuple[bytes, int]:
 
 
 def read_value(data: bytes, at: int, end: int, id_: int) -> tuple[Any, int]:
-    """The value of a field and where it ends."""
+    """Read the value of a field; return it and its end."""
     if id_ == UUID:
         return read_uuid(data, at, end)
     if id_ == TAG:
@@ -174,22 +175,26 @@ def read_value(data: bytes, at: int, end: int, id_: int) -> tuple[Any, int]:
 
 
 def _wrong_size(size: int, end: int) -> MalformedError:
+    """Return the error for a wrong message size."""
     text_ = f"the message says {size:,} bytes, the event has {end:,}"
     return MalformedError(text_, finding_id="length-out-of-bounds")
 
 
 def _order(id_: int, before: int) -> MalformedError:
+    """Return the error for fields that are not in ascending order."""
     return MalformedError(f"field {id_} stands behind field {before}")
 
 
 def _check_ignorable(id_: int, last: int) -> None:
-    """The fields up to `last_non_ignorable_field` must be known."""
+    """Check that an unknown field may be ignored: fields up to `last_non_ignorable_field` must be known."""
     if id_ <= last:
         raise MalformedError(f"field {id_} is unknown and must not be ignored", finding_id="unsupported-version")
 
 
 class TaggedMessage(Construct):  # type: ignore[misc]
-    """The body of GTID_TAGGED_LOG. Its value is the dictionary of its fields by name; `bytes_` keeps how it stood."""
+    """Construct of the body of GTID_TAGGED_LOG; its value is the dictionary of its fields, `bytes_` keeps the
+    message.
+    """
 
     def _parse(self, stream: Any, context: Any, path: str) -> TaggedFields:
         data = stream.read()
@@ -203,7 +208,7 @@ class TaggedMessage(Construct):  # type: ignore[misc]
         return obj
 
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
-        """The head, then each field: its id and its value."""
+        """Yield the header fields, then each field with its id and value."""
         at, last = start, 0
         for name in HEAD:
             last, stop = read_number(data, at, end)
@@ -215,18 +220,20 @@ class TaggedMessage(Construct):  # type: ignore[misc]
 
 
 class TaggedFields(dict[str, Any]):
-    """The fields of a message by name, in their order; `bytes_`: the message."""
+    """Fields of a message by name, in order; `bytes_`: the message."""
 
     bytes_: bytes
 
 
 def _shown(id_: int, value: Any) -> Any:
+    """Return a field value for display."""
     if id_ == UUID:
         return uuid_text(value)
     return text(value) if id_ == TAG else value
 
 
 def _fields(data: bytes, at: int, end: int, last: int) -> Iterator[Part]:
+    """Yield the trace of the fields."""
     before = -1
     while at < end:
         id_, stop = read_number(data, at, end)
@@ -244,7 +251,7 @@ def _fields(data: bytes, at: int, end: int, last: int) -> Iterator[Part]:
 
 
 class Number(Construct):  # type: ignore[misc]
-    """One unsigned number of this encoding; the shortest form is built."""
+    """Construct of one unsigned number of this encoding; it builds the shortest form."""
 
     scan = ScalarKernel(read_number)
 
@@ -260,13 +267,13 @@ class Number(Construct):  # type: ignore[misc]
 
 
 class TagSize(Number):
-    """The length of a tag."""
+    """Construct of the length of a tag."""
 
     scan = ScalarKernel(read_tag_size)
 
 
 def build_number(value: int) -> bytes:
-    """The shortest form of an unsigned number."""
+    """Return the shortest form of an unsigned number."""
     size = max(1, (value.bit_length() + 6) // 7)
     if size > 8:
         return b"\xff" + value.to_bytes(8, "little")

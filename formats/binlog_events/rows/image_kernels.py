@@ -1,4 +1,4 @@
-"""Where the values of row images are, as kernels; no value is looked at."""
+"""Kernels that find the bounds of values in row images without decoding them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ from binlogtool.formats.loads import load_little
 
 @kernel(load_little)
 def bounds_of(buf: UInt8s, p: int, n: int, fixed: int, prefix: int) -> tuple[int, int]:
-    """Where a value starts and ends; the end is -2 if it does not fit."""
+    """Find where the value at `buf[pos]` starts and ends.
+
+    Args:
+        limit: end of the readable bytes.
+        fixed: size of a value of fixed width; used if `prefix` is 0.
+        prefix: bytes of the little-endian length before the value.
+
+    Returns:
+        (start, end) of the value; the end is -2 if it does not fit.
+    """
     if prefix > n - p:
         return p, -2
     size = load_little(buf, p, prefix) if prefix > 0 else fixed
@@ -21,8 +30,14 @@ def bounds_of(buf: UInt8s, p: int, n: int, fixed: int, prefix: int) -> tuple[int
 
 @kernel(bounds_of)
 def behind_image(buf: UInt8s, p: int, n: int, cells: Int64s, first: int, count: int) -> int:
-    """The place behind the image at `buf[p]`; -2 if it does not fit. Its columns are `count` of `cells`, from the one
-    with the number `first` on; each has two: its width, and the bytes of the length before it."""
+    """Find the end of the row image at `buf[pos]`; -2 if it does not fit.
+
+    Args:
+        limit: end of the readable bytes.
+        cells: two numbers per column: the width of a fixed value, and the bytes of the length before a value.
+        first: number of the image's first column in `cells`.
+        count: number of columns of the image.
+    """
     nulls = p
     p += (count + 7) >> 3
     if p > n:
@@ -37,8 +52,13 @@ def behind_image(buf: UInt8s, p: int, n: int, cells: Int64s, first: int, count: 
 
 @kernel(behind_image)
 def rows_between(buf: UInt8s, p: int, n: int, cells: Int64s, first: int, second: int) -> int:
-    """How many rows `buf[p:n]` has; -2 if they do not fit. first: columns of the only image of a row, or of that
-    before; second: of that after, -1 = there is none. cells: of both (see `behind_image`)."""
+    """Count the rows in `buf[pos:limit]`; -2 if they do not fit.
+
+    Args:
+        cells: two numbers per column of both images (see `skip_row_image`).
+        first: columns of the before image, or of the only image of a row.
+        second: columns of the after image; -1 if a row has only one image.
+    """
     rows = 0
     while p < n:
         start = p

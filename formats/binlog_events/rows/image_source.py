@@ -1,7 +1,7 @@
-"""Python source that reads row images of one shape: one pattern of NULLs, so straight on, without a test per column.
+"""Generate Python functions that read row images with one pattern of NULLs.
 
-Neighbours of fixed width become one `struct` call. Nothing from the file gets into the source but column names, and
-these only as string literals.
+For a fixed pattern of NULLs, an image is read straight through, without a test per column. Neighbours of fixed width
+become one `struct` call. From the file only column names get into the source, and only as string literals.
 """
 
 from __future__ import annotations
@@ -17,9 +17,14 @@ from binlogtool.formats.binlog_events.values.decoding import Convert, shortest_f
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """One present column. key: its name in the row. read: function of the bytes alone, None where `convert` is needed.
+    """How one present column of a row image is read.
 
-    label: what errors call it.
+    Attributes:
+        key: the column's key in a decoded row.
+        kind: how the bytes of its values are encoded.
+        read: decodes a value from its bytes alone; None where `convert` is needed.
+        convert: decodes a value from its bytes and a `DecodeBudget`.
+        label: the column's name in error messages.
     """
 
     key: str
@@ -30,7 +35,7 @@ class Cell(msgspec.Struct, frozen=True):
 
     @property
     def fixed(self) -> int:
-        """Bytes of a value of fixed width."""
+        """Size in bytes of a value of fixed width."""
         return self.kind.fixed
 
     @property
@@ -60,9 +65,9 @@ _LENGTHS = {
 
 
 def skip_function(cells: Iterable[Cell]) -> Callable[[bytes, int], int]:
-    """`skip(d, p)`: the place behind the values of these cells, which start at `p`; may be beyond the end.
+    """Generate `skip(d, p)`, which returns the end of the values of these columns that start at `p`.
 
-    The function raises IndexError where a length lies beyond the end.
+    The end may be beyond the end of the data. The function raises IndexError if a length lies beyond the end.
     """
     lines = ["def function(d, p):"]
     offset = 0
@@ -77,10 +82,15 @@ def skip_function(cells: Iterable[Cell]) -> Callable[[bytes, int], int]:
 
 
 def decode_function(present: Sequence[Cell], all_cells: Iterable[Cell]) -> Callable[..., tuple[dict[str, Any], int]]:
-    """`decode(d, p, budget)`: (values, place behind them); those of cells that are not in `present` are None.
+    """Generate `decode(d, p, budget)`, which returns (values by key, end of the values).
 
-    The function raises IndexError or struct.error where a value lies beyond the end, and what the cells' readers raise.
-    It may also come to a place beyond the end with values cut short.
+    The function raises IndexError or struct.error if a value lies beyond the end, and what the columns' readers
+    raise.
+    It may also return an end beyond the data, with values cut short.
+
+    Args:
+        present: the columns that have a value in the image.
+        all_columns: all columns of the image; those that are not in `present` decode to None.
     """
     source = _Source()
     run: list[Cell] = []
@@ -97,7 +107,14 @@ def decode_function(present: Sequence[Cell], all_cells: Iterable[Cell]) -> Calla
 
 
 class _Source(msgspec.Struct):
-    """Grows line by line. offset: bytes behind `p` that are read already. names: what the lines refer to."""
+    """Builds the source of a decode function line by line.
+
+    Attributes:
+        lines: the source so far.
+        names: objects that the source refers to.
+        expressions: column key -> expression of its value.
+        offset: bytes after `p` that are already read.
+    """
 
     lines: list[str] = msgspec.field(default_factory=lambda: ["def function(d, p, budget):"])
     names: dict[str, Any] = msgspec.field(default_factory=lambda: {"shortest": shortest_float})
@@ -105,7 +122,7 @@ class _Source(msgspec.Struct):
     offset: int = 0
 
     def fixed(self, run: list[Cell]) -> None:
-        """Values of fixed width, one behind the other."""
+        """Add code that unpacks consecutive values of fixed width."""
         if not run:
             return
         number = len(self.names)
@@ -133,7 +150,7 @@ class _Source(msgspec.Struct):
         return f"{name}({argument}, budget)"
 
     def sized(self, cell: Cell) -> None:
-        """A value behind its length."""
+        """Add code that reads a value with a length before it."""
         variable = f"s{len(self.lines)}"
         self.lines.append(f"    q = p + {self.offset + cell.prefix}")
         self.lines.append(f"    p = q + {_LENGTHS[cell.prefix].format(self.offset)}")

@@ -1,8 +1,9 @@
-"""Row images: the values of the columns that are present, behind a bitmap of those that are NULL (section 7).
+"""Decode row images: a bitmap of NULLs, then the values of the present columns.
 
-`ImageReader` reads one kind of image (a table, its present columns) in two ways that give the same: column by column,
-which says exactly what is wrong, and with a function generated for one pattern of NULLs (`image_source`), which is
-several times as fast and made only for patterns that come often.
+See docs/spec/mysql-mariadb-binlog.md#7-row-events-v. `ImageReader` reads one kind of image (one table, one set of
+present columns) in two ways with the same result: column by column, which reports exactly what is wrong, and with a
+function generated for one pattern of NULLs (`image_source`), which is several times as fast and is generated only for
+patterns that occur often.
 """
 
 from __future__ import annotations
@@ -21,7 +22,14 @@ Values = dict[str, Any]
 
 
 class Field(NamedTuple):
-    """One value in an image: its place among the present columns, and its bytes. start: -1 = NULL."""
+    """One value in an image.
+
+    Attributes:
+        position: position among the present columns.
+        column: how the column is read.
+        start: first byte of the value; -1 = NULL.
+        end: end of the value.
+    """
 
     place: int
     cell: Cell
@@ -37,7 +45,12 @@ _MAX_GENERATED = 1024
 
 
 class ImageReader:
-    """Reads images with these columns of a table. present: indexes of the columns, in order."""
+    """Reads row images of one table with one set of present columns.
+
+    Args:
+        table_map: the map of the table.
+        present: indexes of the present columns, in order.
+    """
 
     __slots__ = ("_cells", "_decoders", "_met", "_skippers", "null_bytes")
 
@@ -51,14 +64,14 @@ class ImageReader:
 
     @property
     def widths(self) -> list[tuple[int, int]]:
-        """Of each present column: the bytes of a value of fixed width, and those of the length before one."""
+        """(Size of a fixed value, bytes of the length before a value) of each present column."""
         return [(cell.fixed, cell.prefix) for cell in self._cells]
 
     def decode(self, data: bytes, at: int, budget: Budget) -> tuple[Values, int]:
-        """(column -> value, place behind the image).
+        """Decode the image at `offset` to ({column key: value}, end of the image).
 
         Raises:
-            MalformedError: the image does not fit into `data`, or a value is none of its type.
+            MalformedError: the image does not fit into `data`, or a value is not valid for its type.
             CodecError: a compressed value cannot be unpacked.
         """
         start = at + self.null_bytes
@@ -77,7 +90,7 @@ class ImageReader:
         return values, end
 
     def skip(self, data: bytes, at: int) -> int:
-        """The place behind the image.
+        """Find the end of the image at `offset`.
 
         Raises:
             MalformedError: the image does not fit into `data`.
@@ -96,6 +109,7 @@ class ImageReader:
         return end if end <= len(data) else self._skip_slowly(data, at)
 
     def _comes_often(self, nulls: bytes) -> bool:
+        """Count a use of a NULL pattern; True if it is worth a generated function."""
         if len(self._cells) > _MAX_GENERATED or len(nulls) != self.null_bytes:
             return False
         met = self._met.get(nulls, 0) + 1
@@ -109,7 +123,10 @@ class ImageReader:
         return tuple(cell for place, cell in enumerate(self._cells) if not mask >> place & 1)
 
     def fields(self, data: bytes, at: int, differences: frozenset[int] = frozenset()) -> Iterator[Field]:
-        """The values one by one. differences: places in the image whose value has a length of 4 bytes before it.
+        """Iterate over the values of the image at `offset`.
+
+        Args:
+            differences: positions of the values that have a length of 4 bytes before them (partial JSON updates).
 
         Raises:
             MalformedError: the image does not fit into `data`.
@@ -139,7 +156,7 @@ class ImageReader:
 
 
 def value_of(cell: Cell, raw: bytes, start: int, budget: Budget) -> Any:
-    """The value that the bytes from `start` on mean; an error names the column and the place."""
+    """Decode one value from its bytes; an error names the column and the position."""
     try:
         return cell.convert(raw, budget)
     except MalformedError as error:
@@ -147,7 +164,7 @@ def value_of(cell: Cell, raw: bytes, start: int, budget: Budget) -> Any:
 
 
 def _bounds(data: bytes, at: int, cell: Cell, prefix: int) -> tuple[int, int]:
-    """Where the bytes of a value start and end."""
+    """Find where the bytes of a value start and end."""
     start = at + prefix
     if start > len(data):
         raise _beyond(cell, at, prefix, len(data))
@@ -162,7 +179,7 @@ def _beyond(cell: Cell, at: int, needed: int, size: int) -> MalformedError:
 
 
 def _cells(table_map: TableMap) -> tuple[Cell, ...]:
-    """All columns of the table; made once for all images of it."""
+    """Return readers of all columns of a table; created once per table map."""
     cells: tuple[Cell, ...] | None = table_map.memo.get("cells")
     if cells is None:
         kinds = column_kinds(table_map)

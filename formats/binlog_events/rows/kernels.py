@@ -1,4 +1,7 @@
-"""Row events as JSON, as kernels over the table that `rows.table_map_bytes` makes of the table maps."""
+"""Kernels that write row events as JSON, using the table of maps built by `rows.table_map_bytes`.
+
+They return the new output position; -1 if the output buffer is full, -2 if the general Python writer must take over.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ from binlogtool.formats.loads import load_little
 
 @kernel()
 def put_mark(mark: int, size: int, out: MutableUInt8s, o: int) -> int:
-    """Up to eight characters, the first one in the lowest byte; writes eight bytes."""
+    """Write up to eight characters packed into an integer, the first one in the lowest byte.
+
+    Always writes eight bytes; returns the position after the first `size`.
+    """
     for i in range(8):
         out[o + i] = (mark >> 8 * i) & 255
     return o + size
@@ -21,7 +27,7 @@ def put_mark(mark: int, size: int, out: MutableUInt8s, o: int) -> int:
 
 @kernel()
 def present_count(buf: UInt8s, bitmap: int, count: int) -> int:
-    """How many of the first `count` bits are set."""
+    """Count the set bits among the first `count` bits of the bitmap at `buf[bitmap]`."""
     total = 0
     for i in range(count):
         total += buf[bitmap + (i >> 3)] >> (i & 7) & 1
@@ -32,10 +38,20 @@ def present_count(buf: UInt8s, bitmap: int, count: int) -> int:
 def put_image(
     buf: UInt8s, p: int, n: int, bitmap: int, present: int, texts: UInt8s, r: int, out: MutableUInt8s, o: int, z: int
 ) -> tuple[int, int]:
-    """The image at `buf[p]` with the columns of a bitmap: (place behind it, place behind what was written).
+    """Write the row image at `buf[pos]` as a JSON object.
 
-    r: where the record of the table map is in `texts`. Columns whose key has no text are left out, those of kind 0 not
-    even read.
+    Columns whose key has no text are left out; those of kind 0 are not even read.
+
+    Args:
+        limit: end of the readable bytes.
+        bitmap: position of the bitmap of present columns.
+        present: number of columns present.
+        texts: the table of maps.
+        record: position of the map's record in `texts`.
+        out, out_pos, out_limit: the output buffer, where to write, and its end.
+
+    Returns:
+        (end of the image, end of the output or an error).
     """
     nulls = p
     p += (present + 7) >> 3
@@ -87,7 +103,15 @@ def put_image(
 
 @kernel(put_image, put_mark)
 def put_row(memory: RowMemory, p: int, before: int, befores: int, after: int, afters: int, o: int) -> tuple[int, int]:
-    """One row: (place behind its images, place behind what was written). before, after: the bitmaps, or -1."""
+    """Write one row as a JSON object with its images.
+
+    Args:
+        before, after: positions of the bitmaps of present columns; -1 = no such image.
+        before_count, after_count: numbers of columns present.
+
+    Returns:
+        (end of the images, end of the output or an error).
+    """
     if memory.z - o < 64:
         return p, -1
     memory.out[o] = 123
@@ -116,7 +140,7 @@ def put_row(memory: RowMemory, p: int, before: int, befores: int, after: int, af
 
 @kernel(put_row)
 def put_rows(memory: RowMemory, p: int, before: int, befores: int, after: int, afters: int, o: int) -> int:
-    """All rows up to the end of the event, between commas."""
+    """Write all rows up to the end of the event, separated by commas."""
     start = p
     while p < memory.n:
         if p > start:
@@ -137,7 +161,15 @@ def put_rows(memory: RowMemory, p: int, before: int, befores: int, after: int, a
 def put_rows_event(
     buf: UInt8s, p: int, n: int, code: int, texts: UInt8s, r: int, out: MutableUInt8s, o: int, z: int
 ) -> int:  # fmt: skip
-    """The body of WRITE_ROWS, UPDATE_ROWS or DELETE_ROWS, v1 or v2 without extra data, whose map is at `texts[r]`."""
+    """Write the body of a WRITE_ROWS, UPDATE_ROWS or DELETE_ROWS event as JSON.
+
+    Version 1, or version 2 without extra data.
+
+    Args:
+        code: type code of the event.
+        texts: the table of maps.
+        record: position of the record of the event's table map.
+    """
     columns = word_at(texts, r)
     head = word_at(texts, r + 4)
     extra = 2 if code >= 30 else 0

@@ -1,4 +1,7 @@
-"""The after images of PARTIAL_UPDATE_ROWS: JSON columns may hold only what changed (specification section 7)."""
+"""Read the after images of PARTIAL_UPDATE_ROWS, where JSON columns may hold only the changed parts.
+
+See docs/spec/mysql-mariadb-binlog.md#7-row-events-v.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,17 @@ _NOTHING = {"$diff": list[Any]()}
 
 
 def with_kept(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """An image after: a difference of nothing is the value that the image before has, if it is there."""
+    """Replace empty JSON differences of an after image by the values of the before image, where it has them."""
     return {name: before.get(name, value) if value == _NOTHING else value for name, value in after.items()}
 
 
 class PartialImageReader:
-    """Reads `value_options`, the bitmap of the columns that are differences, and the image itself."""
+    """Reads `value_options`, the bitmap of the columns that are differences, and the image itself.
+
+    Args:
+        table_map: the map of the table.
+        present: indexes of the present columns, in order.
+    """
 
     __slots__ = ("_image", "_json", "_present")
 
@@ -35,11 +43,12 @@ class PartialImageReader:
         self._json = [index for index, column in enumerate(table_map.columns) if column.type == ColumnType.JSON]
 
     def decode(self, data: bytes, at: int, budget: Budget) -> tuple[Values, int]:
-        """(column -> value, place behind the image). A difference is {"$diff": [{"op", "path", "value"}, ...]}; it is
-        empty for a column that did not change.
+        """Decode the image at `offset` to ({column key: value}, end of the image).
+
+        A difference is {"$diff": [{"op", "path", "value"}, ...]}; it is empty for a column that did not change.
 
         Raises:
-            MalformedError: the image does not fit into `data`, or a value is none of its type.
+            MalformedError: the image does not fit into `data`, or a value is not valid for its type.
         """
         differences, at = self._head(data, at)
         if not differences:
@@ -56,7 +65,7 @@ class PartialImageReader:
         return values, end
 
     def fields(self, data: bytes, at: int) -> tuple[list[Field], frozenset[int]]:
-        """The values one by one, and the places of those that are differences.
+        """List the values of the image at `offset`, and the positions of those that are differences.
 
         Raises:
             MalformedError: the image does not fit into `data`.
@@ -65,14 +74,14 @@ class PartialImageReader:
         return list(self._image.fields(data, at, differences)), differences
 
     def skip(self, data: bytes, at: int) -> int:
-        """The place behind the image."""
+        """Find the end of the image at `offset`."""
         differences, at = self._head(data, at)
         if not differences:
             return self._image.skip(data, at)
         return max((field.end for field in self._image.fields(data, at, differences)), default=at)
 
     def _head(self, data: bytes, at: int) -> tuple[frozenset[int], int]:
-        """(places in the image of the columns that are differences, place of the image)."""
+        """Read what precedes the image: (positions of the columns that are differences, start of the image)."""
         reader = Reader(data, "PARTIAL_UPDATE_ROWS", at)
         options = reader.lenenc("value_options")
         if options & ~PARTIAL_JSON:

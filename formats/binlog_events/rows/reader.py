@@ -1,4 +1,7 @@
-"""The rows of one kind of event: these columns in the image before, those in the image after (section 7)."""
+"""Decode the rows of row events that share their table and their present columns.
+
+See docs/spec/mysql-mariadb-binlog.md#7-row-events-v.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ _MANY = 512
 
 
 class RowReader:
-    """Reads rows that have an image before, an image after, or both."""
+    """Reads rows that have a before image, an after image, or both."""
 
     __slots__ = ("_after", "_before", "_cells")
 
@@ -30,10 +33,11 @@ class RowReader:
         self._cells: tuple[array[int], int, int] | None = None
 
     def decode(self, data: bytes, at: int, budget: Budget) -> list[Row]:
-        """All rows from `at` to the end.
+        """Decode all rows from `offset` to the end.
 
         Raises:
-            MalformedError: the images do not fit, or a value is none of its type. CodecError: see `ImageReader`.
+            MalformedError: the images do not fit, or a value is not valid for its type.
+            CodecError: see `ImageReader`.
         """
         if self._before is None:
             return [] if self._after is None else _decode_single(self._after, "after", data, at, budget)
@@ -42,7 +46,10 @@ class RowReader:
         return _decode_pairs(self._before, self._after, data, at, budget)
 
     def count(self, data: bytes, at: int, compiled: Kernel | None = None) -> int:
-        """How many rows there are from `at` to the end. compiled: native `image_kernels.rows_between`.
+        """Count the rows from `offset` to the end.
+
+        Args:
+            compiled: native `image_kernels.count_image_rows`, if available.
 
         Raises:
             MalformedError: the images do not fit.
@@ -51,10 +58,10 @@ class RowReader:
             rows: int = compiled(data, at, len(data), *self._shape(self._after))
             if rows >= 0:
                 return rows
-        return sum(1 for _ in self.ends(data, at))  # says what is wrong
+        return sum(1 for _ in self.ends(data, at))  # raises an error that describes the problem
 
     def _shape(self, after: ImageReader | None) -> tuple[array[int], int, int]:
-        """The cells and numbers of columns that `rows_between` asks for."""
+        """Return the cells and numbers of columns that `count_image_rows` takes."""
         if self._cells is None:
             widths = [image.widths for image in (self._before, after) if image is not None]
             counts = [len(one) for one in widths] + [-1]
@@ -63,7 +70,7 @@ class RowReader:
         return self._cells
 
     def ends(self, data: bytes, at: int) -> Iterator[int]:
-        """Where each of the rows from `at` on ends.
+        """Iterate over the ends of the rows from `offset` on.
 
         Raises:
             MalformedError: the images do not fit.

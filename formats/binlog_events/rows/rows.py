@@ -1,4 +1,7 @@
-"""Row events: head, images, rows (specification section 7)."""
+"""Decode row events: the head, then the images of the rows.
+
+See docs/spec/mysql-mariadb-binlog.md#7-row-events-v.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +28,14 @@ DUMMY_TABLE_ID = 0xFFFFFF
 
 
 class RowsHead(msgspec.Struct, frozen=True):
-    """What stands before the images of a row event.
+    """The fields before the images of a row event.
 
-    extra: the extra data of v2, without its length; None in v1. before, after: the bitmap of the columns present in
-    that image (bit i of byte i/8, lowest first, is column i); None where the event has no such image. images_at: place
-    of the first image in the body (of the compressed block, where `compressed`).
+    Attributes:
+        extra: extra data of version 2, without its length; None in version 1.
+        before, after: bitmap of the columns present in that image (bit i of byte i/8, lowest first, is column i);
+        None
+            if the event has no such image.
+        images_at: offset of the first image (of the compressed block, if `compressed`) in the body.
     """
 
     table_id: int
@@ -43,7 +49,7 @@ class RowsHead(msgspec.Struct, frozen=True):
 
 
 def parse_rows_head(type_code: int, body: bytes | memoryview, table_id_size: int = 6) -> RowsHead:
-    """Reads the head of a row event's body.
+    """Parse the head of a row event's body.
 
     Raises:
         MalformedError: a part does not fit.
@@ -80,7 +86,7 @@ def _extra(reader: Reader) -> bytes:
 
 
 def present_columns(bitmap: bytes, n_cols: int) -> tuple[int, ...]:
-    """Indexes of the columns whose bit is set."""
+    """List the indexes of the columns whose bit is set."""
     return tuple(index for index in range(n_cols) if bitmap[index >> 3] >> (index & 7) & 1)
 
 
@@ -92,7 +98,10 @@ _Known = tuple[RowReader, int, bool]
 
 
 def _reader_for(type_code: int, body: bytes | memoryview, table_map: TableMap) -> _Known:
-    """A head that was seen before, but for its flags, need not be read again: tables have many row events."""
+    """Return (row reader, offset of the images in the body, are they compressed) of a row event.
+
+    Readers are cached in the table map by the bytes of the head without its flags: tables have many row events.
+    """
     memo = table_map.memo
     start = table_map.table_id_size + 2
     size = memo.get(type_code)
@@ -122,18 +131,22 @@ def _row_reader(type_code: int, head: RowsHead, table_map: TableMap) -> RowReade
 
 
 def _images(body: bytes | memoryview, known: _Known, limits: Limits) -> tuple[bytes, int]:
-    """(the bytes that hold the images, where they start)"""
+    """Return (bytes that hold the images, where the images start in them)."""
     _, at, compressed = known
     return (unpack_block(body[at:], limits), 0) if compressed else (bytes(body), at)
 
 
 def decode_rows(type_code: int, body: bytes | memoryview, table_map: TableMap, limits: Limits = Limits()) -> list[Row]:
-    """The rows of a row event, given its body (without header and checksum) and the map of its table.
+    """Decode the rows of a row event.
 
-    Places in errors count from the start of the body, or of the unpacked images where they are compressed.
+    Positions in errors count from the start of the body, or of the unpacked images if they are compressed.
+
+    Args:
+        body: the body of the event, without header and checksum.
+        table_map: the map of its table.
 
     Raises:
-        MalformedError: the event does not fit its map, or a value is none of its type.
+        MalformedError: the event does not fit its map, or a value is not valid for its type.
         CodecError: the images or a compressed value cannot be unpacked.
         LimitError: the rows need more memory than is allowed.
     """
@@ -150,10 +163,10 @@ _VALUE_BYTES = 150
 
 
 def _afford(rows: int, columns: int, limits: Limits) -> None:
-    """Rows of NULLs have few bytes each: so many that their values fill the memory are not decoded. The log is sound.
+    """Refuse events whose decoded rows would fill the memory: rows of NULLs take few bytes each in a sound log.
 
     Raises:
-        LimitError: they do.
+        LimitError: the rows need more than `limits.max_memory`.
     """
     if rows * (columns + 2) * _VALUE_BYTES > limits.max_memory:
         text = f"{rows:,} rows of {columns:,} columns in one event need more memory than --max-memory allows; raise it"
@@ -167,10 +180,14 @@ def count_rows(
     limits: Limits = Limits(),
     compiled: Kernel | None = None,
 ) -> int:
-    """The number of rows of a row event; checks all lengths, but looks at no value. compiled: see `RowReader.count`.
+    """Count the rows of a row event: check all lengths, but decode no value.
+
+    Args:
+        compiled: see `RowReader.count_rows`.
 
     Raises:
-        MalformedError: the event does not fit its map. CodecError: the images cannot be unpacked.
+        MalformedError: the event does not fit its map.
+        CodecError: the images cannot be unpacked.
     """
     known = _reader_for(type_code, body, table_map)
     data, at = _images(body, known, limits)
@@ -178,7 +195,10 @@ def count_rows(
 
 
 def cut_rows(type_code: int, body: bytes, table_map: TableMap, wanted: Sequence[bool]) -> bytes:
-    """The body of a row event without compression, with only those rows that are wanted.
+    """Return the body of an uncompressed row event with only the selected rows.
+
+    Args:
+        selected: for each row, whether it stays.
 
     Raises:
         MalformedError: the event does not fit its map, or has another number of rows.

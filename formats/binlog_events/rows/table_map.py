@@ -1,4 +1,7 @@
-"""TABLE_MAP: the table that the row events behind it are about (specification section 6)."""
+"""Parse TABLE_MAP: the table that the following row events are about.
+
+See docs/spec/mysql-mariadb-binlog.md#6-table_map-v.
+"""
 
 from __future__ import annotations
 
@@ -53,12 +56,15 @@ DECLARED = "from the log's DDL"
 class TableMap:
     """A parsed TABLE_MAP body.
 
-    primary_key: (index of the column from 0, characters of it; 0 = all), in the key's order; None = the log does not
-    say. mariadb: was it written by a MariaDB server? None = not known.
-    body: the bytes that it was read from. table_id_size: bytes of the table id here and in the row events.
-    declared: names and what else of the columns come from statements of the log before it. uncertain: why the names of
-    its columns are not used although statements define them; "" = there is nothing to say.
-    memo: what others derived from this map and want to find again (decoders); no part of its value.
+    Attributes:
+        primary_key: (index of the column from 0, prefix length in characters; 0 = whole column), in the key's order;
+            None = not in the log.
+        body: the bytes that it was parsed from.
+        table_id_size: bytes of the table id here and in the row events.
+        mariadb: whether a MariaDB server wrote it; None = unknown.
+        declared: names and other properties of the columns come from earlier statements of the log.
+        uncertain: why the column names of these statements are not used; "" = no doubt.
+        memo: what other modules derived from this map and cache here (decoders); not part of its value.
     """
 
     table_id: int
@@ -76,7 +82,7 @@ class TableMap:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """What the columns are called in rows: their names if all are known and different, else "@1", "@2", …"""
+        """Keys of the columns in decoded rows: their names if all are known and distinct, else "@1", "@2", …"""
         names = tuple(column.name for column in self.columns)
         if None in names or len(set(names)) != len(names):
             return tuple(f"@{number}" for number in range(1, len(self.columns) + 1))
@@ -84,16 +90,16 @@ class TableMap:
 
     @property
     def qualified_name(self) -> str:
-        """database.table, as a log shows it: two tables may be called so, see `full_name`."""
+        """database.table as a log shows it; ambiguous if a name contains a dot, see `full_name`."""
         return f"{self.database}.{self.table}"
 
     @property
     def full_name(self) -> str:
-        """The same, which no other table has."""
+        """Unambiguous form of `qualified_name`."""
         return full_name(self.database, self.table)
 
     def as_body(self) -> dict[str, Any]:
-        """The map as a JSON-able body: members that the log does not give are left out."""
+        """Return the map as a JSON-able body, without members that the log does not give."""
         body: dict[str, Any] = {
             "table_id": self.table_id,
             "flags": self.flags,
@@ -110,7 +116,7 @@ class TableMap:
         return body
 
     def _shown_columns(self) -> list[dict[str, Any]]:
-        """Of each column what is shown; new objects each time, for who asks may change them."""
+        """Return the JSON-able columns; new objects each time, because callers may change them."""
         kept = self.memo.get("shown")
         if kept is None:
             kept = self.memo["shown"] = [_column_body(column) for column in self.columns]
@@ -121,13 +127,17 @@ class TableMap:
 
     @property
     def untold(self) -> bool:
-        """May values be longer than the log tells: fractions of MariaDB before 10.1.2, and nobody says how many?"""
+        """True if values may be longer than the log says: fractions of MariaDB before 10.1.2 with unknown digits."""
         return bool(self.mariadb) and any(c.type in OLD_TEMPORAL and c.fraction is None for c in self.columns)
 
     def with_hints(self, hints: Sequence[ColumnHint]) -> TableMap:
-        """The same map with what a CREATE TABLE says of its columns, in order; the log's own word goes first.
+        """Return the map completed by what a CREATE TABLE says of its columns; the log's own metadata takes
+        precedence.
 
-        The map itself, where the hints are not about these columns: another number, or other types.
+        Returns the map itself if the hints are not about these columns: another number, or other types.
+
+        Args:
+            hints: one per column, in order.
         """
         kept = self.memo.get("hinted")
         if kept is not None and kept[0] is hints:
@@ -141,7 +151,7 @@ class TableMap:
 
 
 def fits(column: Column, hint: ColumnHint) -> bool:
-    """Can this column have been declared so?"""
+    """Check if a column may have been declared as the hint says."""
     if hint.types and column.type not in hint.types:
         return False
     if hint.nullable is False and column.nullable:
@@ -181,10 +191,10 @@ def _column_body(column: Column) -> dict[str, Any]:
 
 
 def column_kinds(table_map: TableMap) -> tuple[ColumnKind, ...]:
-    """How the values of each column are read, in order: plain integers (see `columns.Kind`).
+    """Return how the values of each column are encoded, in order (see `columns.ValueKind`).
 
     Raises:
-        MalformedError: a column has a type that is not known.
+        MalformedError: a column has an unknown type.
     """
     kept = table_map.memo.get("kinds")
     if kept is None:
@@ -197,7 +207,7 @@ _Key = tuple[bytes, int, bool | None]
 
 
 class _Cache:
-    """The maps that were parsed last; emptied when it is full."""
+    """Cache of parsed maps by body; emptied when it is full."""
 
     def __init__(self) -> None:
         self.maps: dict[_Key, TableMap] = {}
@@ -216,10 +226,11 @@ _cache = _Cache()
 
 
 def parse_table_map(body: bytes | memoryview, table_id_size: int = 6, mariadb: bool | None = None) -> TableMap:
-    """Reads a TABLE_MAP body (without header and checksum). Equal bodies give the same object again.
+    """Parse a TABLE_MAP body (without header and checksum); equal bodies return the same object.
 
-    mariadb: was it written by a MariaDB server? None = not known; it only matters for the character sets of tables with
-    GEOMETRY columns.
+    Args:
+        mariadb: whether a MariaDB server wrote it; None = unknown. It only matters for the character sets of tables
+            with GEOMETRY columns.
 
     Raises:
         MalformedError: anything that does not fit.
@@ -253,7 +264,7 @@ _CHECKED = frozenset(("n_cols", *NULS))
 
 
 def _check(name: str, start: int, value: int) -> None:
-    """What a server refuses, the walk does not: a body is shown as far as its fields can be told apart."""
+    """Check a field for what a server refuses but `table_map_fields` accepts, so that bodies can still be shown."""
     if name == "n_cols" and value > MAX_COLUMNS:
         text = f"TABLE_MAP declares {value:,} columns, no table has more than {MAX_COLUMNS:,}"
         raise MalformedError(text, finding_id="count-out-of-bounds")
@@ -269,12 +280,12 @@ def _joined(column: Column, nullable: bool, more: Mapping[str, Any]) -> Column:
 
 @lru_cache(4096)
 def _plain(type_: int, metadata: int = 0, nullable: bool = True) -> Column:
-    """A column of which the log says no more: most columns of most logs."""
+    """Return a column without optional metadata: most columns of most logs."""
     return Column(type_, metadata, nullable)
 
 
 def _column(type_: int, value: int) -> Column:
-    """A column of this type code and with this metadata."""
+    """Create a column from its type code and its metadata."""
     if type_ in _STRINGS:
         return _string_column(value)
     check = _METADATA.get(type_)

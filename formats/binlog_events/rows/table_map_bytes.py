@@ -1,10 +1,11 @@
-"""Table maps as one table of bytes for the JSON kernels: how columns are read, and all texts ready to be copied.
+"""Encode table maps as one table of bytes for the JSON kernels: how to read columns, and all texts ready to copy.
 
-    table    number of maps, an unused number, place of each map's record (0 = rows of this table are not ours)
-    record   number of columns, bytes of the table id, then (place, size) of the texts: object, body, title, names
-             then per column: kind, parameter, width, bytes of the length, (place, size) of its key, place of its values
+    table    number of maps, an unused number, offset of each map's record (0 = left to the general writer)
+    record   number of columns, bytes of the table id, then (offset, size) of the texts: object, body, title, names
+             then per column: kind, parameter, width, bytes of the length, (offset, size) of its key, offset of its
+             values
 
-All numbers are 32 bits, big-endian. Places in a record count from its start, the others from the start of the table.
+All numbers are 32 bits, big-endian. Offsets in a record count from its start, the others from the start of the table.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _ANY_BYTES = frozenset(Kind) - {Kind.DECIMAL, Kind.JSON, Kind.COMPRESSED}
 
 
 def map_table(records: Sequence[bytes]) -> bytes:
-    """The table of these records (see `map_record`)."""
+    """Join records (see `encode_map_record`) to a table of maps."""
     at = 8 + 4 * len(records)
     head, parts = [len(records), 0], list[bytes]()
     for record in records:
@@ -48,9 +49,13 @@ def map_table(records: Sequence[bytes]) -> bytes:
 def map_record(
     known: TableMap, quote: Quote, shown: bool = True, names: frozenset[str] | None = None, *, rows_only: bool = False
 ) -> bytes:
-    """The record of a table map; empty for one that is not ours. shown: False = the general writer prints the map.
+    """Encode the record of a table map; empty if the kernels cannot read the map's rows.
 
-    names: only these columns are written. rows_only: of the bodies only the rows are.
+    Args:
+        quote: writes a value as JSON.
+        include_body: False = the general writer prints the TABLE_MAP event itself.
+        column_keys: keys of the columns to write; None = all.
+        rows_only: write only the rows of a body.
     """
     try:
         kinds = column_kinds(known)
@@ -76,7 +81,7 @@ def map_record(
 
 
 class _Texts:
-    """Texts behind each other; `add` gives place and size."""
+    """Concatenated texts; `add` returns the offset and size of a text."""
 
     def __init__(self, at: int) -> None:
         self._at, self.text = at, b""
@@ -88,12 +93,12 @@ class _Texts:
 
 
 def _values(column: Column, quote: Quote) -> bytes:
-    """The texts of an ENUM or SET by number; empty where they are not known."""
+    """Encode the texts of an ENUM or SET by number; empty if they are unknown."""
     return b"" if column.values is None else text_table({i: quote(text) for i, text in enumerate(column.values)})
 
 
 def _own(column: Column, kind: ColumnKind) -> ColumnKind:
-    """The kind as the kernels know it: the parameter of TEXT is the highest byte that stands for itself in Unicode."""
+    """Map a kind to that of the kernels; the parameter of TEXT is the highest byte that equals its code point."""
     if kind.kind in (Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP) and kind.parameter:
         return _NOT_OURS._replace(fixed=kind.fixed, prefix=0)
     if kind.kind != Kind.TEXT:

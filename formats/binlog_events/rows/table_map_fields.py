@@ -1,7 +1,8 @@
-"""TABLE_MAP field by field, in the order of the body (specification section 6): the one walk that all readers share.
+"""Iterate over the fields of a TABLE_MAP body in file order; the one reader that all others use.
 
-What a table map means (`table_map`, `table_metadata`) and how it is shown byte by byte (`table_map_view`) are made of
-these fields; where each stands, and which columns it is about, is said here alone.
+See docs/spec/mysql-mariadb-binlog.md#6-table_map-v. The parsed map (`table_map`, `table_metadata`) and the annotated
+view (`table_map_view`) are built from these fields. Where each field is, and which columns it is about, is defined
+only here.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ REAL_TYPE = 0x30
 
 
 class OptionalField(enum.IntEnum):
-    """Types of optional metadata."""
+    """Types of optional metadata (`Table_map_event::Optional_metadata_field_type`)."""
 
     SIGNEDNESS = 1
     DEFAULT_CHARSET = 2
@@ -52,7 +53,13 @@ Fields = Iterator[Field]
 
 
 class Item(NamedTuple):
-    """A piece of optional metadata. value: its bytes. types, mariadb: see `optional`."""
+    """One item of optional metadata.
+
+    Attributes:
+        code: its type.
+        value: reader of its bytes.
+        types, mariadb: see `iter_optional_metadata`.
+    """
 
     code: int
     value: Reader
@@ -61,19 +68,20 @@ class Item(NamedTuple):
 
     @property
     def has_parts(self) -> bool:
-        """Is its value made of several fields?"""
+        """True if the value consists of several fields."""
         known = _VALUES.get(self.code)
         return known is not None and known.walk is not _bits
 
     def columns(self) -> Sequence[int]:
-        """The columns that it is about, counted from 0."""
+        """Return the indexes (from 0) of the columns that the item is about."""
         known = _VALUES.get(self.code)
         return () if known is None else known.about(self)
 
     def fields(self, columns: Sequence[int]) -> Fields:
-        """The fields of the value; none if it is empty. What they leave (`value.left`) belongs to nothing.
+        """Iterate over the fields of the value; none if it is empty. Bytes left over belong to no field.
 
-        columns: see `columns`.
+        Args:
+            columns: see `columns`.
         """
         known = _VALUES.get(self.code)
         if not self.value.left:
@@ -82,7 +90,7 @@ class Item(NamedTuple):
 
 
 def head(reader: Reader, table_id_size: int) -> Fields:
-    """From the table id up to the length of the metadata."""
+    """Iterate over the fields from the table id up to the length of the metadata."""
     at = reader.at
     yield "table_id", at, at + table_id_size, reader.uint(table_id_size, "the table id"), 0, 0
     at = reader.at
@@ -117,7 +125,7 @@ _METADATA = tuple(_KINDS.get(code, (0, "")) for code in range(256))
 
 
 def metadata(reader: Reader, types: bytes) -> Fields:
-    """A number for each column, 0 where its type has no metadata: such a field takes no bytes."""
+    """Iterate over the metadata of each column; the field is empty and 0 if its type has no metadata."""
     for index, code in enumerate(types):
         at, (width, what) = reader.at, _METADATA[code]
         yield "metadata", at, at + width, reader.uint(width, what) if width else 0, index, 0
@@ -126,24 +134,24 @@ def metadata(reader: Reader, types: bytes) -> Fields:
 
 
 def string_type(value: int) -> tuple[int, int]:
-    """The metadata of a STRING: its real type and its length (section 6, "STRING metadata")."""
+    """Return the real type and the length in a STRING's metadata (docs/spec/mysql-mariadb-binlog.md#6-table_map-v)."""
     first, second = value & 0xFF, value >> 8
     return first | REAL_TYPE, second | (first & REAL_TYPE ^ REAL_TYPE) << 4
 
 
 def null_bits(reader: Reader, count: int) -> Field:
-    """A bit for each of `count` columns: may it be NULL? The first is the lowest bit."""
+    """Read the bitmap of nullable columns: one bit for each of `count` columns, the first is the lowest."""
     at = reader.at
     return "null_bits", at, at + (count + 7) // 8, reader.take((count + 7) // 8, "the nullable bits"), 0, 0
 
 
 def nullable_of(bits: bytes, count: int) -> Iterator[bool]:
-    """Of each of `count` columns: may it be NULL?"""
+    """Iterate over the bits of the nullable bitmap: True if the column may be NULL."""
     return (bool(bits[place >> 3] >> (place & 7) & 1) for place in range(count))
 
 
 def bits_of(bits: bytes, count: int) -> Iterator[bool]:
-    """The bits of optional metadata, one for each of `count` columns."""
+    """Iterate over the bits of optional metadata, one for each of `count` columns, highest first."""
     return (bool(bits[place >> 3] >> (7 - (place & 7)) & 1) for place in range(count))
 
 
@@ -151,9 +159,11 @@ def bits_of(bits: bytes, count: int) -> Iterator[bool]:
 
 
 def optional(reader: Reader, types: Sequence[int], mariadb: bool | None) -> Iterator[Field | Item]:
-    """The optional metadata up to the reader's end: of each piece its type, its length, and then itself.
+    """Iterate over the optional metadata up to the reader's end: of each item its type, its length, then the item.
 
-    types: the real types of the columns. mariadb: was it written by a MariaDB server? None = not known.
+    Args:
+        types: the real types of the columns.
+        mariadb: whether a MariaDB server wrote it; None = unknown.
     """
     number = 0
     while reader.left:
@@ -166,12 +176,12 @@ def optional(reader: Reader, types: Sequence[int], mariadb: bool | None) -> Iter
 
 
 def optional_name(code: int) -> str:
-    """The specification's name of a type of optional metadata, in small letters."""
+    """Return the server's name of a type of optional metadata, in lower case."""
     return _NAMES.get(code, "unknown")
 
 
 def listed(value: Reader) -> list[int]:
-    """All length-encoded numbers of a value, which stays as it is."""
+    """List all length-encoded numbers of a value without consuming it."""
     copy = Reader(value.data, value.what, value.at, value.end)
     numbers = []
     while copy.left:
@@ -185,7 +195,7 @@ def _number(reader: Reader, name: str, index: int = 0) -> Field:
 
 
 def _text(reader: Reader, name: str, index: int, number: int, what: str) -> Field:
-    """A length and text, as one field."""
+    """Read a length and a text as one field."""
     at, value = reader.at, reader.sized(what)
     return name, at, reader.at, value, index, number
 
@@ -196,13 +206,13 @@ def _raw(value: Reader) -> Fields:
 
 
 def _bits(value: Reader, columns: Sequence[int]) -> Fields:
-    """A bit for each column, the first is the highest."""
+    """Read one bit for each column, the first is the highest."""
     at, size = value.at, (len(columns) + 7) // 8
     yield "bits", at, at + size, value.take(size, "bits"), 0, 0
 
 
 def _numbers(value: Reader, columns: Sequence[int]) -> Fields:
-    """One number for each column."""
+    """Read one number for each column."""
     for index in columns:
         yield _number(value, "number", index)
 
@@ -213,7 +223,7 @@ def _names(value: Reader, columns: Sequence[int]) -> Fields:
 
 
 def _choices(value: Reader, columns: Sequence[int]) -> Fields:
-    """For each column, which a field without bytes begins, a count and that many texts."""
+    """Read, for each column, an empty field that marks its start, a count and that many texts."""
     for index in columns:
         yield "choices", value.at, value.at, None, index, 0
         at, count = value.at, value.lenenc("the number of texts")
@@ -226,7 +236,7 @@ def _choices(value: Reader, columns: Sequence[int]) -> Fields:
 
 
 def _default(value: Reader, columns: Sequence[int]) -> Fields:
-    """The default, then pairs of a place among these columns and its own collation."""
+    """Read the default collation, then pairs of a position among these columns and its own collation."""
     yield _number(value, "default")
     yield from _pairs(value, "place", "collation")
 
@@ -251,13 +261,21 @@ def _pairs(value: Reader, *names: str) -> Fields:
 
 
 class _Value(NamedTuple):
-    """What is known of one type of optional metadata. types: those of the columns that it is about; None = all."""
+    """How one type of optional metadata is read.
+
+    Attributes:
+        iter_value: iterates over the fields of a value.
+        types: types of the columns that it is about; None = all columns.
+    """
 
     walk: Callable[[Reader, Sequence[int]], Fields]
     types: frozenset[ColumnType] | None = None
 
     def about(self, item: Item) -> Sequence[int]:
-        """The columns that it is about. MariaDB counts GEOMETRY among the character columns, MySQL does not."""
+        """Return the columns that an item is about.
+
+        MariaDB counts GEOMETRY among the character columns, MySQL does not.
+        """
         types = self.types
         if types is None:
             return range(len(item.types))
@@ -270,7 +288,7 @@ class _Value(NamedTuple):
 
 
 def _lists_more(item: Item, columns: int) -> bool:
-    """Where the server is not known: are more columns listed than MySQL has?"""
+    """Guess the server from the list: True if it has more columns than MySQL counts."""
     numbers = listed(item.value)
     if item.code == OptionalField.COLUMN_CHARSET:
         return len(numbers) > columns

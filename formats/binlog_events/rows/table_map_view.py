@@ -1,4 +1,7 @@
-"""TABLE_MAP for the annotated view: every byte down to single columns and texts (specification section 6)."""
+"""Show TABLE_MAP in the annotated view, every byte down to single columns and texts.
+
+See docs/spec/mysql-mariadb-binlog.md#6-table_map-v.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +38,11 @@ Learn = Callable[[TableMap], None]
 
 
 class TableMapBody(Construct):  # type: ignore[misc]
-    """The whole body. Its value is a `TableMap`; `learn` is told each one that the annotated parse has shown.
+    """Construct of a TABLE_MAP body; its value is a `TableMap`.
 
-    mariadb: was it written by a MariaDB server? None = not known.
+    Args:
+        on_table_map: called with each table map that the annotated parse has shown.
+        mariadb: whether a MariaDB server wrote it; None = unknown.
     """
 
     fills_stream = True
@@ -54,11 +59,11 @@ class TableMapBody(Construct):  # type: ignore[misc]
         return obj
 
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
-        """The fields, each column's type and metadata, and the optional metadata item by item."""
+        """Trace the fields, each column's type and metadata, and the optional metadata item by item."""
         return map(Part._make, self.trace_parts(data, start, end, limits))
 
     def trace_parts(self, data: bytes, start: int, end: int, limits: Limits) -> Parts:
-        """The same as plain tuples."""
+        """Trace the same parts as plain tuples."""
         reader = Reader(data, "TABLE_MAP", start, end)
         types, size = b"", 0
         for field in head(reader, self.table_id_size):
@@ -90,7 +95,7 @@ def _head_parts(field: Field) -> Parts:
 
 
 def _metadata(reader: Reader, size: int, types: bytes) -> Generator[PlainPart, None, list[int]]:
-    """Gives back the real types of the columns: ENUM and SET stand among the types as STRING."""
+    """Trace the metadata of the columns; returns their real types, because ENUM and SET are stored as STRING."""
     part = reader.part(size, "metadata")
     if size:
         yield ".metadata", 1, part.at, None, None, ""
@@ -105,7 +110,7 @@ def _metadata(reader: Reader, size: int, types: bytes) -> Generator[PlainPart, N
 
 
 def _metadata_words(code: int, value: int) -> str:
-    """What the metadata of a column says."""
+    """Describe the metadata of a column."""
     if code in (_C.VARCHAR, _C.VAR_STRING, _C.VARCHAR_COMPRESSED):
         return f"{_NAMES[code]}, at most {value} bytes"
     first, second = value & 0xFF, value >> 8
@@ -123,7 +128,7 @@ def _metadata_words(code: int, value: int) -> str:
 
 
 def _chosen(columns: Iterable[int], bits: Iterable[bool]) -> str:
-    """The columns whose bits are set, as people count them: @1 is the first."""
+    """List the columns whose bits are set as @1, @2, …"""
     return " ".join(f"@{column + 1}" for column, is_set in zip(columns, bits, strict=True) if is_set)
 
 
@@ -163,7 +168,7 @@ def _item(item: Item, path: str) -> Parts:
 
 
 def _value_parts(item: Item, path: str, columns: Sequence[int]) -> Parts:
-    """The fields of a value that has several."""
+    """Trace the fields of a value that has several."""
     for name, start, end, value, index, number in item.fields(columns):
         if name == "choices":
             yield f"{path}[{index}]", 4, start, None, None, ""
@@ -182,7 +187,7 @@ def _column(value: int, columns: Sequence[int]) -> str:
 
 
 def _place(value: int, columns: Sequence[int]) -> str:
-    """A place among the columns that the value is about."""
+    """Describe a position among the columns that the value is about."""
     return f"@{columns[value] + 1}" if value < len(columns) else ""
 
 
@@ -204,5 +209,9 @@ _NUMBERS: dict[str, tuple[str, int, Callable[[int, Sequence[int]], str] | None]]
 
 
 def table_map_body(table_id_size: int = 6, learn: Learn | None = None, mariadb: bool | None = None) -> Construct:
-    """The schema of TABLE_MAP. table_id_size: 4 in very old logs."""
+    """Return the construct of TABLE_MAP.
+
+    Args:
+        table_id_size: bytes of the table id; 4 in very old logs.
+    """
     return TableMapBody(table_id_size, learn, mariadb)

@@ -1,4 +1,7 @@
-"""The optional metadata at the end of TABLE_MAP: signedness, character sets, names, keys (specification section 6)."""
+"""Parse the optional metadata at the end of TABLE_MAP: signedness, character sets, names, keys.
+
+See docs/spec/mysql-mariadb-binlog.md#6-table_map-v.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +22,23 @@ PrimaryKey = tuple[tuple[int, int], ...]
 
 
 class Optional(msgspec.Struct, frozen=True):
-    """What was found. members: index of a column -> members of `Column`."""
+    """The parsed optional metadata.
+
+    Attributes:
+        members: index of a column -> members of `TableMapColumn`.
+        primary_key: see `PrimaryKey`; None = not in the log.
+    """
 
     members: dict[int, dict[str, Any]] = msgspec.field(default_factory=dict)
     primary_key: PrimaryKey | None = None
 
     def of(self, index: int) -> Mapping[str, Any]:
-        """The members of one column."""
+        """Return the members of one column."""
         return self.members.get(index, {})
 
 
 class _Parser:
-    """Collects what the fields say. Texts of ENUM and SET are kept as bytes until their character sets are known."""
+    """Collects the fields. Texts of ENUM and SET stay bytes until their character sets are known."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -46,7 +54,7 @@ class _Parser:
         self.put(index, "charset", charset_of(collation))
 
     def bits(self, item: Item, columns: Sequence[int], name: str) -> None:
-        """One bit per column."""
+        """Read one bit per column."""
         bits = b"".join(bits for _, _, _, bits, _, _ in item.fields(columns))
         _all_there(item, 8 * len(bits), columns)
         for index, is_set in zip(columns, bits_of(bits, len(columns)), strict=True):
@@ -90,7 +98,7 @@ class _Parser:
             self.put(index, name, number)
 
     def key(self, item: Item, columns: Sequence[int]) -> None:
-        """Columns, and where `prefix` fields stand between them, how much of them."""
+        """Read the columns of the primary key, and their prefix lengths if `prefix` fields follow them."""
         parts: list[tuple[int, int]] = []
         for kind, _, _, number, _, _ in item.fields(columns):
             if kind == "prefix":
@@ -109,7 +117,7 @@ class _Parser:
 
 
 def _all_there(item: Item, count: int, columns: Sequence[int]) -> None:
-    """An empty value has no fields, not even where columns want some."""
+    """Refuse an item with fewer values than columns: an empty value has no fields even if columns need some."""
     if count < len(columns):
         raise MalformedError(f"{item.value.what}: nothing for {len(columns):,} columns")
 
@@ -150,10 +158,13 @@ _READERS: Mapping[int, _Read] = MappingProxyType(
 
 
 def read_optional(reader: Reader, columns: Sequence[Column], mariadb: bool | None = None) -> Optional:
-    """Reads the fields up to the reader's end; unknown ones are skipped by their length. mariadb: None = not known.
+    """Parse the optional metadata up to the reader's end; unknown items are skipped by their length.
+
+    Args:
+        mariadb: whether a MariaDB server wrote it; None = unknown.
 
     Raises:
-        MalformedError: a field does not fit, has bytes too many, or stands there twice.
+        MalformedError: an item does not fit, has excess bytes, or is a duplicate.
     """
     parser = _Parser(len(columns))
     seen: set[int] = set()

@@ -1,4 +1,7 @@
-"""Row events for the annotated view (specification section 7): head, bitmaps, then every value of every image."""
+"""Show row events in the annotated view: head, bitmaps, then every value of every image.
+
+See docs/spec/mysql-mariadb-binlog.md#7-row-events-v.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ _FLAGS = FlagsEnum(
 
 
 def rows_event(kind: EventType, lookup: Lookup, table_id_size: int = 6) -> Construct:
-    """The schema of one row event type."""
+    """Return the construct of one row event type."""
     fields = ["table_id" / BytesInteger(table_id_size, swapped=True), "flags" / _FLAGS]
     if kind in ROWS_WITH_EXTRA:
         fields += ["extra_len" / Int16ul, Check(this.extra_len >= 2), "extra_data" / Bytes(this.extra_len - 2)]
@@ -51,7 +54,7 @@ def rows_event(kind: EventType, lookup: Lookup, table_id_size: int = 6) -> Const
 
 
 class _Head(msgspec.Struct):
-    """What the fields before the images said."""
+    """The fields before the images that are needed to read them."""
 
     table_id: int = 0
     n_cols: int = 0
@@ -59,7 +62,9 @@ class _Head(msgspec.Struct):
 
 
 class Images(Construct):  # type: ignore[misc]
-    """The row images up to the end. Its value is their bytes; its parts are rows, images and values.
+    """Construct of the row images up to the end of the event.
+
+    Its value is their bytes; its parts are rows, images and values.
 
     The annotated parse calls `_parse`, which sees the fields before the images, and then asks for the parts.
     """
@@ -82,11 +87,11 @@ class Images(Construct):  # type: ignore[misc]
         return obj
 
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
-        """Rows by index with `before` and `after`; none without a table map."""
+        """Trace the rows by index with `before` and `after`; nothing without a table map."""
         return map(Part._make, self.trace_parts(data, start, end, limits))
 
     def trace_parts(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[PlainPart]:
-        """The same as plain tuples."""
+        """Trace the same parts as plain tuples."""
         head = self.head
         table_map = self.lookup(head.table_id)
         if table_map is None:
@@ -106,7 +111,7 @@ class Images(Construct):  # type: ignore[misc]
 
 
 def _images(kind: EventType, head: _Head, table_map: TableMap) -> tuple[_Image, ...]:
-    """The images of a row; kept with the table map."""
+    """Return the tracers of the images of a row; cached in the table map."""
     key = ("annotated", kind, head.present)
     kept: tuple[_Image, ...] | None = table_map.memo.get(key)
     if kept is None:
@@ -121,7 +126,11 @@ def _images(kind: EventType, head: _Head, table_map: TableMap) -> tuple[_Image, 
 
 
 class _Image:
-    """How one image of a row is told. partial: with value_options, and JSON columns that may be differences."""
+    """Traces one image of a row.
+
+    Args:
+        partial: the image has value_options, and its JSON columns may be differences.
+    """
 
     def __init__(self, name: str, table_map: TableMap, present: tuple[int, ...], partial: bool) -> None:
         self.name, self.present, self.partial = name, present, partial
@@ -134,7 +143,7 @@ class _Image:
         self.json = [index for index, column in enumerate(table_map.columns) if column.type == ColumnType.JSON]
 
     def parts(self, data: bytes, at: int, path: str, budget: Budget) -> Generator[PlainPart, None, int]:
-        """The parts of the image at `data[at]`; gives back where it ends."""
+        """Trace the parts of the image at `data[offset]`; returns its end."""
         differences: frozenset[int] = frozenset()
         if self.partial:
             differences, at = yield from self._options(data, at, path)

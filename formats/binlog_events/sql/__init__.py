@@ -1,1 +1,1 @@
-"""Events as scripts that a server runs."""
+"""SQL scripts that replay or reverse the events of a binary log."""

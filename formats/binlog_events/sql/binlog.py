@@ -1,4 +1,4 @@
-"""Events as a server takes them back: BINLOG '…' with their bytes in base64."""
+"""BINLOG statements: events in base64 that a server applies unchanged."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ _BEGIN = b"BINLOG '\n"
 
 
 def binlog_statement(*events: bytes) -> bytes:
-    """The statement that makes a server apply these events."""
+    """Return the BINLOG statement that makes a server apply these events."""
     return _BEGIN + b"".join(map(b2a_base64, events)) + b"'"
 
 
 class Done(tuple[bytes, ...]):
-    """A statement with its end, in pieces: large ones are not to be copied often."""
+    """A statement with its delimiter, in pieces, so that large ones are not copied often."""
 
 
 Statement = bytes | Done
@@ -55,7 +55,11 @@ Statement = bytes | Done
 
 
 def texts(made: Sequence[Statement], charset: str | None) -> list[bytes]:
-    """Statements with their ends. charset: of the last one."""
+    """Return statements with their delimiters.
+
+    Args:
+        charset: character set of the last one.
+    """
     parts = list[bytes]()
     for i, one in enumerate(made):
         parts += one if isinstance(one, Done) else (client.ended(one, charset if i == len(made) - 1 else None),)
@@ -63,7 +67,7 @@ def texts(made: Sequence[Statement], charset: str | None) -> list[bytes]:
 
 
 def _fragments(event: Iterable[bytes]) -> list[bytes]:
-    """Events in base64 that are too large for one statement, as MariaDB takes them: in two."""
+    """Return events in base64 that are too large for one statement as two fragments, as MariaDB accepts them."""
     text = b"".join(event)
     half = len(text) // 2
     parts = (text[:half], text[half:])
@@ -72,24 +76,24 @@ def _fragments(event: Iterable[bytes]) -> list[bytes]:
 
 
 def in_parts(statement: bytes, description: FormatDescription) -> list[bytes]:
-    """One of `binlog_statement` as MariaDB takes it, however large its event is."""
+    """Return a BINLOG statement, for MariaDB in two fragments if it is too large for one."""
     if not description.is_mariadb or len(statement) <= FRAGMENT // 3 * 4:
         return [statement]
     return _fragments([statement[len(_BEGIN) : -1]])
 
 
 def described_binlog(description: FormatDescription) -> bytes:
-    """The statement that tells a server how the events behind it are written."""
+    """Return the BINLOG statement with the FORMAT_DESCRIPTION."""
     event = description.event
-    flags = event[17] & ~EventFlag.BINLOG_IN_USE & 0xFF  # its checksum is that of the event without this flag
+    flags = event[17] & ~EventFlag.BINLOG_IN_USE & 0xFF  # its checksum was computed without this flag
     return binlog_statement(event[:17] + bytes([flags]) + event[18:])
 
 
 def unpacked(event: Event, limits: Limits, id_size: int) -> tuple[int, bytes]:
-    """Type and body of a row event without compression.
+    """Return type and body of a row event without compression.
 
     Raises:
-        MalformedError, CodecError: it is no such event.
+        MalformedError, DecompressionError: the event cannot be uncompressed.
     """
     if event.code not in ROWS_COMPRESSED:
         return event.code, bytes(event.body)
@@ -98,10 +102,10 @@ def unpacked(event: Event, limits: Limits, id_size: int) -> tuple[int, bytes]:
 
 
 def rows_with_map(event: Event, table: TableMap, description: FormatDescription, limits: Limits) -> bytes:
-    """A row event behind the TABLE_MAP that it needs, as a statement of its own, unpacked.
+    """Return a row event, uncompressed, with its TABLE_MAP as one BINLOG statement.
 
     Raises:
-        MalformedError, CodecError: the event is no row event of this table.
+        MalformedError, DecompressionError: it is not a row event of this table.
     """
     code, body = unpacked(event, limits, table.table_id_size)
     return binlog_statement(
@@ -110,12 +114,16 @@ def rows_with_map(event: Event, table: TableMap, description: FormatDescription,
 
 
 def closed(body: bytes, at: int) -> bytes:
-    """The body of a row event as that of the last one of its statement. at: bytes of a table id."""
+    """Return the body of a row event with the STMT_END flag.
+
+    Args:
+        id_size: size of a table id in bytes.
+    """
     return body[:at] + bytes([body[at] | STMT_END]) + body[at + 1 :]
 
 
 def _closed_event(event: bytes, description: FormatDescription) -> bytes:
-    """A row event as the last one of its statement."""
+    """Return a row event with the STMT_END flag and its checksum."""
     at = HEADER_SIZE + description.table_id_size
     if event[at] & STMT_END:
         return event
@@ -124,12 +132,12 @@ def _closed_event(event: bytes, description: FormatDescription) -> bytes:
 
 
 def map_event(like: Event, table: TableMap, description: FormatDescription) -> bytes:
-    """The TABLE_MAP of a table, as if it stood before this event."""
+    """Return a TABLE_MAP event with the time and origin of another event."""
     return framed(like, _T.TABLE_MAP, table.body, description)
 
 
 def framed(like: Event, code: int, body: bytes, description: FormatDescription) -> bytes:
-    """An event with the time and origin of another one, ended as the description says."""
+    """Return an event with the time and origin of another one, and the checksum that the description asks for."""
     tail = 4 if description.has_checksums else 0
     size = _HEADER.size + len(body) + tail
     data = _HEADER.pack(like.time, code, like.server, size, like.position, like.flags) + body
@@ -137,9 +145,10 @@ def framed(like: Event, code: int, body: bytes, description: FormatDescription) 
 
 
 class Collected(msgspec.Struct):
-    """The row events of one statement, until its last one. maps: its TABLE_MAP events by table id; they stand first.
+    """Row events of one statement, until its last one.
 
-    lines: the events so far in base64, without the last one. size: bytes of all of them.
+    `table_maps` are its TABLE_MAP events by table id; they come first. `lines` are the events so far in base64,
+    without the last one. `size` is the number of bytes of all of them.
     """
 
     maps: dict[int, bytes] = msgspec.field(default_factory=dict)
@@ -148,7 +157,7 @@ class Collected(msgspec.Struct):
     size: int = 0
 
     def add(self, event: bytes | memoryview) -> None:
-        """A row event behind the others; its bytes must last until the next call."""
+        """Append a row event; its bytes must stay valid until the next call."""
         if not self.size:
             self.lines = list(map(b2a_base64, self.maps.values()))
             self.size = sum(map(len, self.maps.values()))
@@ -158,17 +167,23 @@ class Collected(msgspec.Struct):
         self.size += len(event)
 
     def go_on(self, lines: bytes, last: bytes, size: int) -> None:
-        """Row events behind the others, whose statement has begun. lines: all but the last one; size: bytes of all."""
+        """Append row events to a statement that has begun.
+
+        Args:
+            lines: all but the last event, in base64.
+            last: the last event.
+            size: bytes of all of them.
+        """
         self.lines += [b2a_base64(self.last), lines]
         self.last = last
         self.size += size
 
     def keep(self) -> None:
-        """The bytes of the last event may go."""
+        """Copy the last event, so that the memory of its batch may be released."""
         self.last = bytes(self.last)
 
     def take(self, description: FormatDescription) -> Sequence[Statement]:
-        """The BINLOG of what is there, as a statement that ends; the maps stay known for the events behind it."""
+        """Return the BINLOG of the pending events; their table maps stay valid for the events that follow."""
         lines, self.lines = self.lines, []
         size, self.size = self.size, 0
         last, self.last = bytes(self.last), b""
@@ -180,7 +195,7 @@ class Collected(msgspec.Struct):
         return [Done((_BEGIN, *lines, b"'\n/*!*/;\n"))]
 
     def end(self, description: FormatDescription) -> Sequence[Statement]:
-        """The same, where the statement ends."""
+        """Return the BINLOG of the pending events at the end of the statement, and forget the table maps."""
         made = self.take(description)
         self.maps.clear()
         return made

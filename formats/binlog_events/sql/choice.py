@@ -1,4 +1,4 @@
-"""What of a log is written into a script: some tables or databases, and what stands before a statement."""
+"""Filters of a script: tables, databases, and the statement before which it ends."""
 
 from __future__ import annotations
 
@@ -32,8 +32,11 @@ _BY_CONDITION = tuple(text.replace("--object", "--where") for text in _BY_OBJECT
 
 @dataclass(slots=True)
 class Choice:
-    """waiting: the beginning of a transaction of which nothing chosen was seen yet, and the session before it.
-    stopped: nothing is written any more, and why."""
+    """Decide which events of a log go into a script.
+
+    `waiting` holds the text of a transaction's beginning while nothing of it was selected yet, and the session
+    before it. `stopped` is the finding that ended the script; after it nothing is written.
+    """
 
     wording: Wording
     pattern: Pattern | None = field(init=False)
@@ -48,28 +51,38 @@ class Choice:
 
     @property
     def is_partial(self) -> bool:
-        """Is only a part of each transaction written?"""
+        """True if only a part of each transaction is written."""
         return self.wording.tables is not None or bool(self.wording.only)
 
     @property
     def is_settled(self) -> bool:
-        """Does nothing wait for the next event?"""
+        """True if nothing waits for the next event."""
         return self.stopped is None and self.waiting is None
 
     def wait(self, session: Session) -> None:
-        """A transaction begins: if only parts of transactions are written, this one may have none."""
+        """Hold back the beginning of a transaction that may have nothing selected."""
         if self.is_partial and self.waiting is None:
             self.waiting = (b"", session.copy())
 
     def forget(self) -> Session | None:
-        """Nothing of the transaction was chosen: its beginning is not written. The session before it."""
+        """Drop the held beginning of a transaction and return the session before it; None if nothing is held."""
         before = None if self.waiting is None else self.waiting[1]
         self.waiting = None
         return before
 
     def place(self, scene: Scene, step: Step, text: bytes, *, changes: bool, shows: bool) -> bytes | None:
-        """The text of an event: at once, or with the first one of its transaction that was chosen; None = its
-        transaction is to be forgotten. changes: are there statements in it? shows: are there statements or comments?"""
+        """Return the text to write for an event, together with a held transaction beginning where needed.
+
+        Args:
+            context: the event.
+            step: the event's place in its transaction.
+            text: the event as SQL.
+            changes: whether `text` has statements.
+            shows: whether `text` has statements or comments.
+
+        Returns:
+            The text to write now; None if the whole transaction is to be discarded.
+        """
         if not self.is_partial or self.waiting is None:
             return text
         waited, before = self.waiting
@@ -84,13 +97,13 @@ class Choice:
         return waited + text
 
     def passed(self, scene: Scene, step: Step) -> None:
-        """An event was written: the end of a transaction is the last place before a statement to stop at."""
+        """Remember the end of a transaction as the last one before a possible stop."""
         if self.pattern is not None and (step is Step.ENDS or closes(scene)) and self.stopped is None:
             gtid = f"GTID {scene.owner.gtid}, " if scene.owner.gtid else ""
             self._last_done = f"{gtid}at {scene.context.name}:{scene.event.end}"
 
     def stops_at(self, scene: Scene, parts: QueryParts, sql: bytes) -> bool:
-        """Is this the statement before which all ends?"""
+        """Return True, and record the finding, if this is the statement before which the script ends."""
         if self.pattern is None or not self.pattern.fits(sql, parts.db):
             return False
         place = f"{scene.context.name}:{scene.event.start}"
@@ -101,7 +114,7 @@ class Choice:
         return True
 
     def leaves_out(self, scene: Scene, parts: QueryParts, sql: bytes) -> bool:
-        """Is a statement not chosen? One that may be about what is chosen is told."""
+        """Return True if a statement is not selected; count those that may concern selected objects."""
         database = parts.db.decode("utf-8", "backslashreplace")
         only = self.wording.only
         if database in only or not self.is_partial:
@@ -115,7 +128,7 @@ class Choice:
         return True
 
     def remarks(self) -> Sequence[Finding]:
-        """How many statements an option left out; that no statement was the one to stop before."""
+        """Return findings about statements that the filters left out and about a stop statement that does not occur."""
         found = []
         if self._first_left_out is not None:
             one = self._first_left_out
@@ -127,8 +140,11 @@ class Choice:
 
 
 class PartedTransactions(msgspec.Struct):
-    """Transactions of which a selection has a part. written, passed: those of the last changes that were written, and
-    that were not chosen."""
+    """Transactions of which a selection has only a part.
+
+    `last_written` and `last_skipped` are the transactions of the last change that was written and of the last
+    one that was not.
+    """
 
     written: Owner = NOBODY
     passed: Owner = NOBODY
@@ -137,14 +153,19 @@ class PartedTransactions(msgspec.Struct):
     _count: int = 0
 
     def see(self, owner: Owner, other: Owner) -> None:
-        """A change of the transaction `owner`, where the last one of the other kind is of `other`."""
+        """Count the transaction of a change once if changes of both kinds, written and skipped, belong to it.
+
+        Args:
+            owner: the transaction of this change.
+            other: the transaction of the last change of the other kind.
+        """
         if owner == other and owner not in (NOBODY, self._last):
             self._first = self._first or str(owner.gtid)
             self._last = owner
             self._count += 1
 
     def remarks(self) -> Sequence[Finding]:
-        """What is to be said of them."""
+        """Return a finding that counts the transactions that are only partly selected."""
         if not self._count:
             return []
         what = "transaction is" if self._count == 1 else "transactions are"
@@ -154,6 +175,6 @@ class PartedTransactions(msgspec.Struct):
 
 
 def told(scene: Scene, id_: str, text: str, severity: Severity = Severity.ERROR) -> Finding:
-    """A finding about an event."""
+    """Create a finding about an event."""
     event = scene.event
     return finding(id_, event.start, event.end - event.start, text, record=event.record, severity=severity)

@@ -1,11 +1,12 @@
-"""Statements in a script for the servers' command line clients, which read lines and have commands of their own.
+r"""Statements in a form that the servers' command-line clients read without misinterpreting them.
 
-A statement is ended by a delimiter. Outside of quotation marks a client takes `\\` and some words at the start of a
-statement for commands; one of them runs programs. Logs that a server wrote have no such places; forged ones may.
+Clients read lines and have commands of their own. A statement is ended by a delimiter; outside of quotation
+marks a client takes `\` and some words at the start of a statement for commands, one of which runs
+programs. Logs that a server wrote contain no such places; forged ones may.
 
-The delimiter is that of the servers' own tools: should a client ever read over one, the server still sees a comment
-and the end of a statement there. Text that holds it, or whose characters hold ASCII bytes, is ended by a word that
-nobody can foresee who wrote the text before.
+The delimiter is that of the servers' own tools: if a client misses it, the server still sees a comment and
+the end of a statement there. Text that contains it, or whose characters contain ASCII bytes, is ended by a
+word that nobody who wrote the text can predict.
 """
 
 from __future__ import annotations
@@ -82,12 +83,13 @@ Fault = tuple[int, str]
 
 
 class _Lexer:
-    """How a client in one character set finds where quotation marks close and comments end.
+    """Lexer that finds where a client, reading in one character set, closes quotation marks and ends comments.
 
     Args:
         escapes: the quotation marks between which a backslash begins an escape.
-        dollars: a `$` that begins a quotation mark, `$$` or `$word$`, as a regular expression; None for clients that
-            have no such marks. MySQL's client has them from 9.0 on, with servers that do.
+        dollars: regular expression of a `$` that begins a dollar quote, `$$` or `$word$`; None for clients
+            without them.
+            MySQL's client has them from 9.0 on, with servers that do.
     """
 
     def __init__(self, charset: str, *, escapes: bytes, dollars: bytes | None = None) -> None:
@@ -106,7 +108,10 @@ class _Lexer:
         self._within_dollars = _Lexer(charset, escapes=escapes) if dollars is not None else self
 
     def _until(self, mark: bytes, lead: bytes, escapes: bool) -> re.Pattern[bytes]:
-        """From behind a quotation mark to behind its partner. Each byte is taken in one way only: no backtracking."""
+        """Compile the pattern from after a quotation mark to after its partner.
+
+        Each byte matches one way only, so that there is no backtracking.
+        """
         special = mark + (rb"\\" if escapes else b"") + (lead[1:-1] if lead else b"")
         others = [rb"\\."] if escapes else []
         others += [self.wide, lead + b"(?!" + self.wide[len(lead) :] + b")"] if lead else []
@@ -116,17 +121,18 @@ class _Lexer:
         return re.compile(plain + b"(?:(?:" + b"|".join(others) + b")" + plain + b")*" + mark, re.DOTALL)
 
     def read(self, sql: bytes) -> tuple[bytes, Fault | None]:
-        """The text as it is to be written, or what is wrong with it.
+        """Return the text in the form to write, or the first fault in it.
 
-        All clients and servers must find the same ends in it. So what is executed by some of them only, from `/*!` or
-        `/*M!` to `*/`, has no other `*/` inside: comments in there go. Of `*/*` some take the last two for a beginning.
+        All clients and servers must find the same ends in it. Text that only some of them execute, from `/*!` or
+        `/*M!` to `*/`, must contain no other `*/`: comments inside of it are removed. Some clients take the last
+        two bytes of `*/*` for the start of a comment.
         """
         pieces, done, at, opened = list[bytes](), 0, 0, -1
         while (found := (self._stops if opened < 0 else self._executed).search(sql, at)) is not None:
             mark, start, at = self._mark(sql, found)
             if mark == b"*/":
                 if sql.startswith(b"/*M", opened) and _NESTED.search(sql, opened + 3, start):
-                    return sql, (opened, "/*M!")  # a client of MySQL takes it for a comment, and finds no end of it
+                    return sql, (opened, "/*M!")  # MySQL's client takes it for a comment and finds no end
                 opened = -1
             elif mark in (b"/*!", b"/*M!"):
                 if opened >= 0:
@@ -153,22 +159,24 @@ class _Lexer:
         return b"".join([*pieces, sql[done:]]) if pieces else sql, None
 
     def reading(self, sql: bytes) -> tuple[bytes, bytes | None]:
-        """The text as it is to be written and what is outside of its quotation marks and comments; None = `read` does
-        not let it through."""
+        """Return the normalized text and its part outside of quotation marks and comments (None after a fault)."""
         text, fault = self.read(sql)
         return text, self.outside(sql) if fault is None else None
 
     def _mark(self, sql: bytes, found: re.Match[bytes]) -> tuple[bytes, int, int]:
-        """A mark, where it begins, and where it ends: of a `$` that begins a quotation mark the whole of that."""
+        """Return a mark with its start and end offsets; a `$` that begins a dollar quote includes its word."""
         mark, start, at = found[0], found.start(), found.end()
-        if mark == b"$" and (word := self._dollar_word.match(sql, start)) is not None:  # it fits any `$`
+        if mark == b"$" and (word := self._dollar_word.match(sql, start)) is not None:  # matches at any `$`
             at = word.end()
             return (sql[start : at + 1], start, at + 1) if sql[at : at + 1] == b"$" else (mark, start, start + 1)
         return mark, start, at
 
     def _pieces(self, sql: bytes) -> Iterator[tuple[bytes, int, int, int]]:
-        """(mark, its place, where what it begins starts, where that ends) of each quotation mark and comment; of those
-        that some servers execute the mark alone, with its version. What is not closed goes to the end of the text."""
+        """Yield (mark, mark offset, content start, content end) of each quotation mark and comment.
+
+        Comments that some servers execute yield the mark alone with its version. Unclosed parts extend to the end
+        of the text.
+        """
         at, executed = 0, False
         while (found := (self._executed if executed else self._stops).search(sql, at)) is not None:
             mark, start, at = self._mark(sql, found)
@@ -182,8 +190,10 @@ class _Lexer:
                 yield mark, start, inside, at
 
     def outside(self, sql: bytes) -> bytes:
-        """The text that `read` lets through without its comments and with empty strings and names between quotation
-        marks; what some servers execute of a comment stays. Of other texts, too: what is not closed goes to the end."""
+        """Return the text without comments and with empty strings and quoted names.
+
+        Comments that some servers execute stay. Unclosed parts extend to the end of the text.
+        """
         pieces, done = list[bytes](), 0
         for mark, start, inside, end in self._pieces(sql):
             text = b"''" if mark in self._quoted else b" "
@@ -194,7 +204,7 @@ class _Lexer:
         return b"".join([*pieces, sql[done:]])
 
     def has_backslashes(self, sql: bytes, marks: bytes) -> bool:
-        """Whether a backslash is between quotation marks of these kinds."""
+        """Return whether a backslash is between quotation marks of these kinds."""
         return any(
             mark in marks and any(pair[0][:1] == b"\\" for pair in self._pairs.finditer(sql, inside, end))
             for mark, _, inside, end in self._pieces(sql)
@@ -203,7 +213,13 @@ class _Lexer:
 
     @staticmethod
     def _comment(mark: bytes, inside: bytes, *, executed: bool) -> bytes | None:
-        """A comment as it is to be written, if that is not as it stands. executed: it is within `/*! */`."""
+        """Return a comment in the form to write; None if it stays unchanged.
+
+        Args:
+            mark: what begins the comment.
+            inside: its text.
+            executed: whether it is within `/*! */`.
+        """
         if executed:
             return b" "
         if _NESTED.search(inside) or (mark == b"/*+" and b"\n" in inside):
@@ -212,14 +228,16 @@ class _Lexer:
         return None
 
     def _string(self, mark: bytes, inside: bytes) -> bytes | None:
-        """A string as it is to be written, if that is not as it stands: in front of the end of a line, and of a zero,
-        clients lose a backslash or what is behind it."""
+        """Return a string in the form to write; None if it stays unchanged.
+
+        Before a line end or a zero byte clients lose a backslash or the byte after it.
+        """
         if _LOST.search(inside) is None:
             return None
         return mark + self._pairs.sub(lambda pair: _PAIRS.get(pair[0], pair[0]), inside)
 
     def _end(self, sql: bytes, mark: bytes, at: int) -> int:
-        """Where that ends which begins with this mark in front of `at`; -1 = it does not, or is a command."""
+        """Return the end of the part that this mark, before `at`, begins; -1 if it has none or is a command."""
         if mark in self._quoted:
             closed = self._quoted[mark].match(sql, at)
             if closed is None or mark in self._escapes or _LOST.search(closed[0]) is None:
@@ -238,24 +256,24 @@ class _Lexer:
         if mark[:1] != b"$" or mark == b"$":
             return at
         end = _after(sql, mark, at)
-        inside = sql[at : end - len(mark)]  # clients that know no such marks must find its end, too
+        inside = sql[at : end - len(mark)]  # clients without dollar quotes must find the same end
         plain = b"\\" not in inside and not _LINE_COMMENT.search(inside)
         return end if end >= 0 and plain and self._within_dollars.read(inside) == (inside, None) else -1
 
 
 def _is_read_in_hints(inside: bytes) -> bool:
-    """Does a client of MySQL find anything of its own in a hint? Others take a hint for a comment."""
+    """Return whether MySQL's client finds marks in an optimizer hint, which other clients read as a comment."""
     return b"\\" in inside or bool(_LINE_COMMENT.search(inside)) or (b"\n" in inside and bool(_QUOTES.search(inside)))
 
 
 def _is_joined(sql: bytes, start: int, end: int) -> bool:
-    """Would a client leave out the end of the line that `sql[start:end]` ends in, which begins in there?"""
+    """Return whether a client drops the end of the line that begins in `sql[start:end]` and continues after it."""
     last = sql.rfind(b"\n", start, end)
     return last >= 0 and sql[last + 1 : last + 10].lower() == b"delimiter" and sql.find(b"\n", end) >= 0
 
 
 def _after(sql: bytes, mark: bytes, at: int) -> int:
-    """Where the next one of these ends; -1 = there is none."""
+    """Return the offset after the next occurrence of `mark`; -1 if there is none."""
     found = sql.find(mark, at)
     return -1 if found < 0 else found + len(mark)
 
@@ -270,13 +288,14 @@ ANSI_QUOTES, and where it has NO_BACKSLASH_ESCAPES."""
 
 @cache
 def _lexer(charset: str, escapes: bytes, dollars: bytes | None = None) -> _Lexer:
+    """Return the cached lexer for a character set and its quoting rules."""
     return _Lexer(charset, escapes=escapes, dollars=dollars)
 
 
 def read(sql: bytes, charset: str | None, sql_mode: int) -> tuple[bytes, str | None]:
-    """A statement as it is to be written, and why a client would not read it as one; None = every client does.
+    """Return a statement in a form that every client reads as one statement, and the reason if there is none.
 
-    Of a comment that has the beginning of another one inside, clients find no end: a space goes into that.
+    A space is inserted into comments that contain the beginning of another one: clients find no end of those.
     """
     own, escapes = client_charset(charset), _NEVER if sql_mode & NO_BACKSLASH_ESCAPES else _ALWAYS
     lexer = _lexer(own, escapes)
@@ -293,8 +312,10 @@ def read(sql: bytes, charset: str | None, sql_mode: int) -> tuple[bytes, str | N
 
 
 def is_same_without_escapes(sql: bytes, charset: str | None, sql_mode: int) -> bool:
-    """Whether a text means the same with NO_BACKSLASH_ESCAPES in sql_mode. A stored program does not: it keeps the
-    sql_mode that it was made in."""
+    """Return whether a text means the same with NO_BACKSLASH_ESCAPES in sql_mode.
+
+    A stored program never does: it keeps the sql_mode that it was created with.
+    """
     if sql_mode & NO_BACKSLASH_ESCAPES or b"\\" not in sql:
         return False
     strings = b"'" if sql_mode & ANSI_QUOTES else b"'\""
@@ -302,37 +323,42 @@ def is_same_without_escapes(sql: bytes, charset: str | None, sql_mode: int) -> b
 
 
 def loses_backslashes(name: bytes) -> bool:
-    """Would a client of MySQL leave out a part of a name between backticks, if sql_mode has no NO_BACKSLASH_ESCAPES?"""
+    """Return whether MySQL's client drops a part of this name between backticks without NO_BACKSLASH_ESCAPES."""
     return _LOST.search(name) is not None
 
 
 def outside(sql: bytes, charset: str | None, sql_mode: int) -> bytes:
-    """See `_Lexer.outside`."""
+    """Return the text without comments and with empty strings and quoted names, for one character set and
+    sql_mode.
+    """
     return _lexer(client_charset(charset), _NEVER if sql_mode & NO_BACKSLASH_ESCAPES else _ALWAYS).outside(sql)
 
 
 def _other_lexers(sql: bytes, charset: str, escapes: bytes, sql_mode: int) -> Iterator[_Lexer]:
-    """How other clients read a text, if not in the same way for certain."""
+    """Yield the lexers of clients that may read the text differently."""
     if b"$" in sql:
         yield from (_lexer(charset, escapes, dollars) for dollars in (_AFTER_NAMES, _AFTER_ASCII_NAMES))
     if b"\\" in sql and escapes and sql_mode & ANSI_QUOTES:
         yield _lexer(charset, _SINGLE)
-    if charset == "gb18030":  # MariaDB's clients do not know it
+    if charset == "gb18030":  # unknown to MariaDB's clients
         yield _lexer(PLAIN, escapes)
 
 
 def depends_on_mode(sql: bytes, charset: str | None) -> bool:
-    """Would a client read a text in another way if sql_mode had NO_BACKSLASH_ESCAPES, or had it not?"""
+    """Return whether a client reads the text differently with NO_BACKSLASH_ESCAPES in sql_mode than without."""
     if b"\\" not in sql:
         return False
     own = client_charset(charset)
-    known = (own, PLAIN) if own == "gb18030" else (own,)  # MariaDB's clients do not know it
+    known = (own, PLAIN) if own == "gb18030" else (own,)  # unknown to MariaDB's clients
     return any(len({_lexer(one, escapes).reading(sql) for escapes in (_ALWAYS, _SINGLE, _NEVER)}) > 1 for one in known)
 
 
 def _command_at_start(text: bytes) -> bytes | None:
-    """The word in a statement that a client of MySQL takes for a command: the first one, in a line in front of which
-    there is nothing but comments, or after all of these (`read_and_execute`, `add_line` in client/mysql.cc of 8.0)."""
+    """Return the word in a statement that MySQL's client takes for a command; None if there is none.
+
+    It is the first word of a line that only comments precede, or the first after all of these
+    (`read_and_execute`, `add_line` in client/mysql.cc of 8.0).
+    """
     if _has_safe_start(text):
         return None
     text = _BEFORE + text
@@ -344,9 +370,10 @@ def _command_at_start(text: bytes) -> bytes | None:
 
 
 def _lines_of_commands(text: bytes) -> Iterator[tuple[int, int]]:
-    """The lines in which a client of MySQL looks for commands: those in front of which it sees nothing but comments and
-    spaces (`_skip_comments` of the text up to there); one that is executed and goes on counts as such again behind each
-    line that ends with a space."""
+    """Yield (start, end) of the lines where MySQL's client looks for commands: only comments precede them.
+
+    An executed comment that continues is searched again after each line that ends with a space.
+    """
     at = start = stop = 0
     is_looked_at = True
     while (end := text.find(b"\n", start)) >= 0:
@@ -359,7 +386,7 @@ def _lines_of_commands(text: bytes) -> Iterator[tuple[int, int]]:
             if stop < at + 2:
                 found = _COMMENT_STOP.search(text, at + 2)
                 stop = found.start() if found is not None else len(text)
-            if stop >= end:  # the comment goes on in the next line
+            if stop >= end:  # the comment continues on the next line
                 is_looked_at = text[at + 2] in b"!+" and text[max(at + 2, end - 1)] in _SPACE
                 break
             at = stop + 2 * text.startswith(b"*/", stop)
@@ -368,19 +395,22 @@ def _lines_of_commands(text: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _first_word(text: bytes) -> bytes | None:
-    """The command that a text begins with, if it does."""
+    """Return the client command that a text begins with; None if it begins with none."""
     text = text.split(b"\0", 1)[0]
     word = text[_skip_comments(text) :].lstrip(_SPACE).replace(b"\t", b" ").split(b" ", 1)[0]
-    # clients compare without accents
+    # clients ignore accents
     plain = unicodedata.normalize("NFKD", word.decode("latin-1")).encode("ascii", "ignore").lower()
-    if plain in _COMMANDS or plain.startswith(b"delimiter"):  # in binary mode a word that only begins so is enough
+    if plain in _COMMANDS or plain.startswith(b"delimiter"):  # in binary mode the prefix is enough
         return word
     return None
 
 
 def _skip_comments(text: bytes) -> int:
-    """Where a client of MySQL sees the end of the comments and spaces that a text begins with: its own rule, in which
-    a comment also ends in front of `/` and `*`, and two bytes in front of the end of the text."""
+    """Return where MySQL's client sees the end of the leading comments and spaces.
+
+    This is the client's own rule: a comment also ends before `/` and `*`, and two bytes before the end of the
+    text.
+    """
     at, size = 0, len(text)
     while True:
         while at < size and text[at] in _SPACE:
@@ -399,19 +429,23 @@ _COMMENT_STOP = re.compile(rb"\*|.(?=/)", re.DOTALL)
 
 
 def client_charset(charset: str | None) -> str:
-    """The character set in which a client must read text of this one."""
+    """Return the character set in which a client must read text of this one."""
     return charset if charset in _TWO_BYTES else PLAIN  # type: ignore[return-value]
 
 
 def switch(charset: str | None) -> bytes:
-    """What tells the client of the character set in which it must read; it tells the server of it, too."""
+    """Return the client command that sets the character set for reading, in the client and in the server's
+    session.
+    """
     return b"/*!\\C " + client_charset(charset).encode() + b" */"
 
 
 def ended(sql: bytes, charset: str | None = None) -> bytes:
-    """The statement with a delimiter that is not in it, and begun so that its first word is no command."""
+    """Return the statement with a delimiter that it does not contain and a first word that is no client command."""
     if not _has_safe_start(sql):
-        sql = _BEFORE + b" " * sql.startswith(b"*") + sql  # of `*/*` clients take the last two for a beginning
+        sql = (
+            _BEFORE + b" " * sql.startswith(b"*") + sql
+        )  # clients take the last two bytes of `*/*` for a comment start
     if DELIMITER not in sql and charset not in _TWO_BYTES:
         return sql + END
     other = _unforeseen(sql)
@@ -419,12 +453,13 @@ def ended(sql: bytes, charset: str | None = None) -> bytes:
 
 
 def _has_safe_start(sql: bytes) -> bool:
+    """Return whether the statement begins with a word that is no client command."""
     first = _FIRST.match(sql)
     return first is not None and first[0].upper() in _SAFE_STARTS
 
 
 def _unforeseen(sql: bytes) -> bytes:
-    """A delimiter that is not in the text; clients cut longer ones to 15 bytes."""
+    """Return a delimiter that the text does not contain; clients truncate delimiters to 15 bytes."""
     number = 0
     while (made := b"$%b$" % hashlib.sha256(b"%d " % number + sql).hexdigest()[:12].encode()) in sql:
         number += 1
@@ -432,12 +467,14 @@ def _unforeseen(sql: bytes) -> bytes:
 
 
 def quick(sql: bytes) -> bytes:
-    """A statement that was made here: it begins with a safe word, and holds no delimiter."""
+    """Return a statement of the program's own, which begins with a safe word and contains no delimiter, with its
+    end.
+    """
     return sql + END
 
 
 def script_start(writer: str) -> bytes:
-    """The first lines; what is changed of the session here, `SCRIPT_END` takes back."""
+    """Return the first lines of a script; `SCRIPT_FOOTER` restores what they change in the session."""
     how = "for a client in binary mode: mariadb --binary-mode, mysql --binary-mode"
     return f"# Statements of a log of {writer}; {how}\n".encode() + _HEAD
 

@@ -1,4 +1,4 @@
-"""What row events change, as comments in a script (`--comments`): `### UPDATE …`, one line a column."""
+"""Row events as comments in a script (`--comments`): `### UPDATE …`, one line a column."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _LONGEST = 1 << 12
 
 
 def row_comments(scene: Scene, table: TableMap) -> bytes:
-    """The rows of a row event; nothing for other events.
+    """Return the rows of a row event as comments; nothing for other events.
 
     Raises:
-        MalformedError, CodecError: the event does not fit its table.
+        MalformedError, DecompressionError: the event does not fit its table.
     """
     if scene.event.code not in ROWS:
         return b""
@@ -30,7 +30,7 @@ def row_comments(scene: Scene, table: TableMap) -> bytes:
 
 
 def statement_comments(scene: Scene) -> bytes:
-    """The statement that the row events behind it are of, where the log has it."""
+    """Return the statement that the following row events belong to, if the log has it."""
     code, body = scene.event.code, bytes(scene.event.body)
     if code not in (_T.ANNOTATE_ROWS, _T.ROWS_QUERY):
         return b""
@@ -39,6 +39,7 @@ def statement_comments(scene: Scene) -> bytes:
 
 
 def _row(code: int, row: Mapping[str, Any], table: TableMap) -> Iterator[str]:
+    """Yield the comment lines of one row."""
     target = f"{_quoted(table.database)}.{_quoted(table.table)}"
     if code in DELETES:
         yield f"DELETE FROM {target}"
@@ -51,10 +52,12 @@ def _row(code: int, row: Mapping[str, Any], table: TableMap) -> Iterator[str]:
 
 
 def _quoted(name: str) -> str:
+    """Return a name between backticks, printable."""
     return "`" + _plain(name.replace("`", "``")) + "`"
 
 
 def _value(value: Any) -> str:
+    """Return a value in printable form, shortened."""
     if value is None:
         return "NULL"
     if isinstance(value, bytes):
@@ -64,9 +67,10 @@ def _value(value: Any) -> str:
 
 
 def _cut(size: int, most: int) -> str:
+    """Return the full length of a value that is shown only in part."""
     return f" … of {size:,}" if size > most else ""
 
 
 def _plain(text: str) -> str:
-    """Without characters that end a line or act on a terminal."""
+    """Return the text without characters that end a line or act on a terminal."""
     return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text).encode("utf-8", "replace").decode()

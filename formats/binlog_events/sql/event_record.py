@@ -1,4 +1,4 @@
-"""The record of a table for the kernels that walk or write the images of its row events (layout: `sql.plans`)."""
+"""Template of a table whose rows are written as events, for the kernels (layout: `sql.plans`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from binlogtool.formats.fields import MalformedError
 
 
 def event_record(table: TableMap) -> bytes:
-    """The record of a table whose rows are written as events."""
+    """Build the template of a table whose rows are written as events; empty if kernels cannot read them."""
     try:
         kinds = column_kinds(table)
     except MalformedError:

@@ -1,6 +1,6 @@
-"""The events of a batch as the kernels of scripts read them: as they stand in the log, or unpacked and put together.
+"""Events of a batch in the form that the script kernels read: as logged, or uncompressed and reassembled.
 
-What is put together has a checksum where the events of the log have one. Its type and its place are those in the log.
+Reassembled events have a checksum if the log's events do. Their type and offset are those in the log.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ Columns = dict[str, Any]
 
 
 class Events(msgspec.Struct, frozen=True):
-    """Columns of events, and the bytes that they are about. inside: are some of them inside of others?"""
+    """Columns in the order of `frequent.write_events`, and the bytes that they refer to; `has_nested`: some events
+    are nested.
+    """
 
     columns: EventColumns
     window: Any
@@ -46,7 +48,9 @@ def of_file(
     batch: Batch, notes: Notes, follower: Follower, described: FormatDescription, texts: bytes, limits: Limits,
     compile_: Callable[[Kernel], Kernel],
 ) -> Events:  # fmt: skip
-    """The events of the file; row events of MariaDB that are compressed stand unpacked behind the others."""
+    """Return the events of a batch of the file; MariaDB's compressed row events follow uncompressed after the
+    others.
+    """
     given = _columns(batch)
     maps, codes, places = follower.columns(notes)["map"], given["type_code"], given["offset"]
     window: memoryview | bytearray = batch.window
@@ -61,21 +65,24 @@ def _with_unpacked(
     batch: Batch, given: Columns, described: FormatDescription, texts: bytes, limits: Limits,
     compile_: Callable[[Kernel], Kernel],
 ) -> bytearray:  # fmt: skip
-    """The compressed row events as those that servers take; the general writer says what is wrong with the others."""
+    """Return the window followed by its compressed row events in uncompressed form.
+
+    Those that cannot be uncompressed are left to the general writer, which reports the reason.
+    """
     count, window, tail = batch.frames.count, batch.window, 4 if described.has_checksums else 0
     packed, sizes = array("q", bytes(8 * count)), array("q", bytes(8 * count))
     columns = EventSpans._make(given[name] for name in ("type_code", *_PLACES))
     about = (described.table_id_size, tail)
     compile_(blocks.find_blocks)(count, columns, window, *about, limits.max_inflate, packed, sizes)
     data = _unpacked(window, packed, given["body_end"], sizes)
-    out = bytearray(2 * len(window) + len(data))  # what is put together has its head from the window
+    out = bytearray(2 * len(window) + len(data))  # reassembled events copy their header from the window
     out[: len(window)] = window
     compile_(blocks.unfold)(count, columns, sizes, window, data, *about, texts, out, len(window))
     return out
 
 
 def _unpacked(window: memoryview, starts: array[int], ends: Any, sizes: array[int]) -> bytes:
-    """What is packed, behind each other; the size of what is not what it should be becomes -1."""
+    """Return the uncompressed blocks one after the other; the size of an invalid one becomes -1."""
     pieces, left = list[bytes](), _MOST
     for i, size in enumerate(sizes):
         if size < 0:
@@ -97,9 +104,10 @@ def of_run(
     run: Unrolled, maps: Callable[[Columns, Any, Any], Any], described: FormatDescription, texts: bytes,
     compile_: Callable[[Kernel], Kernel],
 ) -> Events | None:  # fmt: skip
-    """The events of a run with some inside of others; None = they are too large, or one is none.
+    """Return the events of a run with nested ones; None if they are too large or one is invalid.
 
-    maps: their maps by the columns that the kernels take, the places of those that they are inside of, and the bytes.
+    Args:
+        find_maps: returns the table maps from the kernel columns, the container offsets and the bytes.
     """
     given = {name: run.column(name) for name in _NAMES}
     window, bases, holders = _laid(run, given)
@@ -115,7 +123,7 @@ def of_run(
 
 
 def _laid(run: Unrolled, given: Columns) -> tuple[bytes, array[int], array[int]]:
-    """The bytes of all events; by event where the bytes of its part begin there, and the event it is inside of."""
+    """Return the bytes of all events, and per event its part's offset in them and its container's offset."""
     pieces, bases, holders, size = list[memoryview](), array("q"), array("q"), 0
     for batch, first, stop, at in run.parts:
         own, count = batch.holder is None, stop - first
@@ -128,10 +136,10 @@ def _laid(run: Unrolled, given: Columns) -> tuple[bytes, array[int], array[int]]
 
 
 def _columns(batch: Batch) -> Columns:
-    """In the order in which kernels take them."""
+    """Return the columns in the order in which kernels take them."""
     return {name: integers_of(batch.frames[name], batch.frames.count) for name in _NAMES}
 
 
 def _own(column: Any, count: int) -> array[int]:
-    """A copy that may be changed."""
+    """Return a copy of a column that may be changed."""
     return array("q", bytes(memoryview(column)[:count]))

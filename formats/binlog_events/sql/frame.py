@@ -1,4 +1,4 @@
-"""What stands around the events in a script: first lines, what the server is told of the log, last lines."""
+"""First and last lines of a script, and the FORMAT_DESCRIPTION that the server needs of each file."""
 
 from __future__ import annotations
 
@@ -18,13 +18,17 @@ _MOST_TOLD = 1000
 
 
 class Frame(msgspec.Struct):
-    """announced: what the server was told of the log. missing: what is not in the script."""
+    """State of a script's frame.
+
+    `announced` is the FORMAT_DESCRIPTION that the server was given last. `missing` lists what is not in the
+    script.
+    """
 
     announced: FormatDescription | None = None
     missing: list[str] = msgspec.field(default_factory=list)
 
     def announce(self, context: FileContext, *, is_open: bool) -> bytes:
-        """The FORMAT_DESCRIPTION, before all that it describes, and outside of transactions."""
+        """Return the FORMAT_DESCRIPTION, before the events that it describes and outside of transactions."""
         described, before = context.description, self.announced
         if described is before or (is_open and before is not None):
             return b""
@@ -40,12 +44,16 @@ class Frame(msgspec.Struct):
         return text + (client.quick(AUTOMATIC) if knows_gtids(described) else b"")
 
     def lose(self, what: str) -> None:
-        """A part of the log is not there."""
+        """Remember a part of the log that is missing."""
         if what and len(self.missing) < _MOST_TOLD:
             self.missing.append(what)
 
     def end(self, session: Session, stopped: Sequence[str]) -> bytes:
-        """Gives the client its state back, and says what is missing. stopped: why the script ends before the log."""
+        """Return what restores the client's state and comments about what is missing.
+
+        Args:
+            stopped: why the script ends before the log does.
+        """
         last = client.quick(AUTOMATIC) if self.announced is not None and knows_gtids(self.announced) else b""
         last += session.end() + client.SCRIPT_END
         told = map(one_line, (*self.missing, *stopped))
@@ -53,10 +61,10 @@ class Frame(msgspec.Struct):
 
 
 def one_line(text: str) -> str:
-    """Text of others, as it can stand in a comment."""
+    """Return foreign text in a form that fits into a one-line comment."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _form(described: FormatDescription) -> tuple[str, bytes, int | None]:
-    """What a server must know of the events behind it."""
+    """Return what a server must know of the events after a FORMAT_DESCRIPTION."""
     return described.server_version, described.post_header_len, described.checksum_alg

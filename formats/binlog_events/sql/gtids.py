@@ -1,4 +1,4 @@
-"""The identity of a transaction as SET statements, before it begins."""
+"""The identity of a transaction as SET statements that precede it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _NO_TIME, _NO_VERSION = 36028797018963968, 999999
 
 
 def knows_gtids(described: FormatDescription) -> bool:
-    """Does a server of this version have @@gtid_next?"""
+    """Return whether a server of this version has @@gtid_next."""
     return not described.is_mariadb and described.version >= _GTIDS_SINCE
 
 
 def mariadb_gtid(event: Event, gtid: MariadbGtid, session: Session) -> list[bytes]:
-    """The domain, server and number that MariaDB gives the next transaction."""
-    session.known.pop("@@session.gtid_seq_no", None)  # a server forgets it behind each transaction
+    """Return the SET statements for the domain, server and sequence number of the next transaction in MariaDB."""
+    session.known.pop("@@session.gtid_seq_no", None)  # a server resets it after each transaction
     skip = "1" if event.flags & EventFlag.SKIP_REPLICATION else "0"
     wanted = {
         "@@session.gtid_domain_id": str(gtid.domain_id),
@@ -34,21 +34,25 @@ def mariadb_gtid(event: Event, gtid: MariadbGtid, session: Session) -> list[byte
     }
     if skip != session.known.get("@@session.skip_replication", "0"):
         wanted["@@session.skip_replication"] = skip
-    session.known.pop("@@session.gtid_seq_no", None)  # the server forgets it with each transaction
+    session.known.pop("@@session.gtid_seq_no", None)  # the server resets it with each transaction
     return session.change(wanted)
 
 
 def parallel(session: Session, *, allowed: bool) -> list[bytes]:
-    """What tells replicas of the target whether they may run the next transaction beside others."""
+    """Return the SET statement that says whether the target's replicas may run the next transaction in parallel."""
     return session.change({"@@session.skip_parallel_replication": "0" if allowed else "1"})
 
 
 def mysql_gtid(event: Event, gtid: MysqlGtid, name: str | None, session: Session) -> list[bytes]:
-    """The GTID that MySQL gives the next transaction, and who committed it when. name: None = it has none."""
+    """Return the SET statements for the GTID of the next transaction in MySQL, and for its origin.
+
+    Args:
+        gtid_text: the GTID; None if there is none.
+    """
     made = [] if gtid.flags & _MAY_HAVE_STATEMENTS else [_ONLY_ROWS]
     made += _origin(gtid, session)
     nameless = event.code == EventType.ANONYMOUS_GTID or name is None
-    chosen = "AUTOMATIC" if nameless else str(name)  # ANONYMOUS is refused where all transactions have GTIDs
+    chosen = "AUTOMATIC" if nameless else str(name)  # servers with gtid_mode=ON refuse ANONYMOUS
     if chosen != session.gtid_next or not nameless:
         session.gtid_next = chosen
         made.append(b"SET @@session.gtid_next='" + chosen.encode() + b"'")
@@ -56,7 +60,7 @@ def mysql_gtid(event: Event, gtid: MysqlGtid, name: str | None, session: Session
 
 
 def _origin(gtid: MysqlGtid, session: Session) -> list[bytes]:
-    """The versions of the servers and the time of the commit, where a server of today wrote them."""
+    """Return the SET statements for the servers' versions and the commit time, if the event has them."""
     wanted = {
         "@@session.original_commit_timestamp": gtid.original_commit_timestamp,
         "@@session.original_server_version": gtid.original_server_version,

@@ -1,8 +1,9 @@
-"""Texts that a server never logs as one statement, and that would do in a client what they do in no replica.
+"""Detection of texts that a server never logs as one statement and that would do harm in a client.
 
-A client sends a text with `;` inside as it is, and its server executes all statements of it. LOAD DATA LOCAL makes the
-server ask the client for a file of the client's own machine. Servers log each statement of a text by itself, a LOAD
-DATA with its data, and instead of EXECUTE and CALL the statements that these executed.
+A client sends a text with `;` inside unchanged, and its server executes all statements of it. LOAD DATA
+LOCAL makes the server ask the client for a file of the client's machine. Servers log each statement of a
+text by itself, LOAD DATA with its data, and in place of EXECUTE and CALL the statements that these
+executed.
 """
 
 from __future__ import annotations
@@ -60,11 +61,11 @@ _COMMENT_OF_SERVERS = re.compile(rb"--[\x01-\x08\x0e-\x1f\x7f]")
 
 
 def reason_to_leave_out(sql: bytes, charset: str | None, sql_mode: int, *, loads: bool = False) -> str | None:
-    """Why a text of the log must not be sent to a server by a client; None = it can be.
+    """Return why a client must not send a text of the log to a server; None if it may.
 
     Args:
-        sql: a text that `client.read` lets through.
-        loads: it is the text of a LOAD DATA whose file is one that the script names.
+        sql: a text that `client.make_client_safe` accepts.
+        is_load_data: whether it is a LOAD DATA whose file the script itself names.
     """
     if _MARKS.search(sql) is None:
         return None
@@ -92,15 +93,17 @@ def reason_to_leave_out(sql: bytes, charset: str | None, sql_mode: int, *, loads
 
 
 def is_program(sql: bytes, charset: str | None, sql_mode: int) -> bool:
-    """Does a statement define a stored program?"""
+    """Return whether a statement defines a stored program."""
     return _PROGRAM.match(client.outside(sql, charset, sql_mode)) is not None
 
 
 def _goes_on(text: bytes, start: int) -> bool:
-    """Can there be anything behind a `;` that is in no block of BEGIN or CASE?
+    """Return whether anything can follow a `;` that is in no block of BEGIN or CASE.
 
-    BEGIN is no reserved word: one that may be a name makes everything possible. start: where the head of the program
-    goes on after its first words.
+    BEGIN is not a reserved word: if one may be a name, anything is possible.
+
+    Args:
+        start: where the head of the program continues after its first words.
     """
     depth, is_head, is_event = 0, True, text[:start].upper().endswith(b"EVENT")
     for found in _BLOCKS.finditer(text.rstrip(b"; \t\n\v\f\r"), start):
@@ -120,7 +123,11 @@ def _goes_on(text: bytes, start: int) -> bool:
 
 
 def _is_block(text: bytes, start: int, begin: re.Match[bytes], *, is_head: bool) -> bool:
-    """Does this BEGIN certainly begin a block? start: of the statement or the part of one that it is in."""
+    """Return whether this BEGIN certainly begins a block.
+
+    Args:
+        start: start of the statement, or of the part of one, that contains it.
+    """
     before = text[start : begin.start()]
     if is_head:
         own = before.count(b"(") == before.count(b")") and not any(word[1] for word in _IN_HEAD.finditer(before))

@@ -1,4 +1,4 @@
-"""What changed inside of a JSON value (PARTIAL_UPDATE_ROWS) as an expression of MySQL's JSON functions."""
+"""Changes inside of a JSON value (PARTIAL_UPDATE_ROWS) as an expression of MySQL's JSON functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _MOST = 50
 
 
 def changed_json(column: bytes, changes: bytes, budget: Budget) -> bytes | None:
-    """The value of a column with its changes; None if no expression makes exactly this. column: its quoted name.
+    """Return the value of a column with its changes; None if no expression has exactly this value.
+
+    Args:
+        column: its quoted name.
 
     Raises:
         MalformedError: the changes do not fit.
@@ -35,12 +38,13 @@ def changed_json(column: bytes, changes: bytes, budget: Budget) -> bytes | None:
 
 
 def _function(change: Change) -> bytes:
-    """An INSERT whose path ends in an index moves the elements behind it."""
+    """Return the JSON function for a change; an INSERT whose path ends in an index moves the elements after it."""
     is_element = change.operation == "INSERT" and change.path.endswith(b"]")
     return b"JSON_ARRAY_INSERT" if is_element else f"JSON_{change.operation}".encode()
 
 
 def _arguments(change: Change, budget: Budget) -> Iterator[bytes | None]:
+    """Yield the arguments for a change; None for one that has no exact literal."""
     try:
         yield quoted(change.path.decode())
     except UnicodeDecodeError:

@@ -1,6 +1,7 @@
 """Values of row images as SQL literals that a server turns into the same bytes again.
 
-Whoever uses them has set the session so: the client speaks utf8mb4, backslashes escape, time_zone is +00:00.
+They are valid in a session whose client charset is utf8mb4, whose sql_mode allows backslash escapes, and
+whose time_zone is +00:00.
 """
 
 from __future__ import annotations
@@ -28,22 +29,22 @@ _ADDRESSES = (Kind.UUID, Kind.INET4, Kind.INET6)
 
 
 def name(text: str) -> bytes:
-    """An identifier."""
+    """Return an identifier between backticks."""
     return b"`" + text.replace("`", "``").encode("utf-8", "backslashreplace") + b"`"
 
 
 def quoted(text: str) -> bytes:
-    """A string literal."""
+    """Return a string literal."""
     return b"'" + _ESCAPED.sub(lambda match: _ESCAPES[match[0]], text).encode() + b"'"
 
 
 def in_hex(raw: bytes) -> bytes:
-    """A string of bytes."""
+    """Return bytes as a hexadecimal literal, X'…'."""
     return b"X'" + raw.hex().encode() + b"'"
 
 
 def double(value: float) -> bytes | None:
-    """A floating point number with all its digits; None if it is none."""
+    """Return a floating-point literal with all digits; None for NaN and infinity."""
     if not math.isfinite(value):
         return None
     text = repr(value)
@@ -51,10 +52,13 @@ def double(value: float) -> bytes | None:
 
 
 def literal(cell: Cell, column: Column, raw: bytes, budget: Budget) -> bytes | None:
-    """A value as it is assigned; None if no literal has exactly this value.
+    """Return a value as an SQL literal; None if no literal has exactly this value.
+
+    Args:
+        raw: the value's bytes in the row image.
 
     Raises:
-        MalformedError, CodecError: the value is none of its type.
+        MalformedError, DecompressionError: the bytes are not a value of this type.
     """
     kind = cell.kind.kind
     if kind == Kind.BYTES and column.type == ColumnType.STRING:
@@ -77,6 +81,7 @@ def literal(cell: Cell, column: Column, raw: bytes, budget: Budget) -> bytes | N
 
 
 def _by_value(kind: int, column: Column, value: Any) -> bytes | None:
+    """Return a decoded value as an SQL literal; None if there is none."""
     if kind in (Kind.SIGNED, Kind.UNSIGNED):
         return str(value).encode() if column.unsigned is not None else None
     if kind == Kind.YEAR:
@@ -95,13 +100,16 @@ def _by_value(kind: int, column: Column, value: Any) -> bytes | None:
 
 
 def _text(charset: str, value: str | bytes) -> bytes | None:
+    """Return text as a string literal; None if its character set is not safe in utf8mb4."""
     if isinstance(value, bytes):
         return in_hex(value) if charset == "binary" else None
     return quoted(value) if charset in PLAIN_TEXT else None
 
 
 def _choice(kind: int, column: Column, number: int) -> bytes | None:
-    """ENUM: the text or the number from 1; SET: the texts or the mask. The refused value 0 of ENUM has no literal."""
+    """Return an ENUM or SET value by its texts, or as a number if these are unknown; None for the invalid ENUM
+    value 0.
+    """
     if kind == Kind.ENUM and not number:
         return None
     values = column.values
@@ -115,10 +123,10 @@ def _choice(kind: int, column: Column, number: int) -> bytes | None:
 
 
 def json_text(raw: bytes, budget: Budget) -> bytes | None:
-    """Binary JSON as a string literal; None if the text would not give all of its values back with their types.
+    """Return binary JSON as a string literal; None if its text would not keep all values with their types.
 
     Raises:
-        MalformedError: it is none.
+        MalformedError: the bytes are not binary JSON.
     """
     if holds_opaque(raw, budget.max_depth):
         return None
@@ -130,16 +138,19 @@ def json_text(raw: bytes, budget: Budget) -> bytes | None:
 
 
 def _refuse(_value: Any) -> Any:
+    """Reject a value that JSON text cannot express."""
     raise TypeError
 
 
 def condition(cell: Cell, column: Column, raw: bytes | None, budget: Budget, *, key: bool) -> bytes | None:
-    """A condition that holds for exactly this value of the column; None if there is none.
+    """Return a condition that is true for exactly this value of a column; None if there is none.
 
-    key: the column is part of the primary key, so that no two rows have values that are equal for their collation.
+    Args:
+        raw: the value's bytes in the row image; None for NULL.
+        is_key: whether the column is part of the primary key; no two rows then have values that compare equal.
 
     Raises:
-        MalformedError, CodecError: the value is none of its type.
+        MalformedError, DecompressionError: the bytes are not a value of this type.
     """
     left = name(cell.key)
     if raw is None:

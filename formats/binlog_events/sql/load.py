@@ -1,4 +1,4 @@
-"""LOAD DATA in a script: its data stand in the log, in front of the statement, and go to a file beside the script."""
+"""LOAD DATA in a script: its data, logged before the statement, go to a file next to the script."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ _DUPLICATES = {1: b" IGNORE", 2: b" REPLACE"}
 
 
 class Loads(msgspec.Struct):
-    """The files that the log holds. names: by the number that the log gives them, while they are not used."""
+    """Files for LOAD DATA that the log contains; `names` by their number in the log, until they are used."""
 
     shelf: Shelf | None
     names: dict[int, str] = msgspec.field(default_factory=dict)
     count: int = 0
 
     def part(self, scene: Scene) -> None:
-        """A piece of a file, or the end of one that is not used.
+        """Store a part of a file, or drop a file that is not used.
 
         Raises:
-            MalformedError: no number. Unwritable: it is not known.
+            MalformedError: the event has no file number.
+            Unwritable: the file is unknown.
         """
         body = scene.event.body
         if len(body) < 4:
@@ -40,7 +41,7 @@ class Loads(msgspec.Struct):
             self.names.pop(number, None)
             return
         if self.shelf is None:
-            return  # told where the file is used
+            return  # reported where the file is used
         if scene.event.code == _T.BEGIN_LOAD_QUERY:
             self.count += 1
             self.names[number] = f"load-{self.count:06d}"
@@ -49,10 +50,11 @@ class Loads(msgspec.Struct):
         self.shelf.add(self.names[number], bytes(body[4:]))
 
     def statement(self, scene: Scene, sql: bytes) -> bytes:
-        """The statement with the place of its file.
+        """Return the LOAD DATA statement with the path of its file.
 
         Raises:
-            MalformedError, Unwritable.
+            MalformedError: the offsets of the file name do not fit.
+            Unwritable: there is no such file, or no directory for it.
         """
         number, start, end, duplicates = _PLACES.unpack_from(scene.event.body, _FIXED)
         if self.shelf is None:

@@ -1,11 +1,18 @@
-"""From session to session: the SET statements in front of what is frequent, as bytes for `sql.kernels.session`.
+"""Session transitions of a script: the SET statements before frequent events, as bytes for
+`sql.kernels.session`.
 
-    table    number of BEGINs, of all wishes, place of the cells, 0; per wish three numbers; per session and wish a cell
-    wish     a QUERY: place and size of its status block, and in one number: where its microseconds are in there, plus
-             one (0 = it has none), 1 << 16 = it stands inside of a transaction (it is BEGIN else), 1 << 17 = a
-             backslash in its strings begins an escape, from 1 << 18 on the size of what sets its sql_mode anew, behind
-             its status block; rows: the flags of their event
-    cell     the session that it leads to, plus one (0 = it is not known), place and size of its assignments
+The script's sessions are numbered. A request is what an event needs of its session: the status block of a
+QUERY, or the flags of a row event. For each session and request a cell says which session follows and which
+assignments lead there.
+
+    table    number of BEGIN requests, of all requests, offset of the cells, 0; then per request three
+             numbers; then per session and request one cell
+    request  of a QUERY: offset and size of its status block, and one number: offset of the
+             microseconds in the block plus one (0: none), 1 << 16 if it is inside of a transaction
+             (else it is a BEGIN), 1 << 17 if a backslash in its strings begins an escape, and from
+             1 << 18 on the size of the text after its status block that sets sql_mode again;
+             of rows: the flags of their event
+    cell     the next session plus one (0: none), offset and size of the assignments
 
 All numbers are 32 bits, big-endian.
 """
@@ -47,9 +54,12 @@ Place = tuple[tuple[tuple[str, str], ...], str | None, int]
 
 
 class Begin(msgspec.Struct, frozen=True):
-    """The status block of a BEGIN. gap: where its microseconds are; -1 = it has none. inside: it is none, but a change
-    inside of a transaction. escapes: does a backslash begin an escape in its strings? mode: what sets its sql_mode
-    anew, in front of a text that clients read by it."""
+    """Session that a QUERY needs, by its status block.
+
+    `microseconds_at` is the offset of its microseconds, -1 if it has none. `inside`: it is a change inside of a
+    transaction, not a BEGIN. `has_escapes`: a backslash begins an escape in its strings. `set_mode`: text that
+    sets sql_mode again, before a statement that clients read by it.
+    """
 
     block: bytes
     gap: int
@@ -59,14 +69,14 @@ class Begin(msgspec.Struct, frozen=True):
 
     @property
     def number(self) -> int:
-        """See above."""
+        """The third number of a request in the table, see the module."""
         return self.gap + 1 | self.inside << 16 | self.escapes << 17 | len(self.mode) << 18
 
 
 class Moves:
-    """The sessions of one script, and how to come from one to the other.
+    """Sessions of one script and the assignments that lead from one to another.
 
-    places: the sessions by number. data: see above.
+    `sessions` are the sessions by number. `data` is the table, see the module.
     """
 
     def __init__(self, described: FormatDescription) -> None:
@@ -78,7 +88,7 @@ class Moves:
         self._build()
 
     def number_of(self, session: Session) -> int:
-        """The number of the script's session; -1 = none that kernels know."""
+        """Return the number of a session; -1 if kernels do not know it."""
         if session.client != PLAIN:
             return -1
         before = len(self.places)
@@ -88,7 +98,12 @@ class Moves:
         return number
 
     def learn_query(self, body: bytes, *, inside: bool) -> bool:
-        """Takes a QUERY as a wish; False = it is none, or known already. inside: of a transaction."""
+        """Register the status block of a QUERY as a request; return False if it cannot be one or is already known.
+
+        Args:
+            body: the event's body.
+            inside: whether it is inside of a transaction.
+        """
         try:
             parts = query_parts(body)
             status = status_values(parts.status_vars)
@@ -117,7 +132,7 @@ class Moves:
         return True
 
     def learn_rows(self, flags: int) -> bool:
-        """Takes the flags of a row event as a wish; False = they are known already."""
+        """Register the flags of a row event as a request; return False if they are already known."""
         if flags in self._flags or len(self._flags) == _MOST_FLAGS:
             return False
         self._flags.append(flags)
@@ -127,7 +142,7 @@ class Moves:
     # -- the table -----------------------------------------------------------------------------------------------------
 
     def _number(self, place: Place) -> int:
-        """-1 = there are too many already."""
+        """Return the number of a session, assigning one if needed; -1 if there are too many."""
         number = self._numbers.get(place, -1)
         if number < 0 and len(self.places) < _MOST_SESSIONS:
             number = self._numbers[place] = len(self.places)
@@ -135,7 +150,7 @@ class Moves:
         return number
 
     def _build(self) -> None:
-        """The table of all ways from all sessions; ways lead to further sessions."""
+        """Build the table of all transitions from all sessions; transitions may add further sessions."""
         ways = list[tuple[int, bytes]]()
         wishes: list[Begin | int] = [*self._begins, *self._flags]
         number = 0
@@ -157,7 +172,9 @@ class Moves:
         self.data = struct.pack(f">{len(numbers)}I", *numbers) + b"".join(texts) + _PAD
 
     def _way(self, place: Place, wish: Begin | int) -> tuple[int, bytes]:
-        """The session that a wish leads to, -1 = no kernel goes there; and the assignments."""
+        """Return the session that a request leads to and the assignments; the session is -1 if kernels cannot go
+        there.
+        """
         session = Session(known=dict(place[0]), charset=place[1], mode=place[2])
         if isinstance(wish, int):
             made = session.for_rows(wish, 0, self._described)
@@ -182,12 +199,13 @@ _CHANGE = re.compile(rb"(?:INSERT|UPDATE|DELETE|REPLACE)\b", re.IGNORECASE)
 
 
 def _place_of(session: Session) -> Place:
+    """Return the state of a session without the variables that change with each transaction."""
     own = tuple(sorted((name, value) for name, value in session.known.items() if name not in APART))
     return own, session.charset, session.mode
 
 
 def enter(session: Session, place: Place) -> None:
-    """Makes this the script's session."""
+    """Make the script's session have this state."""
     apart = {name: value for name, value in session.known.items() if name in APART}
     session.known = dict(place[0]) | apart
     session.charset, session.mode = place[1], place[2]

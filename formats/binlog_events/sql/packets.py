@@ -1,4 +1,4 @@
-"""How large the statements of a script are, and what servers take: max_allowed_packet."""
+"""Sizes of a script's statements compared with max_allowed_packet."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ _COMMAND = 1
 
 
 def usual_packet(description: FormatDescription) -> int:
-    """Bytes of the largest statement that a server takes as it is delivered."""
+    """Return the default max_allowed_packet of the server that wrote the log, in bytes."""
     since, now, before = _USUAL
     return _MARIADB_USUAL if description.is_mariadb else now if description.version >= since else before
 
 
 class Packets(msgspec.Struct):
-    """The largest statement of a script, in bytes."""
+    """Size of the largest statement of a script, in bytes."""
 
     largest: int = 0
 
     def count(self, made: Sequence[Statement]) -> None:
-        """These are in the script."""
+        """Account for statements that are in the script."""
         for one in made:
             size = len(one) if isinstance(one, bytes) else sum(map(len, one))
             self.largest = max(self.largest, size + _COMMAND)
 
     def count_text(self, text: bytes | memoryview, description: FormatDescription) -> None:
-        """Statements with their ends are in the script."""
+        """Account for a text of statements that already have their delimiters."""
         if len(text) > usual_packet(description):
             self.count(bytes(text).split(END))
 
     def remarks(self, description: FormatDescription | None) -> Sequence[Finding]:
-        """What the server needs that gets the script."""
+        """Return a finding if a statement exceeds the default max_allowed_packet of the target server."""
         if description is None or self.largest <= usual_packet(description):
             return ()
         text = f"it has a statement of {self.largest:,} bytes, and servers take "

@@ -1,11 +1,11 @@
-"""How rows of a table become statements, as bytes for the kernels of `sql.kernels.rows`.
+"""Templates of row statements, as bytes for the kernels of `sql.kernels.rows`: how rows of a table become SQL.
 
-    record   number of columns, place and size of the table's name, number of the columns of its key, place and size of
-             the body of its map (0 = its rows are statements), then per column: kind, parameter, width, bytes of the
-             length, (place, size) of its name, place of its texts (or of what stands before its hexadecimal digits),
-             size of that, and what else is to be known of it
+    template  number of columns, offset and size of the table's name, number of key columns, offset
+              and size of the TABLE_MAP body (0: its rows are written as statements), then per column:
+              kind, parameter, width, bytes of the length, (offset, size) of its name, offset and size
+              of its texts (or of what precedes its hexadecimal digits), and flags
 
-All numbers are 32 bits, big-endian; places count from the start of the record.
+All numbers are 32 bits, big-endian; offsets count from the start of the template.
 """
 
 from __future__ import annotations
@@ -50,17 +50,18 @@ _ASCII, _LATIN = bytes(range(128)), bytes(range(0xA0, 0x100))
 
 
 class Plans:
-    """The records of the maps that the follower knows, made anew where more is known or was said about tables.
-
-    texts: what stands before them.
-    """
+    """Templates of all known table maps, rebuilt when more is known or was reported about tables."""
 
     def __init__(self, texts: bytes) -> None:
         self._made: tuple[object, tuple[int, ...]] = (None, ())
         self._texts = self._before = texts
 
     def texts(self, maps: list[TableMap], rows: RowEvents, described: FormatDescription) -> bytes:
-        """All texts of the kernels. maps: a list that only grows, or another one."""
+        """Return all texts of the kernels.
+
+        Args:
+            maps: the table maps, a list that only grows, or another list.
+        """
         state = (len(maps), rows.knowledge.version, len(rows.inexact))
         if self._made[0] is not maps or self._made[1] != state:
             self._made, room, records = (maps, state), _MOST_BYTES, list[bytes]()
@@ -73,7 +74,7 @@ class Plans:
 
 
 def plan(table: TableMap, rows: RowEvents, described: FormatDescription) -> bytes:
-    """The record of a map; empty where kernels do not write its rows, or something is to be said of them."""
+    """Return the template of a table; empty if kernels do not write its rows or a finding about it is due."""
     knowledge = rows.knowledge
     known = knowledge.keyed(table)
     if rows.wording.rows == "exact":
@@ -88,6 +89,7 @@ def plan(table: TableMap, rows: RowEvents, described: FormatDescription) -> byte
 
 
 def _kept(table: TableMap, what: str, make: Callable[[TableMap], bytes]) -> bytes:
+    """Return what `build` builds for a table, cached in the table's memo under a key."""
     made: bytes | None = table.memo.get(what)
     if made is None:
         made = table.memo[what] = make(table)
@@ -95,6 +97,7 @@ def _kept(table: TableMap, what: str, make: Callable[[TableMap], bytes]) -> byte
 
 
 def _plan(table: TableMap) -> bytes:
+    """Build the template of a table whose rows are written as statements."""
     try:
         kinds = column_kinds(table)
     except MalformedError:
@@ -121,7 +124,7 @@ def _plan(table: TableMap) -> bytes:
 
 
 def _column(column: Column, kind: ColumnKind) -> tuple[ColumnKind, bytes, int]:
-    """How its values become literals: the kind as the kernels know it, its texts, and flags."""
+    """Return a column's kind as the kernels know it, its texts, and its flags."""
     flags = (GENERATED if column.generated else 0) | (STAMPED if column.type in STAMPS else 0)
     own = kind._replace(kind=_NOT_OURS)
     if kind.kind in (Kind.ENUM, Kind.SET):
@@ -143,7 +146,7 @@ def _column(column: Column, kind: ColumnKind) -> tuple[ColumnKind, bytes, int]:
 
 
 def _latin(charset: str, kind: ColumnKind) -> ColumnKind:
-    """The highest byte that is the character with its number in Unicode."""
+    """Return the kind with the highest byte that equals the code point of its character."""
     decode = decoder_of(charset)
     if decode(_ASCII) != _ASCII.decode():
         return kind._replace(kind=_NOT_OURS)
@@ -151,7 +154,7 @@ def _latin(charset: str, kind: ColumnKind) -> ColumnKind:
 
 
 def _choices(column: Column, kind: int) -> bytes:
-    """The texts as literals; those of a SET without quotation marks."""
+    """Return the texts of an ENUM or SET as literals; those of a SET without quotation marks."""
     if column.values is None:
         return b""
     made = [quoted(text) for text in column.values]

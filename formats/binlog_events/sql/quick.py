@@ -1,4 +1,4 @@
-"""The frequent events of a script by compiled code (`kernels.frequent`), in the words of `statements.Statements`."""
+"""Fast path of scripts: frequent events by compiled code (`kernels.frequent`), with the text of `statements`."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ _PLACES = ("type_code", "body_start", "body_end", "offset", "end")
 
 @cache
 def _texts() -> bytes:
-    """The texts of the kernel, the same for every file."""
+    """Return the constant texts of the kernel, cached."""
     return kernels.texts_of(dict(TYPES))
 
 
 class Quick:
-    """The compiled writer of one file."""
+    """Compiled writer for the events of one file."""
 
     def __init__(self, context: FileContext, compile_: Callable[[Kernel], Kernel]) -> None:
         self._context = context
@@ -60,7 +60,7 @@ class Quick:
         self._compile = compile_
         self._texts = _texts()
         self._plans = Plans(self._texts + row_kernels.PIECES)
-        self._out = memoryview(mmap(-1, _ROOM))  # the system gives each page when it is used
+        self._out = memoryview(mmap(-1, _ROOM))  # pages are allocated on first use
         self._state = array("q", bytes(8 * slots.STATE_SIZE))
         self._moves = Moves(context.description)
         self._opened = _NEVER
@@ -69,7 +69,7 @@ class Quick:
     def write(
         self, script: Statements, batch: Batch | Unrolled, start: int, stop: int, limits: Limits
     ) -> tuple[bytes | memoryview, int]:
-        """The text of the first of these events, valid until the next is asked for, and where it ends."""
+        """Return the text of the first of these events, valid until the next call, and the index where it ends."""
         if len(self._context.tracker.maps.by_id) > MOST:
             return b"", start
         if not self._takes(script):
@@ -93,13 +93,14 @@ class Quick:
         return b"".join(pieces), start
 
     def _events(self, batch: Batch | Unrolled, notes: Notes, limits: Limits) -> Events | None:
-        """What the kernels are to read; None = nothing."""
+        """Return the events of a batch for the kernels, cached; None if kernels cannot read them."""
         if self._seen is None or self._seen[0] is not batch:
-            self._seen = None  # its memory goes first
+            self._seen = None  # release its memory first
             self._seen = batch, self._made(batch, notes, limits)
         return self._seen[1]
 
     def _made(self, batch: Batch | Unrolled, notes: Notes, limits: Limits) -> Events | None:
+        """Load the events of a batch for the kernels; None if they cannot read them."""
         described, follower = self._context.description, self._follower
         if isinstance(batch, Batch) and batch.holder is None:
             return of_file(batch, notes, follower, described, self._texts, limits, self._compile)
@@ -115,25 +116,26 @@ class Quick:
                 maps[at : at + last - first] = array("q", outer[first:last])
 
         def filled(columns: Columns, holders: Any, window: Any) -> array[int]:
+            """Fill in the table maps of nested events."""
             nested.fill(tuple(columns[name] for name in ("type_code", "body_start", "body_end")), holders, window, maps)
             return maps
 
         return of_run(batch, filled, described, self._texts, self._compile)
 
     def _writer(self, script: Statements, events: Events) -> tuple[Kernel, bytes]:
-        """The kernel for the wording, and the texts that it needs."""
+        """Return the kernel for the script's options, and its texts."""
         described, exact = self._context.description, script.wording.rows == "exact"
         texts = self._plans.texts(self._follower.maps, script.rows, described)
         return self._compile(kernels.write if exact else row_statements.write_statements), texts
 
     def _takes(self, script: Statements) -> bool:
-        """Is nothing asked for, and nothing pending, that only the general writer knows?"""
+        """Return whether no option and no pending state needs the general writer."""
         w = script.wording
         plain = not (w.comments or w.flat or w.databases or w.only or w.until or script.knowledge.filling)
         return plain and w.tables is None and script.is_settled
 
     def _go_on(self, script: Statements, batch: Batch | Unrolled, start: int, stop: int) -> int:
-        """Takes row events in the middle of a statement; where these end."""
+        """Add row events in the middle of a statement; return the index where they end."""
         if isinstance(batch, Unrolled):
             return start
         begun, state, frames = script.rows.begun, self._state, batch.frames
@@ -142,7 +144,7 @@ class Quick:
         if lost or begun is None or len(begun.maps) > _MOST_MAPS:
             return start
         described = self._context.description
-        notes = self._context.tracker.notes(batch)  # it is to see each batch
+        notes = self._context.tracker.notes(batch)  # the tracker must see every batch
         state[slots.TAIL], state[slots.ID_SIZE], state[slots.PLANS] = 4, described.table_id_size, row_kernels.PLANS_AT
         spans = EventSpans._make(integers_of(frames[name], frames.count) for name in _PLACES)
         maps = self._follower.columns(notes)["map"]
@@ -157,7 +159,7 @@ class Quick:
         return reached
 
     def _load(self, script: Statements, base: int) -> None:
-        """The script's state as numbers."""
+        """Store the script's state in the kernel's slots."""
         state, known, described = self._state, script.session.known, self._context.description
         undo, groups = script.transaction.undo, script.transaction.groups
         self._opened = state[slots.OPEN] = _NEVER if len(undo) > 1 else slots.INSIDE if undo else int(groups.open)
@@ -179,6 +181,7 @@ class Quick:
         self._load_database(script.session.database)
 
     def _load_database(self, name: bytes | None) -> None:
+        """Store the name of the session's database in the kernel's slots."""
         known = name is not None and len(name) < 8 * DATABASE_SLOTS - 8
         self._state[DATABASE] = len(name or b"") if known else -1
         for place in range(0, len(name or b"") if known else 0, 8):
@@ -186,7 +189,9 @@ class Quick:
             self._state[DATABASE + 1 + place // 8] = int.from_bytes(word, "little", signed=True)
 
     def _learns(self, events: Events, at: int, stop: int) -> bool:
-        """Is the event that the kernel stopped at one that it takes from now on?"""
+        """Return whether the event at which the kernel stopped was registered, so that kernels accept it from
+        now on.
+        """
         if at >= stop:
             return False
         codes, starts, ends = (events.columns[place] for place in (_CODES, _STARTS, _ENDS))
@@ -201,7 +206,7 @@ class Quick:
         return self._moves.learn_rows(int.from_bytes(body[place : place + 2], "little") & self._state[slots.CHECKS])
 
     def _store(self, script: Statements, batch: Batch | Unrolled) -> None:
-        """The numbers as the script's state."""
+        """Store the kernel's slots in the script's state."""
         state, known = self._state, script.session.known
         opened, last = state[slots.OPEN], state[slots.LAST_GTID]
         if last >= 0 or opened != self._opened:
@@ -223,12 +228,14 @@ class Quick:
             self._store_session(script)
 
     def _owner(self, batch: Batch | Unrolled, index: int) -> Owner:
+        """Return the transaction of event `index`."""
         if isinstance(batch, Unrolled):
             batch, first, _, at = batch.part_of(index)
             index += first - at
         return self._context.tracker.notes(batch).owners[index]
 
     def _store_session(self, script: Statements) -> None:
+        """Store the kernel's session in the script's session."""
         state, known = self._state, script.session.known
         if state[slots.THREAD] >= 0:
             known["@@session.pseudo_thread_id"] = str(state[slots.THREAD])
@@ -239,19 +246,19 @@ class Quick:
 
 
 def _number(text: str) -> int:
-    """-1 = it is none, or one that kernels have no room for."""
+    """Return the number in a text; -1 if it is not one, or too large for a slot."""
     number = int(text) if text.isdecimal() else -1
     return number if number < 1 << 63 else -1
 
 
 def _microseconds(time: str) -> int:
-    """-1 = the session has no such time."""
+    """Return a TIMESTAMP in microseconds; -1 if the session has none."""
     seconds, _, part = time.partition(".")
     return 1_000_000 * int(seconds) + int(part or 0) if seconds.isdecimal() and len(part) <= 6 else -1
 
 
 def _bounds(start: int, stop: int) -> tuple[tuple[str, int], ...]:
-    """Where events begin, where the last of them does, and where that ends."""
+    """Return (column, index) of the start of the first event, the start of the last one, and its end."""
     return ("offset", start), ("offset", stop - 1), ("end", stop - 1)
 
 

@@ -1,4 +1,4 @@
-"""Other names for databases in a script: in table maps and in the statements' own words."""
+"""Database renames in a script: in TABLE_MAP events and in the names that statements mention."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LONGEST = 64 * 3
 
 
 def renamed(table: TableMap, databases: Mapping[str, str]) -> TableMap:
-    """The map of the same table in the database that takes the place of its own, in its bytes as well.
+    """Return the TABLE_MAP with its database renamed, in its bytes as well.
 
     Raises:
         UsageError: the new name is too long for a TABLE_MAP.
@@ -35,7 +35,7 @@ def renamed(table: TableMap, databases: Mapping[str, str]) -> TableMap:
 
 
 def named_database(sql: bytes, databases: Mapping[str, str]) -> str | None:
-    """The database to be renamed that the text of a statement names itself; None = none of them."""
+    """Return the first database to be renamed that the text of a statement mentions; None if it mentions none."""
     for old in databases:
         pattern = rb"(?<![\w$])" + re.escape(old.encode()) + rb"(?![\w$])"
         if re.search(pattern, sql, re.IGNORECASE):

@@ -1,4 +1,7 @@
-"""Row events turned around: the event that takes back what another one did (specification section 7)."""
+"""Reversed row events: the event that undoes what another one did (flashback).
+
+Row images are described in docs/spec/mysql-mariadb-binlog.md#7-row-events-v.
+"""
 
 from __future__ import annotations
 
@@ -42,20 +45,21 @@ Turned = tuple[EventType, bytes]
 
 
 class Irreversible(Exception):
-    """The event does not say enough to take it back; the reason in words."""
+    """An event cannot be reversed from what the log contains; the message says why."""
 
 
 def reversed_code(code: int) -> EventType:
-    """The type of the event with the opposite effect, uncompressed."""
+    """Return the uncompressed event type with the opposite effect."""
     return _OPPOSITE[EventType(code)]
 
 
 def reversed_rows(code: int, body: memoryview, table: TableMap, limits: Limits) -> Turned:
-    """The event with the opposite effect: INSERT for DELETE, before for after, the last row first.
+    """Return the event with the opposite effect: INSERT for DELETE, before for after, the last row first.
 
     Raises:
-        Irreversible: images lack columns; those behind hold differences only, and nothing else says which row it was.
-        MalformedError, CodecError: the event does not fit its map.
+        Irreversible: images lack columns, or after images hold only differences and nothing else identifies the
+            row.
+        MalformedError, DecompressionError: the event does not fit its TABLE_MAP.
     """
     if code == _T.PARTIAL_UPDATE_ROWS:
         return _T.UPDATE_ROWS_V2, _of_differences(body, table)
@@ -73,9 +77,10 @@ def reversed_rows(code: int, body: memoryview, table: TableMap, limits: Limits) 
 
 
 def _of_differences(body: memoryview, table: TableMap) -> bytes:
-    """The body of an UPDATE_ROWS that takes back one of which the log has only what changed inside of JSON values.
+    """Return the body of the UPDATE_ROWS that reverses a PARTIAL_UPDATE_ROWS.
 
-    The image before is whole. That behind finds the row by its primary key, and leaves out all JSON: no key has any.
+    The before image is whole. The after image finds the row by its primary key and leaves out all JSON; no key
+    contains any.
     """
     head = parse_rows_head(_T.PARTIAL_UPDATE_ROWS, body, table.table_id_size)
     if head.n_cols != len(table.columns):
@@ -99,8 +104,10 @@ def _of_differences(body: memoryview, table: TableMap) -> bytes:
 
 
 def _of_shortened(data: bytes, at: int, table: TableMap, head: RowsHead) -> tuple[RowsHead, bytes]:
-    """The head and the rows of the opposite of an UPDATE_ROWS whose images before are whole, and those behind hold only
-    what changed (binlog_row_image FULL_NODUP, or MINIMAL without a key): the rest of these is as it was.
+    """Return header and rows that reverse an UPDATE_ROWS with whole before images and minimal after images.
+
+    Such images come from binlog_row_image FULL_NODUP, or MINIMAL without a key; the other values are those from
+    before.
 
     Raises:
         MalformedError: the images do not fit.
@@ -124,19 +131,24 @@ def _of_shortened(data: bytes, at: int, table: TableMap, head: RowsHead) -> tupl
 
 
 def _image(data: bytes, fields: Sequence[Field]) -> bytes:
-    """The image that holds these values."""
+    """Return the row image with these values."""
     nulls = sum(1 << place for place, field in enumerate(fields) if field.start < 0)
     values = b"".join(data[field.start - field.cell.prefix : field.end] for field in fields if field.start >= 0)
     return nulls.to_bytes((len(fields) + 7) // 8, "little") + values
 
 
 def _lacking(bitmap: bytes | None, head: RowsHead, table: TableMap) -> list[int]:
-    """The columns that an image should have and does not."""
+    """Return the columns that an image should have and does not."""
     there = set(present_columns(bitmap or b"", head.n_cols))
     return [i for i, column in enumerate(table.columns) if i not in there and not column.generated]
 
 
 def _demand_full(head: RowsHead, table: TableMap) -> None:
+    """Check that all images of a row event have all columns.
+
+    Raises:
+        Irreversible: they do not.
+    """
     for image, bitmap in (("before", head.before), ("after", head.after)):
         lacking = [] if bitmap is None else _lacking(bitmap, head, table)
         if lacking:
@@ -147,7 +159,7 @@ def _demand_full(head: RowsHead, table: TableMap) -> None:
 
 
 def _rows(code: int, data: bytes, at: int, head: RowsHead, table: TableMap) -> Iterator[bytes]:
-    """The images of each row, those of an update exchanged."""
+    """Yield the images of each row, those of an update exchanged."""
     bitmaps = [bitmap for bitmap in (head.before, head.after) if bitmap is not None]
     readers = [ImageReader(table, present_columns(bitmap, head.n_cols)) for bitmap in bitmaps]
     while at < len(data):
@@ -162,7 +174,7 @@ def _rows(code: int, data: bytes, at: int, head: RowsHead, table: TableMap) -> I
 
 
 def _head(opposite: EventType, body: memoryview, head: RowsHead, table: TableMap) -> bytes:
-    """What stands before the images; the bitmaps of an update are exchanged like them."""
+    """Return what precedes the images, with the bitmaps of an update exchanged."""
     fixed = bytes(body[: table.table_id_size + 2])
     bitmaps = [bitmap for bitmap in (head.after, head.before) if bitmap is not None]
     count_at = len(fixed) + (0 if head.extra is None else 2 + len(head.extra))
@@ -171,5 +183,5 @@ def _head(opposite: EventType, body: memoryview, head: RowsHead, table: TableMap
 
 
 def effect_of(code: int) -> str:
-    """What a row event did, as a word."""
+    """Return what a row event did: INSERT, UPDATE or DELETE."""
     return "DELETE" if code in DELETES else "UPDATE" if code in UPDATES else "INSERT"

@@ -1,4 +1,4 @@
-"""Row events in a script: as BINLOG with their own bytes, or as INSERT, UPDATE and DELETE."""
+"""Row events in a script: as BINLOG statements with their own bytes, or as INSERT, UPDATE and DELETE."""
 
 from __future__ import annotations
 
@@ -34,7 +34,11 @@ from binlogtool.limits import Limits
 
 
 class RowEvents(msgspec.Struct):
-    """The row events of a script. inexact: (table, why) of what was not said in statements although that is wanted."""
+    """Writer of the row events of a script.
+
+    `reported` holds (table, reason) of what was already reported as not written as statements although that was
+    requested.
+    """
 
     wording: Wording
     session: Session
@@ -44,10 +48,10 @@ class RowEvents(msgspec.Struct):
     _collected: Collected = msgspec.field(default_factory=Collected)
 
     def take(self, scene: Scene) -> tuple[Sequence[Statement], str | None]:
-        """The statements that can be written now, and what is inexact about them.
+        """Return the statements that can be written now, and what is inexact about them (None if nothing is).
 
         Raises:
-            Unwritable, MalformedError, CodecError: the event cannot be written.
+            Unwritable, MalformedError, DecompressionError: the event cannot be written.
         """
         table = self._table(scene)
         if table is None:
@@ -63,10 +67,11 @@ class RowEvents(msgspec.Struct):
         return self._map(scene, table) if scene.event.code == EventType.TABLE_MAP else self._exact(scene, table), None
 
     def _table(self, scene: Scene) -> TableMap | None:
-        """The table of a row event; None = the event only ends its statement.
+        """Return the table of a row event; None if the event only ends its statement.
 
         Raises:
-            Unwritable: it is not known. MalformedError: the event has no flags.
+            Unwritable: the TABLE_MAP is missing or cannot be read.
+            MalformedError: the event has no flags.
         """
         size = scene.context.description.table_id_size
         if scene.event.code != EventType.TABLE_MAP and len(scene.event.body) < size + 2:
@@ -82,20 +87,26 @@ class RowEvents(msgspec.Struct):
     # -- exact ---------------------------------------------------------------------------------------------------------
 
     def _map(self, scene: Scene, table: TableMap) -> Sequence[Statement]:
-        """A TABLE_MAP: it stands before all rows of its statement."""
+        """Keep a TABLE_MAP until the rows of its statement; return what ends before it."""
         made = self.flush(scene.context.description) if self._collected.last else []
         self._collected.maps[table.table_id] = self._bytes(scene, table.body)
         return made
 
     @staticmethod
     def _bytes(scene: Scene, body: bytes | None = None) -> bytes:
-        """The event as a server with the log's FORMAT_DESCRIPTION takes it. body: another one."""
+        """Return the event as a server with the log's FORMAT_DESCRIPTION reads it.
+
+        Args:
+            context: the event.
+            body: a body to use in place of the event's own.
+        """
         event, described = scene.event, scene.context.description
         if _tail(scene) == (4 if described.has_checksums else 0) and (body is None or body == event.body):
             return bytes(scene.own)
         return framed(event, event.code, bytes(event.body) if body is None else body, described)
 
     def _exact(self, scene: Scene, table: TableMap) -> Sequence[Statement]:
+        """Add a row event to the pending BINLOG statement and return the statements that are complete."""
         event, described, c = scene.event, scene.context.description, self._collected
         _check_rows(event.code, event.body, table, scene.limits)
         made: list[Statement] = []
@@ -113,10 +124,10 @@ class RowEvents(msgspec.Struct):
         return [*made, *(c.end(described) if event.body[table.table_id_size] & STMT_END else ())]
 
     def plain(self, own: memoryview, table: TableMap | None, described: FormatDescription, limits: Limits) -> bool:
-        """Takes an event as it stands, if it is a row event whose statement has begun and goes on; and did it?
+        """Append a row event unchanged if its statement is open and continues after it; return whether that was done.
 
         Raises:
-            MalformedError: its rows do not fit the map of their table.
+            MalformedError: its rows do not fit its TABLE_MAP.
         """
         c, at = self._collected, HEADER_SIZE + described.table_id_size
         known = bool(c.last) and int.from_bytes(own[HEADER_SIZE:at], "little") in c.maps
@@ -128,35 +139,39 @@ class RowEvents(msgspec.Struct):
 
     @property
     def is_plain(self) -> bool:
-        """Are row events written as they stand, all of them?"""
+        """True if all row events are written unchanged."""
         w = self.wording
         return w.rows == "exact" and w.tables is None and not (w.comments or w.databases)
 
     @property
     def begun(self) -> Collected | None:
-        """The statement that has begun and whose row events go on as they stand; None = there is none."""
+        """The statement that is open and whose row events are written unchanged; None if there is none."""
         return self._collected if self._collected.last and self.is_plain else None
 
     def keep(self) -> None:
-        """The bytes of the events so far may go."""
+        """Copy what still refers to the current batch, so that its memory may be released."""
         self._collected.keep()
 
     def flush(self, described: FormatDescription) -> Sequence[Statement]:
-        """What was collected, although its statement goes on: the next event is not among the chosen ones."""
+        """Return the pending events as a statement although their own statement continues.
+
+        The events that follow are not selected.
+        """
         return self._collected.end(described)
 
     @property
     def is_empty(self) -> bool:
-        """Is there nothing that waits for the end of its statement?"""
+        """True if nothing waits for the end of its statement."""
         return not self._collected.maps and not self._collected.last
 
     def drop(self) -> None:
-        """The transaction is rolled back."""
+        """Forget the pending events: their transaction is rolled back."""
         self._collected = Collected()
 
     # -- statements ----------------------------------------------------------------------------------------------------
 
     def _said(self, scene: Scene, table: TableMap) -> tuple[Sequence[Statement], str | None]:
+        """Return the rows of an event as INSERT, UPDATE and DELETE, or as BINLOG with the reason."""
         event, described = scene.event, scene.context.description
         if not count_rows(event.code, event.body, table, scene.limits):  # raises where the event does not fit its map
             return [], None
@@ -176,7 +191,7 @@ class RowEvents(msgspec.Struct):
         return [*self.session.for_rows(flags, event.time, described), *made], self._told(table, unsure)
 
     def _fills(self, scene: Scene) -> bool:
-        """Are these rows those of a table that is being made? Behind its CREATE a server takes nothing but events."""
+        """Return whether these rows fill a table that is being created; a server accepts only row events there."""
         number = self.knowledge.filling
         if number and self._filled[0] != number:
             self._filled = (number, scene.owner)
@@ -185,11 +200,11 @@ class RowEvents(msgspec.Struct):
         return self.knowledge.filling > 0
 
     def is_news(self, table: TableMap, why: str | None) -> bool:
-        """Is this still to be said of a table?"""
+        """Return whether this reason was not yet reported for the table."""
         return why is not None and (table.qualified_name, why) not in self.inexact
 
     def _told(self, table: TableMap, why: str | None) -> str | None:
-        """The reason, the first time."""
+        """Return the reason with the table's name the first time, None afterwards."""
         if why is None or not self.is_news(table, why):
             return None
         self.inexact.add((table.qualified_name, why))
@@ -197,11 +212,12 @@ class RowEvents(msgspec.Struct):
 
 
 def _check_rows(code: int, body: bytes | memoryview, table: TableMap, limits: Limits) -> None:
-    """Look whether rows fit the map of their table: a server stops at others. Of old maps that do not say how long some
-    values are, nobody can know.
+    """Check that rows fit their TABLE_MAP; a server stops at an event whose rows do not.
+
+    Old table maps that do not say how long some values are cannot be checked.
 
     Raises:
-        MalformedError, CodecError: they do not.
+        MalformedError, DecompressionError: the rows do not fit.
     """
     try:
         count_rows(code, body, table, limits)
@@ -211,5 +227,5 @@ def _check_rows(code: int, body: bytes | memoryview, table: TableMap, limits: Li
 
 
 def _tail(scene: Scene) -> int:
-    """Bytes of the checksum at the end of the event."""
+    """Return the number of checksum bytes at the end of the event."""
     return len(scene.own) - HEADER_SIZE - len(scene.event.body)

@@ -1,4 +1,4 @@
-"""Row events as INSERT, UPDATE and DELETE, where the log or the user says enough about the table's columns."""
+"""Row events as INSERT, UPDATE and DELETE, where the columns of the table are known well enough."""
 
 from __future__ import annotations
 
@@ -32,11 +32,14 @@ STAMPS = frozenset((ColumnType.TIMESTAMP, ColumnType.DATETIME, ColumnType.TIMEST
 
 
 class Inexact(Exception):
-    """No statements do exactly what a row event did; the reason in words."""
+    """No statements have exactly the effect of a row event; the message says why."""
 
 
 class Value(NamedTuple):
-    """A value of an image: its column, and its bytes, None = NULL. is_difference: only what changed inside of JSON."""
+    """A value of a row image: its column and its bytes, None for NULL.
+
+    `is_difference`: the bytes are only what changed inside of a JSON value.
+    """
 
     place: int
     cell: Cell
@@ -48,21 +51,21 @@ Image = list[Value]
 
 
 def row_statements(code: int, body: memoryview, table: TableMap, limits: Limits) -> list[bytes]:
-    """The statements of a row event.
+    """Return the statements of a row event.
 
     Raises:
-        Inexact: there are none that change exactly the same.
-        MalformedError, CodecError: the event does not fit its map.
+        Inexact: no statements have exactly the same effect.
+        MalformedError, DecompressionError: the event does not fit its TABLE_MAP.
     """
     return _event(code, table, limits).statements(row_images(code, body, table, limits))
 
 
 def undo_statements(code: int, body: memoryview, table: TableMap, limits: Limits) -> list[bytes]:
-    """The statements that take back a row event, the last row first.
+    """Return the statements that reverse a row event, the last row first.
 
     Raises:
-        Inexact: there are none that take back exactly that.
-        MalformedError, CodecError: the event does not fit its map.
+        Inexact: no statements reverse it exactly.
+        MalformedError, DecompressionError: the event does not fit its TABLE_MAP.
     """
     event = _event(reversed_code(code), table, limits)
     rows = [(completed(before, after), before) for before, after in row_images(code, body, table, limits)]
@@ -70,8 +73,11 @@ def undo_statements(code: int, body: memoryview, table: TableMap, limits: Limits
 
 
 def completed(before: Image, after: Image) -> Image:
-    """The whole row after a change, as far as its images tell it: columns that are not in the image after are as they
-    were before; what is known by a difference only is left out."""
+    """Return the row after a change as far as its images contain it.
+
+    Columns that the after image lacks keep their value from before; those known only by a difference are left
+    out.
+    """
     values = {value.place: value for value in before} if after else {}
     for value in after:
         if not value.is_difference:
@@ -82,7 +88,7 @@ def completed(before: Image, after: Image) -> Image:
 
 
 def refused(table: TableMap) -> str | None:
-    """Why no row of a table is said in statements; None = it depends on the row."""
+    """Return why no row of a table can be written as statements; None if it depends on the row."""
     if table.keys != tuple(column.name for column in table.columns):
         return "the names of its columns are not known"
     if any(map(loses_backslashes, map(name, (table.database, table.table, *table.keys)))):
@@ -91,7 +97,7 @@ def refused(table: TableMap) -> str | None:
 
 
 def row_images(code: int, body: memoryview, table: TableMap, limits: Limits) -> Iterator[tuple[Image, Image]]:
-    """(before, after) of each row; an image that the event does not have is empty."""
+    """Yield (before, after) of each row; an image that the event does not have is empty."""
     head: RowsHead = parse_rows_head(code, body, table.table_id_size)
     data, at = bytes(body), head.images_at
     if head.compressed:
@@ -113,7 +119,7 @@ def row_images(code: int, body: memoryview, table: TableMap, limits: Limits) -> 
 
 
 def changed_values(before: Image, after: Image) -> Image:
-    """The values after an update that differ from those before it, or have none before it."""
+    """Return the values after an update that differ from those before it or were not in the before image."""
     old = {value.place: value.raw for value in before}
     return [
         value
@@ -123,21 +129,23 @@ def changed_values(before: Image, after: Image) -> Image:
 
 
 def _fields(reader: ImageReader | PartialImageReader, data: bytes, at: int) -> tuple[list[Field], frozenset[int]]:
+    """Return the fields of an image, and which of them hold only a difference."""
     if isinstance(reader, PartialImageReader):
         return reader.fields(data, at)
     return list(reader.fields(data, at)), frozenset()
 
 
 def _value(present: tuple[int, ...], field: Field, data: bytes, differences: frozenset[int]) -> Value:
+    """Return a field of an image as a value."""
     raw = data[field.start : field.end] if field.start >= 0 else None
     return Value(present[field.place], field.cell, raw, raw is not None and field.place in differences)
 
 
 def _event(code: int, table: TableMap, limits: Limits) -> _Event:
-    """The writer of a row event.
+    """Return the writer of a row event's statements.
 
     Raises:
-        Inexact: no row of the table is said in statements.
+        Inexact: no row of the table can be written as statements.
     """
     why = refused(table)
     if why is not None:
@@ -146,26 +154,29 @@ def _event(code: int, table: TableMap, limits: Limits) -> _Event:
 
 
 class _Event(msgspec.Struct):
-    """One row event."""
+    """Writer of the statements of one row event."""
 
     code: int
     table: TableMap
     budget: Budget
 
     def statements(self, rows: Iterable[tuple[Image, Image]]) -> list[bytes]:
+        """Return the statements of these rows."""
         if self.code in DELETES or self.code in UPDATES:
             return [text for before, after in rows for text in self._changed(before, after)]
         return self._inserts([after for _, after in rows])
 
     @property
     def _target(self) -> bytes:
+        """The quoted name of the table."""
         return name(self.table.database) + b"." + name(self.table.table)
 
     def _column(self, value: Value) -> Column:
+        """Return the column of a value."""
         return self.table.columns[value.place]
 
     def _assigned(self, image: Image) -> list[tuple[bytes, bytes]]:
-        """(name, literal) of each value that a statement may give."""
+        """Return (name, literal) of each value that a statement may set."""
         pairs = []
         for value in image:
             column = self._column(value)
@@ -174,14 +185,21 @@ class _Event(msgspec.Struct):
         return pairs
 
     def _literal(self, value: Value, column: Column) -> bytes:
+        """Return a value as a literal.
+
+        Raises:
+            Inexact: there is none.
+        """
         text = self._text(value, column)
         if text is None:
             raise self._inexact(value)
         return text
 
     def _changes(self, before: Image, after: Image) -> Iterator[tuple[bytes, bytes]]:
-        """(name, literal) of each column that an update changes; to those that a server could set by itself their own
-        value."""
+        """Yield (name, literal) of each column that an update changes.
+
+        Columns that a server could set by itself are assigned their own value.
+        """
         changed = {value.place: value for value in changed_values(before, after)}
         for place, column in enumerate(self.table.columns):
             value, title = changed.get(place), name(column.name or "")
@@ -193,6 +211,7 @@ class _Event(msgspec.Struct):
                 yield title, title
 
     def _text(self, value: Value, column: Column) -> bytes | None:
+        """Return a value, or the expression of its changes; None if there is no exact one."""
         if value.raw is None:
             return b"NULL"
         if value.is_difference:
@@ -201,9 +220,11 @@ class _Event(msgspec.Struct):
 
     @staticmethod
     def _inexact(value: Value) -> Inexact:
+        """Return the error for a value without an exact literal."""
         return Inexact(f"its column {value.cell.key} has values without an exact literal, or is not known well enough")
 
     def _inserts(self, images: list[Image]) -> list[bytes]:
+        """Return rows as INSERT statements, several rows in each."""
         out: list[bytes] = []
         rows: list[bytes] = []
         length = 0
@@ -218,7 +239,7 @@ class _Event(msgspec.Struct):
         return out
 
     def _changed(self, before: Image, after: Image) -> list[bytes]:
-        """The statement of a row; none for an update that changes nothing."""
+        """Return the DELETE or UPDATE of a row; nothing for an update that changes nothing."""
         where = self._where(before)
         if self.code in DELETES:
             return [b"DELETE FROM %b WHERE %b LIMIT 1" % (self._target, where)]
@@ -231,7 +252,7 @@ class _Event(msgspec.Struct):
         return [b"UPDATE %b SET %b WHERE %b LIMIT 1" % (self._target, values, where)]
 
     def _where(self, image: Image) -> bytes:
-        """What only this row fulfils: its primary key where it is known and there, else all that is there."""
+        """Return the condition that selects the row: by its primary key where known, else by all its values."""
         places = {index for index, _ in self.table.primary_key or ()}
         keyed = bool(places) and places <= {value.place for value in image}
         chosen = [v for v in image if (v.place in places if keyed else not self._column(v).generated)]

@@ -1,4 +1,4 @@
-"""What is known while an event is written into a script."""
+"""An event in its context while it is written into a script."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from binlogtool.limits import Limits
 
 
 class Unwritable(Exception):
-    """An event that cannot be written as a statement; the reason in words."""
+    """An event cannot be written as a statement; the message says why."""
 
 
 class Scene(msgspec.Struct, frozen=True):
-    """An event, its file, its transaction, and the map of its table. own: its bytes, as they stand. inner: its place in
-    the container that it is in; -1 = in none. left_out: no row of it is chosen."""
+    """An event with its file, its transaction and its TABLE_MAP.
+
+    `raw` are its bytes in the log. `nested_offset` is its offset in the event that contains it, -1 if none
+    does. `left_out`: none of its rows is selected.
+    """
 
     context: FileContext
     event: Event
@@ -37,16 +40,16 @@ class Scene(msgspec.Struct, frozen=True):
 def scene_at(
     context: FileContext, batch: Batch, index: int, event: Event, owner: Owner, table: TableMap | None, limits: Limits
 ) -> Scene:
-    """The scene of event `index` of a batch."""
+    """Return event `index` of a batch in its context."""
     low, high = int(batch.frames["offset"][index]), int(batch.frames["end"][index])
     return Scene(context, event, owner, table, limits, batch.window[low:high], batch.inner_of(index))
 
 
 def query_of(scene: Scene) -> tuple[QueryParts, bytes]:
-    """A QUERY or a LOAD DATA, and its text.
+    """Return the parts of a QUERY or LOAD DATA event, and its text.
 
     Raises:
-        MalformedError, CodecError: it cannot be read.
+        MalformedError, DecompressionError: it cannot be read.
     """
     event = scene.event
     parts = (load_query_parts if event.code == EventType.EXECUTE_LOAD_QUERY else query_parts)(bytes(event.body))
@@ -54,7 +57,7 @@ def query_of(scene: Scene) -> tuple[QueryParts, bytes]:
 
 
 def comment(scene: Scene) -> bytes:
-    """The place and the type of an event; of the first of a transaction its GTID, of the first of a file its name."""
+    """Return the comment with an event's offset and type, and the GTID or file name where one begins."""
     place = str(scene.event.start)
     if scene.inner >= 0:
         place += f"+{scene.inner}"

@@ -1,4 +1,4 @@
-"""The session in which a statement was logged: the SET statements that bring another session there."""
+"""The session in which a statement was logged, and the SET statements that reproduce it."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ Variables = dict[str, str]
 
 
 class Session(msgspec.Struct):
-    """What the variables of the target's session are, as far as the script has set them.
+    """Variables of the target's session as far as the script has set them.
 
-    charset: of the next statement's text. client: the character set in which the client reads. mode: sql_mode.
-    gtid_next: of MySQL.
+    `variables`: the variables by name. `charset`: of the next statement's text. `client_charset`: the character
+    set in which the client reads. `gtid_next`: of MySQL.
     """
 
     known: Variables = msgspec.field(default_factory=dict)
@@ -88,11 +88,11 @@ class Session(msgspec.Struct):
     _same: tuple[int, int, bool] = (0, -1, False)
 
     def copy(self) -> Session:
-        """The session as it is now."""
+        """Return a copy of the session."""
         return replace(self, known=dict(self.known))
 
     def change(self, wanted: Mapping[str, str]) -> list[bytes]:
-        """The statement that sets what is not so already."""
+        """Return the statements that set variables which do not have these values already."""
         new = {name: value for name, value in wanted.items() if self.known.get(name) != value}
         if not new:
             return []
@@ -101,13 +101,13 @@ class Session(msgspec.Struct):
         return _assignments(new)
 
     def reads(self, charset: str | None) -> list[bytes]:
-        """What makes the client read statements in this character set."""
+        """Return the commands that make the client read statements in this character set."""
         self.charset = charset
         needed = client_charset(charset)
         if needed == self.client:
             return []
         made = [switch(needed)]
-        if needed == "gb18030" and self.client != PLAIN:  # clients that do not know it stay in the one before
+        if needed == "gb18030" and self.client != PLAIN:  # clients that do not know it keep the previous one
             made.insert(0, switch(PLAIN))
         self.client = needed
         for name in _CHARSET:
@@ -116,7 +116,7 @@ class Session(msgspec.Struct):
         return made
 
     def for_rows(self, flags: int, time: int, described: FormatDescription) -> list[bytes]:
-        """What the statements for a row event need."""
+        """Return the SET statements for the statements of a row event."""
         self.mode = 0
         wanted = dict(_ROW_SESSION)
         for flag, name in row_checks(described).items():
@@ -124,16 +124,16 @@ class Session(msgspec.Struct):
         return [*self.reads(PLAIN), *self.change(wanted | ({"TIMESTAMP": str(time)} if time else {}))]
 
     def forget_query(self) -> None:
-        """The next QUERY needs a session of its own."""
+        """Forget the session of the last QUERY, so that the next one sets its own."""
         self._same = (0, -1, False)
 
     def for_names(self) -> list[bytes]:
-        """What statements that were made here need if they have names or texts in UTF-8."""
+        """Return the SET statements for the program's own statements with names or texts in UTF-8."""
         wanted = {"@@session.character_set_client": _UTF8MB4, "@@session.collation_connection": _UTF8MB4}
         return [*self.reads(PLAIN), *self.change(wanted)]
 
     def for_query(self, query: Query, described: FormatDescription) -> list[bytes]:
-        """What a statement with these status variables needs."""
+        """Return the SET statements for a statement with these status variables."""
         status = query.status
         if (id(status), query.thread, query.inside) == self._same and "charset" in status:
             return self._at(status, query.time)
@@ -146,25 +146,25 @@ class Session(msgspec.Struct):
         wanted |= dict(_flags(status, described)) | dict(_values(status))
         wanted |= dict(_mariadb_values(status) if described.is_mariadb else _mysql_values(status))
         if query.inside:
-            wanted.pop("@@session.autocommit", None)  # to turn it on would commit
+            wanted.pop("@@session.autocommit", None)  # turning it on would commit
         made += self.change(wanted)
         self._same = (id(status), query.thread, query.inside)
         return made
 
     def assert_mode(self) -> list[bytes]:
-        """What sets sql_mode once more, directly before a text that a client reads by it, in statements of its own.
+        """Return statements that set sql_mode again, directly before a text whose reading by a client depends on it.
 
         A stored function or trigger that sets sql_mode leaves its status flags with the client, and a refused SET
-        leaves the mode as it was. The words for the modes that clients go by are taken by every server.
+        leaves the mode unchanged. The words for the modes that clients depend on are accepted by every server.
         """
         return _set_mode(self.known.setdefault(MODE, "''" if not self.mode else str(self.mode)))
 
     def without_escapes(self, mode: int) -> tuple[list[bytes], list[bytes]]:
-        """What sets sql_mode to this and NO_BACKSLASH_ESCAPES, and what sets it back."""
+        """Return the statements that set this sql_mode with NO_BACKSLASH_ESCAPES, and those that restore it."""
         return _set_mode(str(mode | NO_BACKSLASH_ESCAPES)), self.assert_mode()
 
     def _at(self, status: Mapping[str, Any], time: int) -> list[bytes]:
-        """The same session as for the statement before, at another time."""
+        """Return the SET TIMESTAMP for the session of the previous statement at another time."""
         value = _time(status, time)
         if not time or self.known.get("TIMESTAMP") == value:
             return []
@@ -172,14 +172,14 @@ class Session(msgspec.Struct):
         return [b"SET TIMESTAMP=" + value.encode()]
 
     def end(self) -> bytes:
-        """What gives the session back as it was, as far as a script can know."""
+        """Return the statements that restore the session as far as a script can know it."""
         made = [quick(one) for one in self.reads(PLAIN)]
         made += map(quick, _assignments({name: _LAST.get(name, "DEFAULT") for name in sorted(self.known)}))
         return b"".join(made)
 
 
 class Query(NamedTuple):
-    """What a QUERY says of its session. inside: a transaction is open."""
+    """Session of a QUERY by its event; `inside`: a transaction is open."""
 
     status: Mapping[str, Any]
     time: int
@@ -203,7 +203,7 @@ _ROW_SESSION = {
 
 
 def row_checks(described: FormatDescription) -> dict[int, str]:
-    """Flags of row events, and the variables that they turn off."""
+    """Return flags of row events and the variables that they turn off."""
     checks = {
         ROWS_NO_FOREIGN_KEYS: "@@session.foreign_key_checks",
         ROWS_RELAXED_UNIQUE: "@@session.unique_checks",
@@ -214,7 +214,7 @@ def row_checks(described: FormatDescription) -> dict[int, str]:
 
 
 def doubt(status: Mapping[str, Any], sql: bytes) -> str | None:
-    """Why a statement with these status variables does something else in a script; None = it does not."""
+    """Return why a statement with these status variables has a different effect in a script; None if it has not."""
     if "opaque" in status:
         return f"a status variable of type {status['opaque'][0]} is not known, nor what it changes"
     invoker = status.get("invoker")
@@ -224,7 +224,7 @@ def doubt(status: Mapping[str, Any], sql: bytes) -> str | None:
 
 
 def refused(status: Mapping[str, Any]) -> str | None:
-    """Why every known server refuses the session of a statement with these status variables; None = some take it."""
+    """Return why every known server refuses the session of a statement; None if some server accepts it."""
     for name, number in status.get("charset", {}).items():
         charset = charset_of(number)
         if charset is None or (name == "client" and charset in _NO_CLIENT):
@@ -236,7 +236,10 @@ def refused(status: Mapping[str, Any]) -> str | None:
 
 
 def _set_mode(value: str) -> list[bytes]:
-    """What sets sql_mode. A server that refuses a mode of others at least reads texts by the right one."""
+    """Return the statements that set sql_mode.
+
+    A server that refuses a mode which it does not know still gets the modes that matter for reading text.
+    """
     made = [f"SET {MODE}={value}".encode()]
     if value.isdecimal() and int(value) & ~_COMMON_MODES:
         words = [word for bit, word in _READING_MODES.items() if int(value) & bit]
@@ -245,18 +248,21 @@ def _set_mode(value: str) -> list[bytes]:
 
 
 def _shown(invoker: Mapping[str, Any]) -> str:
+    """Return user@host of an invoker."""
     return "@".join(str(invoker[name]) for name in ("user", "host"))
 
 
 def _assignments(values: Mapping[str, str]) -> list[bytes]:
-    """SET of these variables, those of newer servers in a statement of their own that others take for a comment."""
+    """Return the SET of these variables; those of newer servers in a statement that others read as a comment."""
     old = ", ".join(f"{name}={value}" for name, value in values.items() if name not in _SINCE)
     made = [f"SET {old}".encode()] if old else []
     return made + [f"/*{_SINCE[n]} SET {n}={v} */".encode() for n, v in values.items() if n in _SINCE]
 
 
 def row_flags(flags: int, described: FormatDescription) -> tuple[list[bytes], list[bytes]]:
-    """The statements around those for a row event with these flags, in a session where all checks are on."""
+    """Return the statements before and after those of a row event with these flags, in a session with all checks
+    on.
+    """
     usual = Session()
     usual.for_rows(0, 0, described)
     own = usual.copy()
@@ -264,19 +270,23 @@ def row_flags(flags: int, described: FormatDescription) -> tuple[list[bytes], li
 
 
 def _off(flag: int) -> str:
+    """Return "0" for a set flag."""
     return "0" if flag else "1"
 
 
 def _on(flag: int) -> str:
+    """Return "1" for a set flag."""
     return "1" if flag else "0"
 
 
 def _time(status: Mapping[str, Any], time: int) -> str:
+    """Return TIMESTAMP with the microseconds of the status variables."""
     part = status.get("hrnow", status.get("microseconds", 0))
     return f"{time}.{part:06d}" if part else str(time)
 
 
 def _flags(status: Mapping[str, Any], described: FormatDescription) -> Iterable[tuple[str, str]]:
+    """Yield the variables that flags2 sets."""
     flags = status.get("flags2")
     if flags is None:
         return
@@ -293,7 +303,7 @@ def _flags(status: Mapping[str, Any], described: FormatDescription) -> Iterable[
 
 
 def _values(status: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    """Those that all servers have; what is left out of the status block has its default."""
+    """Yield the variables of all servers; what the status block lacks has its default."""
     if "sql_mode" in status:
         yield "@@session.sql_mode", str(status["sql_mode"])
     step = status.get("auto_increment", {"increment": 1, "offset": 1})
@@ -313,12 +323,16 @@ def _values(status: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 
 def _mariadb_values(status: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    if "character_set_collations" in status:  # of statements that hang on it
+    """Yield the variables that only MariaDB has."""
+    if "character_set_collations" in status:  # only logged for statements that depend on it
         yield _COLLATIONS, _collations(collation for _, collation in status["character_set_collations"])
 
 
 def _collations(numbers: Iterable[int]) -> str:
-    """The log has numbers of collations, the variable wants names: the target knows them."""
+    """Return the value of character_set_collations as a query.
+
+    The log has numbers of collations, the variable takes names, and the target server maps them.
+    """
     chosen = ",".join(map(str, sorted(numbers)))
     names = "(SELECT GROUP_CONCAT(CONCAT(character_set_name,'=',full_collation_name)) FROM "
     names += f"information_schema.collation_character_set_applicability WHERE id IN ({chosen}))"
@@ -326,6 +340,7 @@ def _collations(numbers: Iterable[int]) -> str:
 
 
 def _mysql_values(status: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """Yield the variables that only MySQL has."""
     if "default_collation_utf8mb4" in status:
         yield "@@session.default_collation_for_utf8mb4", str(status["default_collation_utf8mb4"])
     for name, variable in (

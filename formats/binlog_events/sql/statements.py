@@ -1,8 +1,9 @@
-"""The log as statements that a server accepts: `dump -O sql` (`formats.scripting.Script`).
+"""The log as statements that a server accepts: `dump -O sql` (`ScriptWriter`).
 
-Statements come out as they were logged, in the session that the log describes; row events as BINLOG or, on demand, as
-INSERT, UPDATE and DELETE; all in the order in which the servers' own tools give them. A transaction of which a part is
-lost is rolled back: its statements up to there are in the script already, the rest is left out.
+Statements come out as they were logged, in the session that the log describes; row events as BINLOG or, on
+request, as INSERT, UPDATE and DELETE; all in the order in which the servers' own tools write them. A
+transaction of which a part is lost is rolled back: its statements up to there are already in the script,
+the rest is left out.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ _PLAIN_ROWS = ROWS - ROWS_COMPRESSED
 
 @dataclass(slots=True)
 class Statements(Writers):
-    """One script."""
+    """Script that replays the selected events of a log."""
 
     row_changes: int | None = None
     """See `formats.scripting.Script`: of scripts that have only some of the rows."""
@@ -71,7 +72,7 @@ class Statements(Writers):
     _quick: tuple[FileContext, Quick] | None = None
 
     def records(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[bytes | Noted]:
-        """The text for each record."""
+        """Return the text for each record."""
         self.knowledge.seed(context.hints.schema)
         notes = context.tracker.notes(batch)
         owners, maps = notes.owners[start:stop], notes.maps[start:stop]
@@ -90,11 +91,11 @@ class Statements(Writers):
         return made
 
     def _goes_on(self, own: memoryview, table: TableMap | None, context: FileContext, limits: Limits) -> bool:
-        """Is this a row event in the middle of its statement, and was it taken as it stands?"""
+        """Append a row event in the middle of its statement unchanged; return whether that was done."""
         try:
             return self.rows.plain(own, table, context.description, limits)
         except (MalformedError, CodecError):
-            return False  # `_record` says what is wrong
+            return False  # `_write_record` reports what is wrong
 
     def quick(
         self,
@@ -105,7 +106,7 @@ class Statements(Writers):
         limits: Limits,
         compile_: Callable[[Kernel], Kernel],
     ) -> tuple[bytes | memoryview, int]:
-        """See `formats.scripting.Script`."""
+        """Write the first of these records with compiled code (`ScriptWriter.write_compiled`)."""
         if self._quick is None or self._quick[0] is not context:
             self._quick = (context, Quick(context, compile_))
         if self.frame.announced is not context.description or start == stop:
@@ -116,7 +117,7 @@ class Statements(Writers):
         return made, reached
 
     def pass_by(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> None:
-        """See `formats.scripting.Script`: what the statements say of tables, and of which transactions they are."""
+        """Note what records that are not selected say about tables and transactions."""
         owners = context.tracker.notes(batch).owners
         self.knowledge.seed(context.hints.schema if self.learns else None)
         for index, code in enumerate(integers(batch.frames["type_code"], start, stop), start):
@@ -124,7 +125,7 @@ class Statements(Writers):
                 self._see(context, batch, index, owners[index], limits)
 
     def _see(self, context: FileContext, batch: Batch, index: int, owner: Owner, limits: Limits) -> None:
-        """An event that is not chosen."""
+        """Note an event that is not selected."""
         event = event_at(batch, index)
         kind = query_kind(event.code, event.body) if event.code in QUERIES else None
         if kind in (None, QueryKind.STATEMENT) or kind in FINISH:
@@ -138,20 +139,20 @@ class Statements(Writers):
 
     @property
     def is_settled(self) -> bool:
-        """Does nothing wait for the next event?"""
+        """True if nothing waits for the next event."""
         calm = not (self.ahead or self.skipped) and self.rows.is_empty
         return calm and self.transaction.is_settled and self.choice.is_settled
 
     # -- the beginning and the end -------------------------------------------------------------------------------------
 
     def lost(self, what: str = "") -> bytes:
-        """What is open is rolled back; nothing is written until the next transaction begins."""
+        """Roll back the open transaction; write nothing until the next one begins."""
         self.frame.lose(what)
         self.transaction.lose()
         return self._dropped()
 
     def end(self) -> bytes:
-        """Closes what is open, says what is missing, and gives the client its state back."""
+        """Close what is open, list what is missing, and restore the client's state."""
         if self.frame.announced is None:
             return b""
         ended = not (self.transaction.adrift or self.stopped)
@@ -160,17 +161,18 @@ class Statements(Writers):
         return last + self.frame.end(self.session, [self.stopped.message] if self.stopped else [])
 
     def remarks(self) -> Sequence[Finding]:
-        """What the options left out, and what the script needs."""
+        """Return findings about what the options left out and what the script needs."""
         described = self.frame.announced
         return [*self.choice.remarks(), *self.parted.remarks(), *self.packets.remarks(described)]
 
     # -- one record ----------------------------------------------------------------------------------------------------
 
     def _record(self, scene: Scene) -> bytes | Noted:
+        """Return the text for one record."""
         code = scene.event.code
         before = self.frame.announce(scene.context, is_open=self.transaction.groups.open)
         if (scene.context.sealed and code not in TYPES) or self.stopped is not None:
-            return before  # the finding about the file says it for all
+            return before  # the finding about the file covers all of them
         was_open = self.transaction.groups.open
         payload = code == _T.TRANSACTION_PAYLOAD
         step = Step.OUTSIDE if payload else self.transaction.groups.take(code, scene.event.body)
@@ -180,18 +182,24 @@ class Statements(Writers):
             before += self._ended_rows(scene.context.description)
         before += self._without_implied(scene.owner)
         if code in GTIDS or (step is Step.OPENS and not was_open):
-            before += self._dropped()  # the one before has no end
+            before += self._dropped()  # the previous transaction has no end
         return self._written(scene, step, before)
 
     def _written(self, scene: Scene, step: Step, before: bytes) -> bytes | Noted:
-        """The text of a record, and what is to be said of it. before: what stands before it."""
+        """Return the text of a record, with findings where something is missing.
+
+        Args:
+            context: the event.
+            step: its place in its transaction.
+            prefix: the text before it.
+        """
         session = self.session.copy()
         try:
             scene = self._chosen(scene)
             made, found = self._statements(scene)
         except (MalformedError, CodecError, Unwritable) as error:
             self.transaction.adrift = self.transaction.groups.open
-            self.session = self.rows.session = session  # what was to change it is not written either
+            self.session = self.rows.session = session  # the statements that would change it are not written either
             why = f"{type_name(scene.event.code)} is not written as a statement: {error.args[0]}"
             left = self._dropped() if self.transaction.adrift or self.transaction.claimed else b""
             return Noted(before + left, (told(scene, "payload-undecodable", why),))
@@ -199,7 +207,7 @@ class Statements(Writers):
         return Noted(before + text, found) if found else before + text
 
     def _chosen(self, scene: Scene) -> Scene:
-        """The scene with only those rows that are chosen."""
+        """Return the event with only its selected rows."""
         choice, table, event = self.wording.where, scene.table, scene.event
         if choice is None or table is None or event.code not in ROWS:
             return scene
@@ -210,7 +218,7 @@ class Statements(Writers):
         return replace(scene, event=cut, own=memoryview(own))
 
     def _comments(self, scene: Scene) -> bytes:
-        """What an event says, for people."""
+        """Return the event's content as comments."""
         if scene.event.code not in ROWS or scene.table is None:
             return statement_comments(scene)
         if scene.left_out or (self.wording.tables is not None and not self.wording.tables(scene.table.qualified_name)):
@@ -221,7 +229,7 @@ class Statements(Writers):
             return f"### not shown: {one_line(str(error.args[0]))}\n".encode()
 
     def _placed(self, scene: Scene, step: Step, made: Sequence[Statement], comments: bytes) -> bytes:
-        """The text of an event, or what is left of it when only a part of its transaction is written."""
+        """Return the text of an event, or what its transaction may write of it while only parts are selected."""
         self.choice.passed(scene, step)
         self.packets.count(made)
         if made and scene.event.code in _CHANGING:
@@ -240,20 +248,20 @@ class Statements(Writers):
         return text or b""
 
     def _never_mind(self) -> None:
-        """Nothing of the transaction was chosen: the session is as before it."""
+        """Restore the session from before a transaction of which nothing was selected."""
         before = self.choice.forget()
         if before is not None:
             self.session = self.rows.session = before
             self.transaction.end()
 
     def _ended_rows(self, described: FormatDescription) -> bytes:
-        """The row events of a statement whose end is not among the chosen ones."""
+        """Return the pending row events of a statement whose end is not selected."""
         made = self.rows.flush(described)
         self.packets.count(made)
         return b"".join(texts(made, None))
 
     def _dropped(self) -> bytes:
-        """Rolls back what is open, and forgets what was prepared."""
+        """Return the rollback of the open transaction and forget what was prepared."""
         self.rows.drop()
         self.ahead.clear()
         self._never_mind()
@@ -262,13 +270,13 @@ class Statements(Writers):
         return note + b"".join(map(client.quick, undo))
 
     def _without_implied(self, owner: Owner) -> bytes:
-        """Commits what was begun here when another transaction comes."""
+        """Return COMMIT for a transaction that this script began itself, when another one comes."""
         return client.quick(b"COMMIT") if self.transaction.leaves_implied(owner) and not self.wording.flat else b""
 
     # -- statements ----------------------------------------------------------------------------------------------------
 
     def _statements(self, scene: Scene) -> tuple[Sequence[Statement], tuple[Finding, ...]]:
-        """The statements that an event means, and what is to be said about them."""
+        """Return the statements of an event and findings about them."""
         code = scene.event.code
         if code in _ROW_EVENTS:
             made, inexact = self.rows.take(scene)
@@ -276,7 +284,7 @@ class Statements(Writers):
             return made, (told(scene, "statement-inexact", inexact),) if inexact else ()
         if code in _SILENT:
             if code == _T.FORMAT_DESCRIPTION and not scene.context.relay:
-                return [*self.transaction.take_undo()], ()  # the server crashed in what is open
+                return [*self.transaction.take_undo()], ()  # the server crashed in the open transaction
             return [], ()
         write = WRITERS.get(code)
         if write is not None:
@@ -287,6 +295,7 @@ class Statements(Writers):
         raise Unwritable(_REASONS.get(code, "this type is not known"))
 
     def _count(self, scene: Scene) -> None:
+        """Count the row changes of an event that are written."""
         tables, event, table = self.wording.tables, scene.event, scene.table
         if tables is None or table is None or scene.left_out or event.code not in ROWS:
             return
@@ -295,7 +304,7 @@ class Statements(Writers):
 
     @staticmethod
     def _doubts(scene: Scene) -> Iterator[Finding]:
-        """What a statement does not do in a script as it did."""
+        """Yield a finding if a statement has a different effect in a script than it had."""
         parts, sql = query_of(scene)
         why = doubt(status_values(parts.status_vars), sql)
         if why is not None:
@@ -309,7 +318,7 @@ _REASONS: Mapping[int, str] = {
 
 
 def script(wording: Wording) -> Statements | Undo:
-    """See `formats.base.Output.sql`."""
+    """Create the script that the options ask for (`OutputRules.start_script`)."""
     if not wording.undo:
         return Statements(wording)
     from binlogtool.formats.binlog_events.sql.undo import Undo

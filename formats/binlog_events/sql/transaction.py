@@ -1,4 +1,4 @@
-"""The transaction that is open in a server that runs a script so far: how it began, and what would roll it back."""
+"""The transaction that is open on the server that runs a script: how it began, and what rolls it back."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ ROLLBACK = (b"ROLLBACK",)
 
 
 class Transaction(msgspec.Struct):
-    """undo: the statements that roll back what is open. adrift: a part of the open transaction is lost, its rest must
-    not be written. current: the transaction whose beginning was written. implied: the one that was begun here because
-    its beginning is not among the chosen records. claimed: MySQL's session has a GTID that nothing has taken yet: a
-    ROLLBACK gives it back."""
+    """State of the open transaction of a script.
+
+    `rollback_statements`: the statements that roll it back. `is_damaged`: a part of it is lost, its rest must
+    not be written. `current_owner`: the transaction whose beginning was written. `implied_owner`: the one that
+    the script began itself, because its beginning is not selected. `has_unused_gtid`: MySQL's session has a
+    GTID that no transaction has used yet; a ROLLBACK releases it.
+    """
 
     groups: Groups = msgspec.field(default_factory=Groups)
     undo: tuple[bytes, ...] = ()
@@ -32,16 +35,16 @@ class Transaction(msgspec.Struct):
 
     @property
     def is_settled(self) -> bool:
-        """Is all that is open what the log opened?"""
+        """True if everything that is open was opened by the log itself."""
         return not self.adrift and self.implied == NOBODY
 
     def lose(self) -> None:
-        """A part of the log is lost."""
+        """Note that a part of the log is lost."""
         self.groups.lose()
         self.adrift, self.implied = True, NOBODY
 
     def ashore(self, scene: Scene, step: Step) -> bool:
-        """Is this event written again? A transaction that begins is; one that ends was the one that is lost."""
+        """Return whether this event is written again after a loss, and note the end of the lost transaction."""
         event = scene.event
         fresh = event.code == _T.FORMAT_DESCRIPTION and not scene.context.relay
         if event.code in GTIDS or step is Step.OPENS or fresh:
@@ -52,7 +55,7 @@ class Transaction(msgspec.Struct):
         return False
 
     def implies(self, scene: Scene) -> bool:
-        """Does the transaction of this change begin here, since its own beginning is not among the chosen records?"""
+        """Return whether the transaction of this change begins here because its own beginning is not selected."""
         event, owner = scene.event, scene.owner
         changes = event.code in ROWS or kind_of(scene) is QueryKind.STATEMENT
         if not changes or self.undo or owner == NOBODY or owner == self.current:
@@ -62,33 +65,33 @@ class Transaction(msgspec.Struct):
         return True
 
     def leaves_implied(self, owner: Owner) -> bool:
-        """Does another transaction come than the one that was begun here? That one is to be committed."""
+        """Return whether another transaction than the implied one comes, so that the implied one is to be committed."""
         if self.implied == NOBODY or owner == self.implied:
             return False
         self.end()
         return True
 
     def begin(self) -> None:
-        """It was begun by START TRANSACTION."""
+        """Note START TRANSACTION."""
         self.undo = ROLLBACK
 
     def begin_xa(self, xid: bytes) -> bytes:
-        """XA START."""
+        """Note and return XA START."""
         self.undo = (b"XA END " + xid, b"XA ROLLBACK " + xid)
         return b"XA START " + xid
 
     def end(self) -> None:
-        """It was committed, rolled back or prepared."""
+        """Note that the transaction was committed, rolled back or prepared."""
         self.undo, self.implied, self.claimed = (), NOBODY, False
 
     def take_undo(self) -> tuple[bytes, ...]:
-        """What rolls it back; it is not open any more."""
+        """Return the statements that roll the transaction back, and close it."""
         undo, self.undo = self.undo or (ROLLBACK if self.claimed else ()), ()
         self.claimed = False
         return undo
 
     def follow(self, kind: QueryKind, sql: bytes) -> None:
-        """What a statement does to it."""
+        """Note the effect of a statement on the transaction."""
         self.claimed = False
         if kind is QueryKind.BEGIN:
             self.begin()
@@ -101,21 +104,21 @@ class Transaction(msgspec.Struct):
 
 
 def kind_of(scene: Scene) -> QueryKind | None:
-    """What a QUERY is; None = the event is none."""
+    """Return the kind of a QUERY event; None for other events."""
     code = scene.event.code
     return query_kind(code, scene.event.body) if code in QUERIES else None
 
 
 def opens(scene: Scene) -> bool:
-    """Is this event the beginning of a transaction, and nothing else?"""
+    """Return whether this event begins a transaction and does nothing else."""
     return scene.event.code in GTIDS or kind_of(scene) in (QueryKind.BEGIN, QueryKind.XA_START)
 
 
 def closes(scene: Scene) -> bool:
-    """Is this event the end of a transaction, and nothing else?"""
+    """Return whether this event ends a transaction and does nothing else."""
     return scene.event.code in ENDINGS or kind_of(scene) in FINISH
 
 
 def xid_text(gtrid: bytes, bqual: bytes, format_id: int) -> bytes:
-    """The name of an XA transaction as statements have it."""
+    """Return the name of an XA transaction as it is written in statements."""
     return b"%b,%b,%d" % (in_hex(gtrid), in_hex(bqual), format_id)

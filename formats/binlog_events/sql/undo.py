@@ -1,8 +1,8 @@
-"""The log as statements that take back its changes of rows (`formats.scripting.Wording.undo`).
+"""Flashback: the log as statements that reverse its row changes (`ScriptOptions.flashback`).
 
-Each record gets its text as in `statements`, but to be read from the end: whoever puts the script together writes the
-texts in the opposite order. So the newest transaction comes first, in it the newest row. What cannot be taken back is
-an error, never left out in silence.
+Each record gets its text as in `statements`, but in an order to be read from the end: the caller joins the
+texts in reverse. So the newest transaction comes first, and in it the newest row. What cannot be reversed
+is an error; nothing is left out silently.
 """
 
 from __future__ import annotations
@@ -72,7 +72,11 @@ _XA = (QueryKind.XA_START, QueryKind.XA_END, QueryKind.XA_FINISH)
 
 
 class Undo(msgspec.Struct):
-    """One script. label: the open transaction, in words. changed: something of it was written; None = none is open."""
+    """Script that reverses the row changes of a log.
+
+    `label` names the open transaction in messages. `changed`: some of its changes were written; None if none is
+    open.
+    """
 
     wording: Wording = Wording(undo=True)
     groups: Groups = msgspec.field(default_factory=Groups)
@@ -95,7 +99,7 @@ class Undo(msgspec.Struct):
     # -- the script ----------------------------------------------------------------------------------------------------
 
     def records(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[bytes | Noted]:
-        """The text for each record, to be written in the opposite order."""
+        """Return the text for each record, to be written in reverse order."""
         notes = context.tracker.notes(batch)
         owners, maps = notes.owners[start:stop], notes.maps[start:stop]
         return [
@@ -112,29 +116,29 @@ class Undo(msgspec.Struct):
         limits: Limits,
         compile_: Callable[[Kernel], Kernel],
     ) -> tuple[bytes | memoryview, int]:
-        """Nothing."""
+        """Write nothing: flashback has no compiled path."""
         return b"", start
 
     @property
     def is_empty(self) -> bool:
-        """See `formats.scripting.Script`."""
+        """True if no row change was written."""
         return not self.row_changes
 
     def remarks(self) -> Sequence[Finding]:
-        """What the script needs."""
+        """Return findings about large statements and about conflicts with later changes."""
         return [*self.packets.remarks(self.described), *self.conflicts.remarks()]
 
     def lost(self, what: str = "") -> bytes:
-        """Nothing: an undo goes back over an unbroken range only, and its caller stops at damage."""
+        """Write nothing: flashback covers an unbroken range, and its caller stops at damage."""
         self.groups.lose()
         self.changed = None
         return b""
 
     def end(self) -> bytes:
-        """What the script starts with.
+        """Return the beginning of the script.
 
         Raises:
-            RefusedError: the last transaction is not whole.
+            RefusedError: the last transaction is incomplete.
         """
         if self.changed:
             raise RefusedError(f"{self.label} is not whole: it cannot be undone; choose an earlier --stop-position")
@@ -147,12 +151,14 @@ class Undo(msgspec.Struct):
         return head + b"".join(map(client.ended, [mode, *session])) + self._announcement()
 
     def _announcement(self) -> bytes:
-        """The FORMAT_DESCRIPTION of the file whose events come next in the script."""
+        """Return the FORMAT_DESCRIPTION of the file whose events come next in the script, if they need it."""
         needed, self.announced = self.announced, False
         if not needed or self.described is None:
             return b""
         made = client.ended(described_binlog(self.described))
-        if not self.described.is_mariadb and self.described.version >= _GTIDS:  # a BINLOG of it leaves none chosen
+        if (
+            not self.described.is_mariadb and self.described.version >= _GTIDS
+        ):  # a BINLOG statement leaves gtid_next unset
             made += client.ended(b"SET @@session.gtid_next='AUTOMATIC'")
         return made
 
@@ -161,6 +167,7 @@ class Undo(msgspec.Struct):
     def _record(
         self, context: FileContext, event: Event, owner: Owner, table: TableMap | None, limits: Limits
     ) -> bytes | Noted:
+        """Return the text for one record."""
         behind = b"" if context.description is self.described else self._next_file(context)
         broken = self._broken(context, event)
         if broken is not None:
@@ -179,7 +186,7 @@ class Undo(msgspec.Struct):
         return Noted(text + behind, remarks) if remarks else text + behind
 
     def _next_file(self, context: FileContext) -> bytes:
-        """What the script needs behind the events of a file: the file before it comes next."""
+        """Return what the script needs after the events of a file, before those of the preceding file."""
         text = self._announcement()
         if self.described is None:
             text += client.ended(b"SET @@session.pseudo_slave_mode=0") + client.SCRIPT_END
@@ -188,7 +195,7 @@ class Undo(msgspec.Struct):
         return text
 
     def _broken(self, context: FileContext, event: Event) -> str | None:
-        """Why the transaction that is open never ends; None = it may, or nothing of it matters."""
+        """Return why the open transaction never ends; None if it may, or if nothing of it was written."""
         starts_anew = event.code == _T.FORMAT_DESCRIPTION and not context.relay
         if not self.changed or not (starts_anew or event.code in GTIDS):
             return None
@@ -197,16 +204,17 @@ class Undo(msgspec.Struct):
         return "the transaction has no end: the server stopped in it, or records of it are not among the chosen ones"
 
     def _refused(self, event: Event, why: str, before: bytes = b"") -> Noted:
+        """Return a finding that the event cannot be reversed."""
         text = f"{self.label or 'outside of a transaction'}: {type_name(event.code)} cannot be undone: {why}"
         size = event.end - event.start
         found = finding("payload-undecodable", event.start, size, text, record=event.record, severity=Severity.ERROR)
         return Noted(before, (found,))
 
     def _open(self, event: Event, owner: Owner, step: Step) -> None:
-        """A transaction begins.
+        """Note the beginning of a transaction.
 
         Raises:
-            Irreversible: it is prepared only.
+            Irreversible: it is only prepared.
         """
         if step is not Step.OPENS:
             return
@@ -216,6 +224,7 @@ class Undo(msgspec.Struct):
             raise Irreversible("it is an XA transaction; what became of it stands elsewhere")
 
     def _closed(self, event: Event) -> bytes:
+        """Return START TRANSACTION for the end of a transaction whose changes were reversed."""
         changed, self.changed = self.changed, None
         if not changed:
             return b""
@@ -227,10 +236,13 @@ class Undo(msgspec.Struct):
     def _undone(
         self, context: FileContext, event: Event, table: TableMap | None, limits: Limits, *, known: bool
     ) -> tuple[bytes, tuple[Finding, ...]]:
-        """The text for an event, and what is to be said. known: its transaction's beginning is among the records.
+        """Return the text that reverses an event, and findings about it.
+
+        Args:
+            has_beginning: whether the beginning of its transaction is selected.
 
         Raises:
-            Irreversible, MalformedError, CodecError.
+            Irreversible, MalformedError, DecompressionError: the event cannot be reversed.
         """
         if event.code in ROWS:
             if table is not None and self.knowledge.is_sequence(table):
@@ -247,7 +259,7 @@ class Undo(msgspec.Struct):
         return b"", ()
 
     def _unsure(self, event: Event, table: TableMap) -> tuple[Finding, ...]:
-        """What may be wrong with statements about a table, once."""
+        """Return, once a table, a warning about statements that may be inexact."""
         why = self.knowledge.unsure(table) if self.wording.rows == "statements" else None
         text = f"{table.qualified_name}: {why}"
         if why is None or text in self.unsure:
@@ -257,7 +269,7 @@ class Undo(msgspec.Struct):
         return (finding("statement-inexact", event.start, size, text, record=event.record, severity=Severity.WARNING),)
 
     def _sequence(self, event: Event, name: str) -> tuple[Finding, ...]:
-        """What is said of a sequence, once, if it is among the chosen tables."""
+        """Return, once a sequence, a warning that its numbers are not reversed."""
         wanted = self.wording.tables
         if name in self.seen or (wanted is not None and not wanted(shown_name(name))):
             return ()
@@ -265,15 +277,16 @@ class Undo(msgspec.Struct):
         return (self._left(event, f"{name} is a sequence: the numbers that it gave are not taken back"),)
 
     def _left(self, event: Event, what: str) -> Finding:
+        """Return a warning about what is left out."""
         text = f"{self.label or 'outside of a transaction'}: {what}"
         size = event.end - event.start
         return finding("statement-left-out", event.start, size, text, record=event.record, severity=Severity.WARNING)
 
     def _query(self, event: Event, limits: Limits) -> str | None:
-        """The definition that is left as it is.
+        """Check a QUERY event; return the definition statement that stays, None if the event changes nothing.
 
         Raises:
-            Irreversible: the statement cannot be taken back.
+            Irreversible: the statement cannot be reversed.
         """
         kind = query_kind(event.code, event.body)
         if kind in _XA:
@@ -288,6 +301,11 @@ class Undo(msgspec.Struct):
         return None
 
     def _statement(self, sql: bytes, parts: QueryParts) -> str | None:
+        """Check a statement other than BEGIN, COMMIT and the like; return its name if it defines selected tables.
+
+        Raises:
+            Irreversible: it changes rows, or definitions while --skip-ddl is not given.
+        """
         self.knowledge.learn(sql, parts)
         text, home = usual_text(sql, parts), parts.db.decode("utf-8", "surrogateescape")
         words, wanted = first_words(text), self.wording.tables
@@ -305,6 +323,11 @@ class Undo(msgspec.Struct):
     def _rows(
         self, context: FileContext, event: Event, table: TableMap | None, limits: Limits, *, known: bool
     ) -> bytes:
+        """Return the text that reverses a row event, and check it against later changes.
+
+        Raises:
+            Irreversible, MalformedError, DecompressionError: the event cannot be reversed.
+        """
         described = context.description
         if table is None:
             if int.from_bytes(event.body[: described.table_id_size], "little") == DUMMY_TABLE_ID:
@@ -331,10 +354,15 @@ class Undo(msgspec.Struct):
 
     @staticmethod
     def _place(context: FileContext, event: Event, label: str) -> str:
+        """Return "by transaction … at file:offset" for messages."""
         return (f"by {label} " if label else "") + f"at {context.name}:{event.start}"
 
     def _turned(self, event: Event, table: TableMap, limits: Limits, *, known: bool) -> Event:
-        """The event that takes back another one."""
+        """Return the row event with the opposite effect.
+
+        Raises:
+            Irreversible: the beginning of its transaction is not selected, or its images lack columns.
+        """
         if not known:
             raise Irreversible(f"{table.qualified_name}: the beginning of its transaction is not among the records")
         try:
@@ -346,7 +374,7 @@ class Undo(msgspec.Struct):
     def _chosen(
         self, context: FileContext, event: Event, table: TableMap, limits: Limits
     ) -> tuple[Event | None, bool | Sequence[bool]]:
-        """The event with its chosen rows, and which of them these are."""
+        """Return the event with its selected rows (None if there are none), and which of its rows these are."""
         choice = self.wording.where
         if choice is None:
             return event, True
@@ -356,7 +384,10 @@ class Undo(msgspec.Struct):
     def _statements(
         self, event: Event, turned: Event, table: TableMap, described: FormatDescription, limits: Limits
     ) -> tuple[bytes, bool]:
-        """The reversed event itself (True), or statements where these were asked for and do the same (False)."""
+        """Return the reversing statements and whether they are the reversed event itself.
+
+        They are INSERT, UPDATE and DELETE where these were requested and have the same effect.
+        """
         made = None
         if self.wording.rows == "statements" and self.knowledge.doubt(table, described) is None:
             with suppress(Inexact):
@@ -374,7 +405,7 @@ class Undo(msgspec.Struct):
     # -- what is not chosen --------------------------------------------------------------------------------------------
 
     def pass_by(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> None:
-        """See `formats.scripting.Script`: what the records say of tables, and what they change of chosen rows."""
+        """Note what records that are not selected say about tables and change in selected rows."""
         self.knowledge.seed(context.hints.schema)
         notes, codes = context.tracker.notes(batch), integers(batch.frames["type_code"], start, stop)
         for index, code in enumerate(codes, start):
@@ -391,6 +422,7 @@ class Undo(msgspec.Struct):
     def _see_rows(
         self, event: Event, table: TableMap, place: str, described: FormatDescription, limits: Limits
     ) -> None:
+        """Note the rows of an event that is not selected, and rows that foreign keys changed with them."""
         tables = self.conflicts.tables
         if table.full_name in tables:
             self.conflicts.see_rows(place, table, (event.code, event.body), limits)
@@ -401,6 +433,7 @@ class Undo(msgspec.Struct):
             self.conflicts.see_statement(key.child, f"{action} of {table.qualified_name} {place}")
 
     def _see_statement(self, event: Event, place: str, limits: Limits) -> None:
+        """Note a statement, or an unreadable change, that is not selected."""
         if event.code not in _STATEMENTS:
             if self.conflicts.tables and int.from_bytes(event.body[:6], "little") != DUMMY_TABLE_ID:
                 self.conflicts.skip(f"{type_name(event.code)} {place}: it does not say which rows it changed")
@@ -418,7 +451,7 @@ class Undo(msgspec.Struct):
         self.knowledge.learn(sql, parts)
 
     def _see_text(self, text: str, home: str, place: str, tables: Sequence[str]) -> None:
-        """A later statement: does it define a chosen table anew, or may it change its rows?"""
+        """Note a later statement that redefines a selected table or may change its rows."""
         what, names = f"{first_words(text)} {place}", defined_tables(text, home, tables)
         if names is None:
             name = target(text, home)
@@ -430,4 +463,5 @@ class Undo(msgspec.Struct):
 
 
 def _label(owner: Owner) -> str:
+    """Return "transaction GTID" for messages; empty outside of transactions."""
     return f"transaction {owner.gtid}" if owner != NOBODY else ""

@@ -1,7 +1,8 @@
-"""Rows that an undo takes back and that were changed again later by what is not chosen.
+"""Flashback conflicts: selected rows that later changes, which are not selected, changed again.
 
-The undo would not find such a row, or give it values from before that later change.
-Of each chosen row a hash of its key is remembered, before and after its change; of a table without a key the whole row.
+Flashback would not find such a row, or would give it values from before the later change. For each selected
+row a hash of its key before and after the change is kept; for a table without a key a hash of the whole
+row.
 """
 
 from __future__ import annotations
@@ -36,8 +37,11 @@ _TEXTS = (Kind.TEXT, Kind.UTF8)
 
 
 class Conflicts(msgspec.Struct):
-    """What came later to the chosen rows of one table. rows: hashes of their keys; described: the first ones, in words.
-    others: statements that change the table as a whole, or rows that cannot be told, in words."""
+    """Later changes to the selected rows of one table.
+
+    `rows` are hashes of their keys, `examples` the first ones in words. `others` describes statements that
+    change the table as a whole, or rows that cannot be identified.
+    """
 
     rows: set[int] = msgspec.field(default_factory=set)
     described: list[str] = msgspec.field(default_factory=list)
@@ -45,8 +49,11 @@ class Conflicts(msgspec.Struct):
 
 
 class UndoConflicts(msgspec.Struct):
-    """The rows that were chosen so far, by the full name of their table: hash -> the columns that the undo sets, as
-    bits. full: no more rows are remembered. unread: what could not be checked, in words."""
+    """Selected rows so far and the later changes to them.
+
+    `selected` maps the full name of a table to hash -> bitmap of the columns that flashback sets. `is_full`: no
+    further rows are remembered. `unchecked` describes what could not be checked.
+    """
 
     chosen: dict[str, dict[int, int]] = msgspec.field(default_factory=dict)
     later: dict[str, Conflicts] = msgspec.field(default_factory=dict)
@@ -64,11 +71,17 @@ class UndoConflicts(msgspec.Struct):
         *,
         whole: bool,
     ) -> None:
-        """The rows of an event. place: where it is, in words. table: with its key. event: type and body. wanted: which
-        of its rows are chosen. whole: the undo sets all columns of a row, not only those that the event changed.
+        """Add the rows of an event.
+
+        Args:
+            location: its location, in words.
+            table: its table, with its key.
+            event: type code and body.
+            selection: which of its rows are selected.
+            sets_all: whether flashback sets all columns of a row, not only those that the event changed.
 
         Raises:
-            MalformedError, CodecError: they cannot be read.
+            MalformedError, DecompressionError: the rows cannot be read.
         """
         name, code = table.full_name, event[0]
         if wanted is False and name not in self.chosen:
@@ -84,6 +97,7 @@ class UndoConflicts(msgspec.Struct):
                 self._found(name, known, _described(table, row, budget, code, place))
 
     def _remember(self, marks: dict[int, int], sides: Iterable[int | None], bits: int, limits: Limits) -> None:
+        """Remember the hashes of a selected row, as long as memory permits."""
         for side in sides:
             if side is None or self.full:
                 continue
@@ -92,6 +106,7 @@ class UndoConflicts(msgspec.Struct):
         self.full = self.full or self.count * _MARK_BYTES * _SHARE > limits.max_memory
 
     def _found(self, name: str, sides: Sequence[int], text: str) -> None:
+        """Note that a selected row was changed again."""
         later = self.later.setdefault(name, Conflicts())
         if later.rows.isdisjoint(sides) and len(later.described) < _SHOWN:
             later.described.append(text)
@@ -99,31 +114,36 @@ class UndoConflicts(msgspec.Struct):
             later.rows.add(sides[0])
 
     def see_rows(self, place: str, table: TableMap, event: tuple[int, memoryview], limits: Limits) -> None:
-        """The rows of an event, none of which is chosen; see `take`."""
+        """Note the rows of an event none of which is selected, see `add_rows`."""
         try:
             self.take(place, table, event, False, limits, whole=False)
         except (MalformedError, CodecError) as error:
             self.skip(f"{table.qualified_name} {place}: {error.args[0]}")
 
     def see_statement(self, name: str, text: str) -> None:
-        """A later statement about a table that chosen rows belong to. name: its full name."""
+        """Note a later statement about a table with selected rows.
+
+        Args:
+            name: the full name of the table.
+            text: the statement, in words.
+        """
         if self.chosen.get(name):
             others = self.later.setdefault(name, Conflicts()).others
             if len(others) <= _SHOWN:
                 others.append(text)
 
     def skip(self, text: str) -> None:
-        """What cannot be checked, in words."""
+        """Note what cannot be checked, in words."""
         if len(self.unread) <= _SHOWN:
             self.unread.append(text)
 
     @property
     def tables(self) -> list[str]:
-        """The full names of the tables that chosen rows belong to."""
+        """The full names of the tables with selected rows."""
         return [name for name, marks in self.chosen.items() if marks]
 
     def remarks(self) -> Iterator[Finding]:
-        """What is to be said at the end."""
+        """Yield the findings at the end of the script."""
         for name, later in self.later.items():
             if later.rows:
                 count = len(later.rows)
@@ -146,23 +166,25 @@ class UndoConflicts(msgspec.Struct):
 
 
 def _listed(texts: Sequence[str], count: int) -> str:
+    """Return the first texts joined by commas, with an ellipsis if there are more."""
     more = ", …" if count > min(len(texts), _SHOWN) else ""
     return ", ".join(texts[:_SHOWN]) + more
 
 
 def _places(table: TableMap) -> Sequence[int]:
-    """The columns that say which row it is; of a table without a primary key all of them."""
+    """Return the columns that identify a row; for a table without a primary key all stored ones."""
     key = [index for index, _ in table.primary_key or ()]
     return key or [index for index, column in enumerate(table.columns) if not column.generated]
 
 
 def _sides(table: TableMap, row: tuple[Image, Image], budget: Budget) -> list[int | None]:
-    """A hash for the row before its change, and for that after it; None = there is none, or its image lacks columns."""
+    """Return the hashes of a row before and after its change; None where the image is missing or lacks columns."""
     before, after = row
     return [_hash(table, image, budget) for image in (before, completed(before, after))]
 
 
 def _hash(table: TableMap, image: Image, budget: Budget) -> int | None:
+    """Return the hash of the identifying columns of an image; None if it lacks some."""
     values = {value.place: value for value in image}
     found = [values.get(place) for place in _places(table)]
     if table.primary_key:
@@ -171,7 +193,7 @@ def _hash(table: TableMap, image: Image, budget: Budget) -> int | None:
 
 
 def _compared(value: Value, budget: Budget) -> object:
-    """A value of a key, so that those which a collation may take for equal are equal."""
+    """Return a key value in a form that is equal for values that a collation may treat as equal."""
     if value.raw is None or value.cell.kind.kind not in _TEXTS:
         return value.raw
     text = value.cell.convert(value.raw, budget)
@@ -183,12 +205,12 @@ def _compared(value: Value, budget: Budget) -> object:
 
 
 def _bits(code: int, row: tuple[Image, Image]) -> int:
-    """The columns that a row event changes."""
+    """Return the bitmap of the columns that a row event changes."""
     return sum(1 << value.place for value in changed_values(*row)) if code in UPDATES else ALL
 
 
 def _described(table: TableMap, row: tuple[Image, Image], budget: Budget, code: int, place: str) -> str:
-    """Which row it was, what happened to it, and where."""
+    """Return the row's identity, what happened to it, and where."""
     image, places = row[0] or row[1], _places(table)[:_SHOWN]
     texts = []
     for value in image:

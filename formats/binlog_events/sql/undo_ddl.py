@@ -1,4 +1,4 @@
-"""Statements in a log that is undone: which tables' definitions do they change, or is it none?"""
+"""Tables whose definitions a statement changes, for flashback."""
 
 from __future__ import annotations
 
@@ -37,9 +37,11 @@ _WORDS = re.compile(r"[A-Za-z]+(?:\s+[A-Za-z]+)?")
 
 
 def defined_tables(sql: str, database: str, seen: Iterable[str]) -> list[str] | None:
-    """The tables ("database.table") that a statement creates, changes, empties or drops; None = it defines nothing.
+    """Return the tables that a statement creates, changes, empties or drops; None if it defines nothing.
 
-    seen: tables whose rows changed before it; those of a database that is dropped are among the result.
+    Args:
+        changed_tables: tables whose rows changed before it; of these the result has the ones in a dropped
+            database.
     """
     start = after_gap(sql)
     gone = dropped_database(sql)
@@ -59,7 +61,7 @@ def defined_tables(sql: str, database: str, seen: Iterable[str]) -> list[str] | 
 
 
 def _others(sql: str, database: str) -> list[str]:
-    """The tables that a statement renames, and the one with which a partition is exchanged."""
+    """Return the tables that a statement renames, and the one with which it exchanges a partition."""
     if not re.match(r"(?:ALTER|RENAME)\s", sql[after_gap(sql) :], re.IGNORECASE):
         return []
     try:
@@ -70,6 +72,6 @@ def _others(sql: str, database: str) -> list[str]:
 
 
 def first_words(sql: str) -> str:
-    """What a statement is called in messages."""
+    """Return the first words of a statement, for messages."""
     words = _WORDS.match(sql, after_gap(sql))
     return " ".join(words[0].upper().split()) if words else "a statement"

@@ -1,8 +1,8 @@
-"""Is a statement one like another? The rule of `--stop-before`, word by word.
+"""The rule of `--stop-before`: compare a statement with a pattern word by word.
 
-Words are compared without regard to case, spaces, comments and quotation marks around names; `IF EXISTS`, `IF NOT
-EXISTS` and `TEMPORARY` are passed over. A name `db.t` of the pattern also fits `t` where db is the default database.
-All words of the pattern must stand at the start of the statement; behind DROP TABLE (VIEW, DATABASE …) its name may be
+Case, spaces, comments and quotation marks around names are ignored, and so are `IF EXISTS`, `IF NOT EXISTS`
+and `TEMPORARY`. A name `db.t` of the pattern also matches `t` where db is the default database. All words
+of the pattern must be at the start of the statement; after DROP TABLE (VIEW, DATABASE …) its name may be
 any of those in the list.
 """
 
@@ -26,7 +26,7 @@ _LISTS = (b"TABLE", b"TABLES", b"VIEW", b"DATABASE", b"SCHEMA", b"SEQUENCE", b"U
 
 
 class Pattern:
-    """What the user names.
+    """Pattern of the statement that the user names.
 
     Raises:
         UsageError: it has no words.
@@ -40,7 +40,7 @@ class Pattern:
         self._first = self._words[0]
 
     def fits(self, sql: bytes, database: bytes) -> bool:
-        """Is this statement one like it?"""
+        """Return whether a statement matches the pattern."""
         words = _joined(list(_words(sql[:_LONGEST])))
         if not words or words[0] != self._first:
             return False
@@ -52,14 +52,17 @@ class Pattern:
 
 
 def _begins(words: list[bytes], wanted: list[bytes], database: bytes) -> bool:
+    """Return whether the words begin with those of the pattern."""
     return len(words) >= len(wanted) and all(_same(a, b, database) for a, b in zip(words, wanted, strict=False))
 
 
 def _same(word: bytes, wanted: bytes, database: bytes) -> bool:
+    """Return whether a word equals a word of the pattern."""
     return word == wanted or (b"." in wanted and b"%b.%b" % (database.upper(), word) == wanted)
 
 
 def _words(sql: bytes) -> Iterator[bytes]:
+    """Yield the words, names, strings and signs of a statement that are compared."""
     for found in _WORD.finditer(sql):
         name, text, word, sign = found.groups()
         if name is not None:
@@ -71,7 +74,7 @@ def _words(sql: bytes) -> Iterator[bytes]:
 
 
 def _joined(words: list[bytes]) -> list[bytes]:
-    """`a . b` as one word; a semicolon at the end is none."""
+    """Return the words with `a . b` as one word and without a semicolon at the end."""
     out: list[bytes] = []
     for word in words[:-1] if words[-1:] == [b";"] else words:
         if out and (word == b"." or out[-1].endswith(b".")):

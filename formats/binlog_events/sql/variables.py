@@ -1,4 +1,4 @@
-"""INTVAR, RAND and USER_VAR: what must be set for the next statement."""
+"""INTVAR, RAND and USER_VAR events: variables for the next statement."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ Variable = tuple[int, Mapping[str, Any]]
 
 
 def variable(scene: Scene) -> Variable:
-    """What is set.
+    """Decode the variable that an event sets.
 
     Raises:
-        MalformedError, Unwritable.
+        MalformedError: the event cannot be read.
+        Unwritable: no statement can set it.
     """
     code = scene.event.code
     body = decoded(code, bytes(scene.event.body), scene.context.description)
@@ -42,7 +43,7 @@ def variable(scene: Scene) -> Variable:
 
 
 def statements_of(variables: Iterable[Variable], session: Session) -> Iterator[bytes]:
-    """The statements that set them."""
+    """Yield the statements that set variables."""
     for code, body in variables:
         if code == _T.RAND:
             yield f"SET @@RAND_SEED1={body['seed1']}, @@RAND_SEED2={body['seed2']}".encode()
@@ -53,6 +54,7 @@ def statements_of(variables: Iterable[Variable], session: Session) -> Iterator[b
 
 
 def _user_variable(body: Mapping[str, Any], session: Session) -> list[bytes]:
+    """Return the statements that set a user variable."""
     called = name(body["name"])
     made = [] if called.isascii() else session.for_names()
     value = _value(body)
@@ -63,6 +65,7 @@ def _user_variable(body: Mapping[str, Any], session: Session) -> list[bytes]:
 
 
 def _value(body: Mapping[str, Any]) -> bytes:
+    """Return the value of a user variable as SQL."""
     value, kind = body.get("value"), body.get("type")
     if body.get("is_null") or kind is None:
         return b"NULL"

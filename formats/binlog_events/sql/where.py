@@ -1,4 +1,4 @@
-"""Row events with only those of their rows that a condition chooses. Their images stay as they are."""
+"""Row events reduced to the rows that a condition selects; their images stay unchanged."""
 
 from __future__ import annotations
 
@@ -18,21 +18,26 @@ from binlogtool.limits import Limits
 
 
 def chosen_rows(context: FileContext, event: Event, table: TableMap, choice: RowChoice, limits: Limits) -> Event | None:
-    """The event with the chosen rows; None = there are none. It is unpacked where others were taken out.
+    """Return the event with its selected rows; None if there are none. It is uncompressed if rows were removed.
 
-    table: with all that is known of its columns.
+    Args:
+        table: its table with all that is known of its columns.
 
     Raises:
-        MalformedError, CodecError: the event does not fit its map, or the condition names a column and the log none.
+        MalformedError, DecompressionError: the event does not fit its TABLE_MAP, or the log does not name a
+            column of the condition.
     """
     return with_rows(event, table, choice.rows(event.place, body_of(context, event, table, choice, limits)), limits)
 
 
 def with_rows(event: Event, table: TableMap, wanted: bool | Sequence[bool], limits: Limits) -> Event | None:
-    """The event with the wanted rows; None = there are none.
+    """Return the event with only some of its rows; None if none remain.
+
+    Args:
+        selection: for each row whether it is kept, or one answer for all.
 
     Raises:
-        MalformedError, CodecError: the event does not fit its map.
+        MalformedError, DecompressionError: the event does not fit its TABLE_MAP.
     """
     if isinstance(wanted, bool):
         return event if wanted else None
@@ -47,11 +52,12 @@ def with_rows(event: Event, table: TableMap, wanted: bool | Sequence[bool], limi
 def body_of(
     context: FileContext, event: Event, table: TableMap, choice: RowChoice, limits: Limits
 ) -> Callable[[], dict[str, Any]]:
-    """What decodes an event, once; it raises what `chosen_rows` does."""
+    """Return a function that decodes an event once; it raises what `select_rows` raises."""
     return cache(partial(_body, context, event, table, choice, limits))
 
 
 def _body(context: FileContext, event: Event, table: TableMap, choice: RowChoice, limits: Limits) -> dict[str, Any]:
+    """Decode a row event for a condition."""
     lacking = sorted(choice.columns - set(table.keys))
     if lacking and any(column.name is None for column in table.columns):
         text = f"{table.qualified_name}: the log has no names of its columns, so --where finds no {lacking[0]}"

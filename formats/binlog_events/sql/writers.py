@@ -1,4 +1,6 @@
-"""The statements of single events: GTIDs, statements, variables, commits; what a script has set before them."""
+"""Statements of single events (GTIDs, statements, variables, commits) and the script state that they depend
+on.
+"""
 
 from __future__ import annotations
 
@@ -48,11 +50,11 @@ _ALLOW_PARALLEL = 8
 
 @dataclass(slots=True)
 class Writers:
-    """What events mean as statements, and the state of the script that this depends on.
+    """Writer of single events as statements, with the state of the script.
 
-    creates: CREATE TABLE … START TRANSACTION of MySQL is open: behind it a server takes nothing but rows and COMMIT.
-    skipped: the next statement is an ALTER that is done later or never. ahead: what sets variables for the next
-    statement; it is dropped with that.
+    `is_create_open`: a MySQL CREATE TABLE … START TRANSACTION is open, after which a server accepts only rows
+    and COMMIT. `skips_next`: the next statement is an ALTER that is completed later or never.
+    `pending_variables`: variables to set for the next statement; they are dropped together with it.
     """
 
     wording: Wording = Wording()
@@ -75,20 +77,21 @@ class Writers:
 
     @property
     def stopped(self) -> Finding | None:
-        """Where an option ends the script; None = it goes on."""
+        """Finding about the option that ended the script; None while it continues."""
         return self.choice.stopped
 
     @property
     def learns(self) -> bool:
-        """Does it matter what statements say of tables?"""
+        """True if the script depends on table definitions found in statements."""
         return self.wording.comments or self.wording.rows == "statements" or self.wording.where is not None
 
     @property
     def sets_gtids(self) -> bool:
-        """Do transactions get their GTIDs?"""
+        """True if transactions get the GTIDs that they had."""
         return self.wording.gtids and not self.wording.flat
 
     def _mariadb_gtid(self, scene: Scene) -> list[bytes]:
+        """Return the statements of MariaDB's GTID event."""
         gtid = mariadb_gtid_fields(bytes(scene.event.body))
         self.transaction.current = scene.owner
         self.skipped = bool((gtid.flags_extra or 0) & (START_ALTER | ROLLBACK_ALTER))
@@ -106,6 +109,7 @@ class Writers:
         return made
 
     def _mysql_gtid(self, scene: Scene) -> list[bytes]:
+        """Return the statements of MySQL's GTID events."""
         self.transaction.current = scene.owner
         self.choice.wait(self.session)
         if not self.sets_gtids:
@@ -116,6 +120,7 @@ class Writers:
         return made
 
     def _query(self, scene: Scene) -> Sequence[Statement]:
+        """Return the statements of a QUERY or EXECUTE_LOAD_QUERY event."""
         (parts, sql), kind = query_of(scene), kind_of(scene)
         if kind is None or kind is QueryKind.STATEMENT:
             return self._statement(scene, parts, sql)
@@ -128,7 +133,7 @@ class Writers:
         return made + self._checked(sql)
 
     def _statement(self, scene: Scene, parts: QueryParts, sql: bytes) -> list[Statement]:
-        """A statement that is none of those around transactions."""
+        """Return a statement other than BEGIN, COMMIT and the like, with the session that it needs."""
         ahead, self.ahead = self.ahead, []
         if self.skipped:
             return []
@@ -153,13 +158,13 @@ class Writers:
         return [*made, *text]
 
     def _creates(self, sql: bytes) -> bool:
-        """Is it CREATE TABLE … START TRANSACTION?"""
+        """Return whether the statement is CREATE TABLE … START TRANSACTION."""
         if sql[-64:].upper().split()[-2:] != [b"START", b"TRANSACTION"]:
             return False
         return _CREATE.match(client.outside(sql, self.session.charset, self.session.mode)) is not None
 
     def _context(self, scene: Scene, parts: QueryParts) -> list[bytes]:
-        """The session of a statement."""
+        """Return the SET statements for the session of a statement."""
         event = scene.event
         status = status_values(parts.status_vars)
         reason = refused(status)
@@ -170,16 +175,23 @@ class Writers:
 
     @staticmethod
     def _flattened(kind: QueryKind) -> list[bytes]:
-        """What begins and ends transactions, where there are none."""
+        """Write nothing for BEGIN and COMMIT in a script without transactions.
+
+        Raises:
+            Unwritable: the statement needs its transaction.
+        """
         if kind not in (QueryKind.BEGIN, QueryKind.COMMIT):
             raise Unwritable(f"{kind.name} needs its transaction, and --transactions flatten has none")
         return []
 
     def _checked(self, sql: bytes, *, loads: bool = False) -> list[Statement]:
-        """A text of the log, behind what a client must know of sql_mode to read it. loads: see `reason_to_leave_out`.
+        """Return a text of the log, after the sql_mode that a client needs to read it.
+
+        Args:
+            is_load_data: whether it is a LOAD DATA, see `reason_to_leave_out`.
 
         Raises:
-            Unwritable: clients or servers would make something else of it.
+            Unwritable: clients or servers would misread it.
         """
         charset, mode = self.session.charset, self.session.mode
         text, reason = client.read(sql, charset, mode)
@@ -191,10 +203,14 @@ class Writers:
         return [*(self.session.assert_mode() if client.depends_on_mode(sql, charset) else ()), text]
 
     def _checked_without_escapes(self, sql: bytes, reason: str, *, loads: bool) -> list[Statement]:
-        """A text that clients read alike in NO_BACKSLASH_ESCAPES only: it has names with backslashes at ends of lines.
+        """Return a text that clients agree on only under NO_BACKSLASH_ESCAPES: its names have backslashes at line
+        ends.
+
+        Args:
+            reason: why it cannot be written without.
 
         Raises:
-            Unwritable: they do not, or it defines a stored program, which keeps its sql_mode; reason: why not without.
+            Unwritable: clients disagree there too, or it defines a stored program, which keeps its sql_mode.
         """
         charset, mode = self.session.charset, self.session.mode | NO_BACKSLASH_ESCAPES
         text, other = client.read(sql, charset, mode)
@@ -205,6 +221,7 @@ class Writers:
         return [*before, Done((client.ended(text, charset),)), *after]
 
     def _use(self, database: bytes, flags: int) -> list[bytes]:
+        """Return the USE statement for a database that is not the session's."""
         if flags & EventFlag.SUPPRESS_USE:
             self.session.database = None  # it may be a CREATE or DROP DATABASE
             return []
@@ -224,11 +241,13 @@ class Writers:
         return [*made, *before, hidden, *after]
 
     def _commit(self, scene: Scene) -> list[bytes]:
+        """End the transaction and return COMMIT, if one is needed."""
         self.transaction.end()
         ends, self.creates = self.creates or not self.wording.flat, False
         return [b"COMMIT"] if ends else []
 
     def _xa_prepare(self, scene: Scene) -> list[bytes]:
+        """Return XA PREPARE, or XA COMMIT … ONE PHASE."""
         body = decoded(_T.XA_PREPARE, bytes(scene.event.body), scene.context.description)
         data = bytes(scene.event.body)[13:]
         middle = body["gtrid_len"] if "gtrid_len" in body else int.from_bytes(scene.event.body[5:9], "little")
@@ -237,10 +256,12 @@ class Writers:
         return [b"XA COMMIT " + xid + b" ONE PHASE" if scene.event.body[0] else b"XA PREPARE " + xid]
 
     def _variable(self, scene: Scene) -> list[bytes]:
+        """Keep a variable for the next statement."""
         self.ahead.append(variable(scene))
         return []
 
     def _load(self, scene: Scene) -> list[bytes]:
+        """Take a part of a file for LOAD DATA."""
         self.loads.part(scene)
         return []
 

@@ -1,4 +1,4 @@
-"""What is known of the file, or of the group of events, that events stand in."""
+"""Context of the file, or of the group of events, that events are read from."""
 
 from __future__ import annotations
 
@@ -19,8 +19,12 @@ from binlogtool.formats.layouts import Layout
 class FileContext(msgspec.Struct):
     """What the format knows about one file.
 
-    description: the FORMAT_DESCRIPTION that holds; of a relay log it changes on the way. relay: a relay log. start:
-    where the events begin. sealed: encrypted, and no key was given. witness: what the events so far say of others.
+    Attributes:
+        description: the current FORMAT_DESCRIPTION; in a relay log it changes on the way.
+        is_relay_log: a relay log.
+        events_at: offset of the first event.
+        encrypted_without_key: encrypted, and no key was given.
+        prior_events: times and servers of the events so far.
     """
 
     description: FormatDescription
@@ -34,7 +38,7 @@ class FileContext(msgspec.Struct):
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """What stays known of a file that was read; of its FORMAT_DESCRIPTION no bytes and no time."""
+    """What is kept of a file after reading, without the bytes and the time of its FORMAT_DESCRIPTION."""
 
     description: FormatDescription
     relay: bool
@@ -43,7 +47,7 @@ class Settled(msgspec.Struct, frozen=True):
 
 
 def settled(layout: Layout) -> Layout:
-    """Without what only its records needed."""
+    """Drop what only the file's records needed."""
     context = layout.context
     if not isinstance(context, FileContext):
         return layout
@@ -54,10 +58,10 @@ def settled(layout: Layout) -> Layout:
 
 @lru_cache(maxsize=64)
 def _one(known: Layout) -> Layout:
-    """The files of one server share it; what is found in one, and what opens an encrypted one, is its own."""
+    """Return one shared layout for equal files of a server; layouts with findings or keys are not shared."""
     return known
 
 
 def apart(context: Any) -> Any:
-    """One that knows the same; what it learns is its own."""
+    """Return an independent copy of a context."""
     return replace(context, tracker=context.tracker.apart()) if isinstance(context, FileContext) else context

@@ -1,4 +1,4 @@
-"""Lines of JSON for the frequent events, as kernels. All others are left to the general writer."""
+"""Kernels that write the JSON lines of frequent events; all others are left to the general writer."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _HEADER = ("timestamp", "type_code", "server_id", "event_size", "end_log_pos", "
 def seq_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, source: int, number: int
 ) -> int:
-    """The number in the GTID of the transaction."""
+    """Write the sequence number in the GTID of the transaction."""
     if source < 0:
         return put_null(out, o, z)
     return -2 if number < 0 else put_unsigned(number, out, o, z)
@@ -52,7 +52,7 @@ def seq_member(
 def txn_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, source: int, number: int
 ) -> int:
-    """The GTID of the transaction: the text of its source, and the number."""
+    """Write the GTID of the transaction: the text of its source, and the number."""
     if source < 0:
         return put_null(out, o, z)
     if number < 0:
@@ -69,13 +69,13 @@ def txn_member(
 
 @kernel(put_null, put_time)
 def time_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, seconds: int) -> int:
-    """The timestamp of the header; 0 is none."""
+    """Write the timestamp of the header; null for 0."""
     return put_null(out, o, z) if seconds == 0 else put_time(seconds * 1000000, out, o, z)
 
 
 @kernel(copy_text, put_null, record_of, word_at)
 def object_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, number: int) -> int:
-    """The name of the table."""
+    """Write the name of the table."""
     if number < 0:
         return put_null(out, o, z)
     record = record_of(texts, number)
@@ -102,7 +102,7 @@ class EventHeader(NamedTuple):
 def header_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, header: EventHeader
 ) -> int:
-    """The common header."""
+    """Write the common header."""
     if z - o < 256:
         return -1
     o = put_unsigned(header.timestamp, out, copy_text(texts, 0, 13, out, o), z)
@@ -119,12 +119,16 @@ _HEADER_TEXTS = b'{"timestamp":,"type_code":,"server_id":,"event_size":,"end_log
 
 
 def header_texts(_quote: Quote) -> bytes:
-    """The table of `header_member`."""
+    """Return the text table of `put_header_member`."""
     return _HEADER_TEXTS
 
 
 class Tables:
-    """What the kernels need beside the columns of the frames, kept up to date from batch to batch."""
+    """Tables and columns that the kernels need in addition to the frames, updated from batch to batch.
+
+    Args:
+        get_context: returns the context of the file.
+    """
 
     def __init__(self, current: Callable[[], FileContext]) -> None:
         self._current = current
@@ -133,7 +137,7 @@ class Tables:
         self._sources = Grown(_source_text, self._source_table)
 
     def derive(self, batch: Batch, compile_: Callable[[Kernel], Kernel]) -> Mapping[str, Column] | None:
-        """The columns source, number and map; None where too many maps are in force."""
+        """Return the columns source, number and map; None if there are too many table maps."""
         tracker = self._current().tracker
         if len(tracker.maps.by_id) > MOST:
             self._follower = tracker.follower = None
@@ -145,7 +149,7 @@ class Tables:
         return self._follower.columns(tracker.notes(batch))
 
     def maps(self, quote: Quote) -> bytes:
-        """The table of the maps."""
+        """Return the table of the maps."""
         return self._maps.table([] if self._follower is None else self._follower.maps, quote)
 
     def narrow(self, names: frozenset[str], rows_only: bool) -> JsonMember:
@@ -162,11 +166,11 @@ class Tables:
         return JsonMember(body_member, _BODY, table=maps, bodies=_BODIES)
 
     def sources(self, quote: Quote) -> bytes:
-        """The texts before the number of a GTID, each behind a quote."""
+        """Return the table of the texts before the number of a GTID, each after a quote."""
         return self._sources.table([] if self._follower is None else self._follower.sources, quote)
 
     def _map_record(self, known: TableMap, quote: Quote) -> bytes:
-        """The record of a map; the general writer says what does not fit the user's schema."""
+        """Encode the record of a map; the general writer reports a map that does not match the user's schema."""
         return map_record(known, quote, self._is_fit(known))
 
     def _is_fit(self, known: TableMap) -> bool:
@@ -186,7 +190,12 @@ def _source_text(source: str | Owner, quote: Quote) -> bytes:
 
 
 class Grown:
-    """A table of the entries of a list that grows, and is sometimes replaced by another list."""
+    """A text table of the entries of a list that grows, and is sometimes replaced by another list.
+
+    Args:
+        encode_entry: encodes an item of the list.
+        join_entries: joins the entries to a table.
+    """
 
     def __init__(self, entry: Callable[[Any, Quote], bytes], joined: Callable[[list[bytes]], bytes]) -> None:
         self._entry, self._joined = entry, joined
@@ -196,7 +205,7 @@ class Grown:
         self._table = b""
 
     def table(self, source: list[Any], quote: Quote) -> bytes:
-        """The table; entries for which there is no room are empty."""
+        """Return the table; entries beyond the memory limit are empty."""
         if source is not self._source:
             self._source, self._entries, self._room, self._table = source, [], _MOST_BYTES, b""
         if len(self._entries) < len(source) or not self._table:
@@ -209,12 +218,17 @@ class Grown:
 
 
 def json_line(context: FileContext) -> JsonLine | None:
-    """The line of a log whose events can be read."""
+    """Return the JSON line of a log; None if its events are encrypted and no key was given."""
     return None if context.sealed else event_line(lambda: context)
 
 
 def event_line(current: Callable[[], FileContext], *, inside: bool = False) -> JsonLine:
-    """The line of events. current: what is known where they stand. inside: see `JsonLine`."""
+    """Create the JSON line of events.
+
+    Args:
+        get_context: returns the context of the file.
+        inside: see `JsonLine`.
+    """
     tables = Tables(current)
     return JsonLine(
         type=JsonMember(text_member, ("type_code",), texts=TYPES),

@@ -1,5 +1,6 @@
-"""Statements that are longer than what a reader wants to hold: their text comes in pieces, a compressed one unpacked
-piece by piece."""
+"""Decode statements too long to hold in memory: their text comes in pieces, a compressed one unpacked piece by
+piece.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +19,10 @@ _HEAD = 1 << 17
 
 
 def with_long_text(code: int, body: memoryview, description: FormatDescription | None, limits: Limits) -> Parted | None:
-    """The body of a statement whose text is longer than `limits.max_whole`; None = of any other event.
+    """Decode the body of a statement whose text is longer than `limits.max_whole`; None for any other event.
 
     Raises:
-        MalformedError, CodecError: the body is not what its type says.
+        MalformedError, CodecError: the body does not match its type.
     """
     most, packed = limits.max_whole, code == EventType.QUERY_COMPRESSED
     if most is None or code not in QUERIES or len(body) < (_WORTH if packed else most):

@@ -1,4 +1,4 @@
-"""What events say: envelope columns and bodies (pure functions over scanner columns)."""
+"""Decode events: envelope columns and bodies from scanner columns."""
 
 from __future__ import annotations
 
@@ -40,12 +40,16 @@ _SEALED_NAMES = _TypeNames({**TYPES, SEALED_TYPE: "ENCRYPTED"})
 
 
 def type_name(code: int, *, sealed: bool = False) -> str:
-    """The name of an event type, also of an unknown one. sealed: in a log without its key."""
+    """Return the name of an event type, also of an unknown one.
+
+    Args:
+        encrypted_without_key: the log is encrypted and no key was given.
+    """
     return _SEALED_NAMES[code] if sealed else _TYPE_NAMES[code]
 
 
 def describe(context: FileContext, batch: Batch, start: int, stop: int) -> Described:
-    """The envelope of events. Learns table maps and transactions on the way."""
+    """Return the envelopes of events; also records table maps and transactions for later events."""
     table, notes = batch.frames, context.tracker.notes(batch)
     times = integers(table["timestamp"], start, stop)
     names = _SEALED_NAMES if context.sealed else _TYPE_NAMES
@@ -61,7 +65,7 @@ def describe(context: FileContext, batch: Batch, start: int, stop: int) -> Descr
 
 
 def bodies(context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
-    """The body of each event with the names of the specification; a `Finding` where it cannot be decoded."""
+    """Decode the body of each event with the field names of the specification; a `Finding` if it cannot be decoded."""
     table, maps = batch.frames, context.tracker.notes(batch).maps[start:stop]
     columns = (integers(table[name], start, stop) for name in ("type_code", "server_id", "body_start", "body_end"))
     result: list[Any] = []
@@ -96,7 +100,7 @@ def _body(
 def rows_body(
     context: FileContext, code: int, body: memoryview, known: TableMap | None, limits: Limits
 ) -> dict[str, Any]:
-    """A row event: its head, and its rows when the table map is known (else the images as bytes)."""
+    """Decode a row event: its head, and its rows if the table map is known (else the images as bytes)."""
     if known is None:
         head = parse_rows_head(code, body, context.description.table_id_size)
         return _rows_head(head) | {"n_cols": head.n_cols, "images": bytes(body[head.images_at :])}
@@ -114,7 +118,7 @@ def _rows_head(head: RowsHead) -> dict[str, Any]:
 
 
 def undecodable(batch: Batch, index: int, error: MalformedError | CodecError) -> Finding:
-    """The finding about an event whose body is not what its type demands."""
+    """Create the finding about an event whose body does not match its type."""
     offset, size, record = batch.place_of(index)
     name = type_name(int(batch.frames["type_code"][index]))
     return finding(error.finding_id, offset, size, f"{name}: {error.args[0]}", record=record)
@@ -126,12 +130,12 @@ def _note(batch: Batch, index: int, text: str) -> Finding:
 
 
 def extras(context: FileContext, batch: Batch, start: int, stop: int) -> list[Mapping[str, Any] | None]:
-    """{"header": …}: the common header as it is stored."""
+    """Return {"header": …} of each event: the stored common header."""
     columns = [integers(batch.frames[name], start, stop) for name in _HEADER]
     return [{"header": dict(zip(_HEADER, values, strict=True))} for values in zip(*columns, strict=True)]
 
 
 def flags(context: FileContext, batch: Batch, start: int, stop: int) -> list[Mapping[str, Any] | None] | None:
-    """Of the common headers only their flags, where there are any (`Replay.extras`)."""
+    """Return only the flags of the common headers, if any are set (`ReplayRules.decode_extras`)."""
     values = integers(batch.frames["flags"], start, stop)
     return [{"header": {"flags": value}} if value else None for value in values] if any(values) else None

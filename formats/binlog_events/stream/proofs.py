@@ -1,4 +1,4 @@
-"""Proofs of single events in logs without checksums (specification section 12)."""
+"""Prove single events in logs without checksums (docs/spec/mysql-mariadb-binlog.md#12-damage-finding-the-way-again)."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ _LEAST: Mapping[int, int] = {_T.ROTATE: 9, _T.GTID: 19, _T.GTID_LIST: 6, _T.ANNO
 
 
 class Witness(msgspec.Struct):
-    """What an event behind a damage is compared with: the servers, and the first and last time, of those in front.
+    """Servers, and the first and last time, of the events before damage; events after it are compared with them.
 
-    One of these may be wrong already, for nothing proves it: so a time needs to be near to one of the two only.
+    One of the times may be wrong itself, because nothing proves it: so a time only has to be close to one of the two.
     """
 
     servers: set[int] = msgspec.field(default_factory=set)
@@ -54,7 +54,7 @@ class Witness(msgspec.Struct):
     last: int = 0
 
     def see(self, times: Sequence[int], servers: Iterable[int]) -> None:
-        """Events that stand where the one before ends."""
+        """Add consecutive events."""
         told = [time for time in times if time]
         if told:
             self.first, self.last = self.first or told[0], told[-1]
@@ -62,20 +62,25 @@ class Witness(msgspec.Struct):
             self.servers.update(servers)
 
     def knows(self, time: int, server: int) -> bool:
-        """Can an event of this time and this server stand in the log?"""
+        """Check if an event of this time and this server is plausible in the log."""
         near = not time or not self.first or min(abs(time - self.first), abs(time - self.last)) <= _TEN_YEARS
         return near and (not self.servers or server in self.servers)
 
 
 def witnessed(context: Any, batch: Batch) -> None:
-    """What a run of good events says of those behind a damage (`FrameLevel.witness`)."""
+    """Record times and servers of a run of good events (`FrameLevel.observe`)."""
     table = batch.frames
     times, servers = (integers(table[name], 0, table.count) for name in ("timestamp", "server_id"))
     context.witness.see(times, set(servers))
 
 
 def witness_of(data: bytes, at: int) -> Witness:
-    """What the events at the beginning of a file say; `data` is its head, the first event is at `at`."""
+    """Read times and servers of the events at the start of a file.
+
+    Args:
+        data: the start of the file.
+        offset: offset of the first event.
+    """
     witness = Witness()
     while len(data) - at >= HEADER_SIZE:
         time, _, server, size, _, _ = _HEADER.unpack_from(data, at)
@@ -87,7 +92,7 @@ def witness_of(data: bytes, at: int) -> Witness:
 
 
 def prove(frame: bytes, context: Any) -> bool:
-    """Is an event without a checksum an event beyond doubt? By its header, and a body that fits to the last byte."""
+    """Check if bytes without a checksum are certainly an event: valid header, and a body that fits exactly."""
     if len(frame) < HEADER_SIZE:
         return False
     time, code, server, size, _, flags = _HEADER.unpack_from(frame)
@@ -105,7 +110,7 @@ def prove(frame: bytes, context: Any) -> bool:
 
 
 def prove_checked(frame: bytes, context: Any) -> bool:
-    """The same for an event that ends with a checksum, which is wrong."""
+    """Check the same for an event that ends with a wrong checksum."""
     return prove(frame[:-CHECKSUM_SIZE], context)
 
 
@@ -130,14 +135,14 @@ def _fits(code: int, body: bytes, description: FormatDescription, server: int) -
 
 
 def _begins_as_text(frame: bytes) -> bool:
-    """Does the statement of a QUERY begin without control characters? `_is_text` needs all of it, which may be much."""
+    """Check if the statement of a QUERY starts without control characters, before `_is_text` decodes all of it."""
     body = frame[HEADER_SIZE : HEADER_SIZE + HEAD].ljust(HEAD, b"\0")
     at = HEADER_SIZE + HEAD + 1 + (body[STATUS_LEN] | body[STATUS_LEN + 1] << 8) + body[DB_LEN]
     return _without_controls(frame[at : at + _BEGINNING])
 
 
 def _is_text(sql: Any) -> bool:
-    """A statement is text without control characters, or (with a foreign character set) at least begins as text."""
+    """Check that a statement is text without control characters, or (other character sets) starts as text."""
     start = sql[:_BEGINNING]
     if isinstance(start, bytes):
         return _without_controls(start)

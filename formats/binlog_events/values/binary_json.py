@@ -1,7 +1,10 @@
-"""MySQL's binary JSON and its partial updates, as JSON-able Python values (specification section 7).
+"""Decode MySQL's binary JSON and its partial updates to JSON-able Python values.
 
-A damaged value may share its parts or point back into itself. So every byte that is read is paid for from a purse of
-as many bytes as the value has: an honest value has no byte that belongs to two parts.
+See docs/spec/mysql-mariadb-binlog.md#7-row-events-v. In a damaged value, parts may overlap or point back into the
+value
+itself. So every byte that is read is deducted from a budget of as many bytes as the value has: in a valid value no
+byte
+belongs to two parts.
 """
 
 from __future__ import annotations
@@ -38,12 +41,13 @@ _OPERATIONS = ("REPLACE", "INSERT", "REMOVE")
 
 
 def decode_json(data: bytes, max_depth: int) -> Any:
-    """The value: None, bool, int, float, str, list or dict; decimals as {"$decimal": "1.50"}, temporal values as
-    {"$date": …}, {"$time": …}, {"$datetime": …} and {"$timestamp": …}; other opaque values, and text that is no UTF-8,
-    as bytes.
+    """Decode a binary JSON value.
 
-    An object whose keys are not distinct texts, or that could be taken for a mark of our own output ("$..."), is
-    {"$map": [[key, value], ...]}.
+    The result is None, bool, int, float, str, list or dict; decimals are {"$decimal": "1.50"}, temporal values
+    {"$date": …}, {"$time": …}, {"$datetime": …} and {"$timestamp": …}; other opaque values, and text that is not
+    UTF-8,
+    are bytes. An object whose keys are not distinct texts, or could be taken for a member name of our own output
+    ("$..."), is {"$map": [[key, value], ...]}.
 
     Raises:
         MalformedError: offsets, sizes or types that do not fit; nested deeper than `max_depth` (id nesting-too-deep).
@@ -54,7 +58,7 @@ def decode_json(data: bytes, max_depth: int) -> Any:
 
 
 def holds_opaque(data: bytes, max_depth: int) -> bool:
-    """Is a decimal, temporal or other typed value inside, which JSON text would turn into one of another type?
+    """Check for decimal, temporal or other opaque values, whose type would be lost in JSON text.
 
     Raises:
         MalformedError: as `decode_json`.
@@ -66,7 +70,13 @@ def holds_opaque(data: bytes, max_depth: int) -> bool:
 
 
 class Change(NamedTuple):
-    """One change of a partial update. operation: REPLACE, INSERT or REMOVE; value: binary JSON, None for REMOVE."""
+    """One change of a partial update.
+
+    Attributes:
+        operation: REPLACE, INSERT or REMOVE.
+        path: JSON path.
+        value: binary JSON; None for REMOVE.
+    """
 
     operation: str
     path: bytes
@@ -74,7 +84,7 @@ class Change(NamedTuple):
 
 
 def changes_of(data: bytes) -> Iterator[Change]:
-    """The changes of a partial update, in the order in which they are made.
+    """Iterate over the changes of a partial update, in the order in which they are applied.
 
     Raises:
         MalformedError: a change that does not fit.
@@ -89,7 +99,7 @@ def changes_of(data: bytes) -> Iterator[Change]:
 
 
 def decode_diff(data: bytes, max_depth: int) -> list[dict[str, Any]]:
-    """The changes of a partial update: {"op", "path", "value"} each; REMOVE has no value.
+    """Decode a partial update to {"op", "path", "value"} for each change; REMOVE has no value.
 
     Raises:
         MalformedError: as `decode_json`; a change that does not fit.
@@ -104,7 +114,13 @@ def decode_diff(data: bytes, max_depth: int) -> list[dict[str, Any]]:
 
 
 class _Decoder:
-    """Reads one value. All places count from the start of `data`."""
+    """Decodes one value. All offsets count from the start of `data`.
+
+    Attributes:
+        max_depth: allowed nesting.
+        bytes_left: bytes that may still be read.
+        has_opaque: an opaque value was decoded.
+    """
 
     __slots__ = ("data", "depth", "opaque", "purse")
 
@@ -115,7 +131,7 @@ class _Decoder:
         self.opaque = False
 
     def pay(self, start: int, size: int, end: int, what: str) -> int:
-        """The end of a part; it must lie before `end`."""
+        """Deduct a part from the bytes that may be read; returns its end, which must not be after `end`."""
         if start + size > end:
             raise MalformedError(f"JSON: {what} of {size:,} bytes at byte {start:,} goes beyond byte {end:,}")
         self.purse -= size
@@ -149,7 +165,7 @@ class _Decoder:
         return _LITERALS[code]
 
     def sized(self, at: int, end: int, what: str) -> bytes:
-        """A length in groups of 7 bits, lowest first, and that many bytes."""
+        """Read a length in groups of 7 bits, lowest first, and that many bytes."""
         length = shift = 0
         while True:
             byte = self.uint(at, 1, end, f"the length of {what}")
@@ -230,7 +246,7 @@ _TEMPORAL = {
 
 
 def _opaque(code: int, raw: bytes) -> Any:
-    """A value of a column type inside JSON."""
+    """Decode a value of a column type inside JSON."""
     if code == ColumnType.NEWDECIMAL and len(raw) > 2:
         precision, scale = raw[0], raw[1]
         if not 0 < precision <= 65 or scale > precision:

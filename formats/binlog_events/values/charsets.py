@@ -1,4 +1,4 @@
-"""Collation number -> character set -> the Python codec that decodes its text."""
+"""Map collation numbers to character sets, and character sets to functions that decode their text."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def _by_collation() -> Mapping[int, str]:
 
 
 def charset_of(collation: int | None) -> str | None:
-    """The character set of a collation of MySQL or MariaDB; None where it is not known."""
+    """Return the character set of a collation number of MySQL or MariaDB; None if it is unknown."""
     if collation is None:
         return None
     if collation >= _UCA1400:
@@ -151,14 +151,18 @@ def charset_of(collation: int | None) -> str | None:
 
 
 def known_charset(name: str) -> str | None:
-    """The name that this module uses for a character set written in SQL; None where it is not known."""
+    """Return this module's name of a character set written in SQL; None if it is unknown."""
     name = _ALIASES.get(name.lower(), name.lower())
     return name if name in _SINGLE else None
 
 
 @cache
 def decoder_of(charset: str | None) -> Decode:
-    """How the text of a character set is read. None = not known: text if it is valid UTF-8."""
+    """Return the function that decodes text of a character set.
+
+    Args:
+        charset: None = unknown; bytes that are valid UTF-8 are text.
+    """
     if charset is None:
         return utf8
     if charset == "latin1":
@@ -196,7 +200,7 @@ def _with(codec: str, own: Mapping[int, str]) -> Decode:
 
 
 def utf8(raw: bytes) -> str | bytes:
-    """UTF-8."""
+    """Decode UTF-8; invalid bytes are returned unchanged."""
     try:
         return raw.decode()
     except UnicodeDecodeError:
@@ -204,16 +208,16 @@ def utf8(raw: bytes) -> str | bytes:
 
 
 def as_bytes(raw: bytes) -> bytes:
-    """No text at all."""
+    """Return bytes unchanged."""
     return raw
 
 
 @cache
 def _latin1_table() -> str:
-    """The servers' latin1 is cp1252 whose five holes are control characters."""
+    """Return the decoding table of the servers' latin1: cp1252 with control characters in its five holes."""
     return "".join(bytes([byte]).decode("cp1252", "ignore") or chr(byte) for byte in range(256))
 
 
 def latin1(raw: bytes) -> str:
-    """The servers' latin1: every byte is a character."""
+    """Decode the servers' latin1, in which every byte is a character."""
     return codecs.charmap_decode(raw, "strict", _latin1_table())[0]

@@ -1,4 +1,7 @@
-"""What a column of a table map is, and how its values lie in a row image (specification sections 6 and 7)."""
+"""Describe the columns of a table map, and how their values are encoded in a row image.
+
+See docs/spec/mysql-mariadb-binlog.md#6-table_map-v and docs/spec/mysql-mariadb-binlog.md#7-row-events-v.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from binlogtool.formats.fields import MalformedError
 
 
 class ColumnType(enum.IntEnum):
-    """Type codes of the table map; ENUM and SET stand there as STRING and are found in its metadata."""
+    """Type codes of the table map (`enum_field_types`); ENUM and SET are stored as STRING with their metadata."""
 
     DECIMAL = 0
     TINY = 1
@@ -67,7 +70,7 @@ CHOICES = frozenset({_C.ENUM, _C.SET})
 
 
 class Logical(enum.Enum):
-    """Types that the log stores as others and does not name: only a CREATE TABLE tells them."""
+    """Types that the log stores as other types and does not name; only a CREATE TABLE reveals them."""
 
     UUID = "uuid"
     INET4 = "inet4"
@@ -77,14 +80,21 @@ class Logical(enum.Enum):
 
 
 class Column(msgspec.Struct, frozen=True):
-    """One column of a table map. None: the log does not say.
+    """One column of a table map; None = not in the log.
 
-    type: the real type code. metadata: of STRING, VARCHAR and VAR_STRING the longest value in bytes; of BLOB, GEOMETRY,
-    JSON and VECTOR the bytes of the length; of ENUM and SET the bytes of a value; of BIT the bits; of NEWDECIMAL
-    precision * 256 + scale; of the temporal types the digits of the fraction. charset: name of the character set.
-    values: the texts of an ENUM or SET. dimension: numbers of a VECTOR. logical: see `Logical`. generated: computed
-    from others. fraction: digits of a TIME, DATETIME or TIMESTAMP in MariaDB's old form; the log does not tell them.
-    text: its values are text, also where its character set is not known.
+    Attributes:
+        type: the real type code.
+        metadata: STRING, VARCHAR, VAR_STRING: the longest value in bytes; BLOB, GEOMETRY, JSON, VECTOR: bytes of the
+            length; ENUM, SET: bytes of a value; BIT: bits; NEWDECIMAL: precision * 256 + scale; temporal types:
+            digits
+            of the fraction.
+        charset: name of the character set.
+        values: the texts of an ENUM or SET.
+        dimension: numbers of a VECTOR.
+        logical: see `LogicalType`.
+        generated: computed from other columns.
+        fraction: digits of a TIME, DATETIME or TIMESTAMP in MariaDB's old format; not in the log.
+        text: its values are text even if the character set is unknown.
     """
 
     type: int
@@ -105,7 +115,7 @@ class Column(msgspec.Struct, frozen=True):
 
     @property
     def type_name(self) -> str:
-        """The specification's name, or the number of a type that has none."""
+        """The server's name of the type, or the number of an unknown type."""
         try:
             return ColumnType(self.type).name
         except ValueError:
@@ -113,18 +123,21 @@ class Column(msgspec.Struct, frozen=True):
 
     @property
     def stored_short(self) -> int:
-        """Bytes of a BINARY, whose zero bytes at the end are not stored in a row image; 0 of other columns."""
+        """Size of a BINARY column, whose trailing zero bytes are not stored in a row image; 0 for other columns."""
         is_binary = self.type == ColumnType.STRING and self.charset == "binary" and self.logical is None
         return self.metadata if is_binary else 0
 
 
 class ColumnHint(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the CREATE TABLE says of one column. It only fills in what the log leaves open.
+    """What a CREATE TABLE says of one column; used only for what the log does not record.
 
-    types: the type codes that such a column may have in a log (empty: not said). They tell whether the statement is
-    about this very table: if a column has none of its hint's types, no hint is used. charset: as `known_charset` of
-    `charsets` spells it. text: its values are text. nullable: False = NOT NULL. metadata: as in the log; None = not
-    compared.
+    Attributes:
+        types: type codes that such a column may have in a log; empty = not said. They tell whether the statement is
+            about this table: if a column has none of its hint's types, no hint is used.
+        charset: spelled as by `normalize_charset_name`.
+        text: its values are text.
+        nullable: False = NOT NULL.
+        metadata: as in the log; None = not compared.
     """
 
     name: str | None = None
@@ -141,14 +154,18 @@ class ColumnHint(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Kind(enum.IntEnum):
-    """How the bytes of a value are read. In brackets: the parameter.
+    """How the bytes of a value are decoded; the parameter of a kind is in parentheses.
 
-    Of fixed width, unless a length is named: NOTHING; SIGNED and UNSIGNED (bytes, little-endian); FLOAT; DOUBLE;
-    DECIMAL (precision * 256 + scale); BIT (bits, big-endian bytes); ENUM, SET (bytes, little-endian); YEAR; DATE;
-    TIME2, DATETIME2, TIMESTAMP2 (digits of the fraction); TIME, DATETIME, TIMESTAMP (old forms; digits of MariaDB's).
-    With a length of 1 to 4 bytes (little-endian) before the bytes: UTF8 (text), TEXT (in the column's character set,
-    another one), GUESS (text of an unknown character set), BYTES, JSON, GEOMETRY, VECTOR, COMPRESSED (MariaDB: unpacks
-    to text or bytes), UUID, INET4, INET6. The parameter is the column's metadata. Text that is none is shown as bytes.
+    Fixed width: NOTHING; SIGNED and UNSIGNED (bytes, little-endian); FLOAT; DOUBLE; DECIMAL (precision * 256 +
+    scale);
+    BIT (bits, big-endian bytes); ENUM, SET (bytes, little-endian); YEAR; DATE; TIME2, DATETIME2, TIMESTAMP2 (digits
+    of
+    the fraction); TIME, DATETIME, TIMESTAMP (old formats; digits of MariaDB's).
+
+    With a little-endian length of 1 to 4 bytes: UTF8 (text), TEXT (in another character set), GUESS (text of an
+    unknown
+    character set), BYTES, JSON, GEOMETRY, VECTOR, COMPRESSED (MariaDB: unpacks to text or bytes), UUID, INET4, INET6.
+    The parameter is the column's metadata. Invalid text is shown as bytes.
     """
 
     NOTHING = 0
@@ -182,8 +199,13 @@ class Kind(enum.IntEnum):
 
 
 class ColumnKind(NamedTuple):
-    """Four plain integers. A value takes `fixed` bytes, or, where `prefix` is not 0, a little-endian length of `prefix`
-    bytes and that many bytes more.
+    """How the values of a column are stored, as plain integers.
+
+    Attributes:
+        kind: a `ValueKind`.
+        parameter: see `ValueKind`.
+        fixed: size of a value, if `prefix` is 0.
+        prefix: bytes of the little-endian length before a value; 0 = fixed width.
     """
 
     kind: int
@@ -224,16 +246,16 @@ DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 
 def decimal_size(precision: int, scale: int) -> int:
-    """Bytes of a packed decimal."""
+    """Return the size in bytes of a packed decimal."""
     whole = precision - scale
     return whole // 9 * 4 + DIGIT_BYTES[whole % 9] + scale // 9 * 4 + DIGIT_BYTES[scale % 9]
 
 
 def column_kind(column: Column) -> ColumnKind:
-    """How the values of a column are read.
+    """Return how the values of a column are stored.
 
     Raises:
-        MalformedError: the type is not known, or its values have no known length.
+        MalformedError: the type is unknown, or its values have no known length.
     """
     type_, metadata = column.type, column.metadata
     if type_ in _INTEGERS:

@@ -1,4 +1,4 @@
-"""NEWDECIMAL: packed decimal digits, nine to four bytes (specification section 7)."""
+"""Decode NEWDECIMAL: packed decimal digits, nine to four bytes (docs/spec/mysql-mariadb-binlog.md#7-row-events-v)."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def _groups(at: int, digits: tuple[int, ...]) -> tuple[_Group, ...]:
 
 @cache
 def decimal_reader(precision: int, scale: int) -> Callable[[bytes], str]:
-    """A function from the bytes of a DECIMAL(precision, scale) to its text: at least one digit before the point,
-    exactly `scale` behind it.
+    """Create a function that formats the bytes of a DECIMAL(precision, scale) as text.
 
-    The function raises `MalformedError` where the bytes are no packed decimal.
+    The text has at least one digit before the point and exactly `scale` digits after it. The function raises
+    `MalformedError` if the bytes are not a packed decimal.
     """
     size = decimal_size(precision, scale)
     whole = precision - scale

@@ -1,4 +1,7 @@
-"""One function per column that turns the bytes of a value into a JSON-able Python value (specification section 7)."""
+"""Create, for each column, the function that decodes the bytes of a value to a JSON-able Python value.
+
+See docs/spec/mysql-mariadb-binlog.md#7-row-events-v.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,13 @@ from binlogtool.limits import Limits
 
 
 class Budget:
-    """What the values of one event may still use. inflate: bytes that compressed columns may unpack to.
+    """What the values of one event may still use.
 
-    It is an eighth of the ceiling: on its way to the output a value is copied several times.
+    Attributes:
+        inflate: bytes that compressed columns may still unpack to; at first an eighth of the limit, because a value
+            is
+            copied several times on its way to the output.
+        max_depth: allowed nesting of JSON.
     """
 
     __slots__ = ("inflate", "max_depth")
@@ -41,7 +48,10 @@ _DOUBLE = struct.Struct("<d")
 
 
 def shortest_float(value: float) -> float:
-    """The number with the fewest decimal digits that is still this 32-bit float. Six always survive in a normal one."""
+    """Return the number with the fewest decimal digits that is still this 32-bit float.
+
+    Six digits always survive in a normal float, so shorter ones are only tried below that.
+    """
     for digits in range(6 if abs(value) >= _SMALLEST_NORMAL else 1, 9):
         shorter = float(f"{value:.{digits}g}")
         try:
@@ -82,19 +92,19 @@ def _bits(raw: bytes) -> int:
 
 
 def _geometry(raw: bytes) -> Any:
-    """{"srid", "wkb"}; the empty value of a column that was never given one is no geometry."""
+    """Decode a geometry to {"srid", "wkb"}; the empty value of a column that was never set stays bytes."""
     return {"srid": int.from_bytes(raw[:4], "little"), "wkb": raw[4:]} if len(raw) > 4 else raw
 
 
 def _vector(raw: bytes) -> Any:
-    """32-bit floats; bytes that are no such list stay as they are."""
+    """Decode a list of 32-bit floats; bytes that are not such a list stay unchanged."""
     if len(raw) % 4:
         return raw
     return [shortest_float(value) for (value,) in _FLOAT.iter_unpack(raw)]
 
 
 def _padded(size: int, read: Callable[[bytes], str], raw: bytes) -> str | bytes:
-    """Zero bytes at the end are not stored."""
+    """Decode a value whose trailing zero bytes are not stored."""
     return read(raw.ljust(size, b"\0")) if len(raw) <= size else raw
 
 
@@ -109,7 +119,7 @@ def _inet4(raw: bytes) -> str:
 
 
 def _inet6(raw: bytes) -> str:
-    """With the last four bytes as an IPv4 address where the address embeds one."""
+    """Format an IPv6 address, with the last four bytes as an IPv4 address if it embeds one."""
     head, tail = raw[:12], _inet4(raw[12:])
     if head == bytes(10) + b"\xff\xff":
         return f"::ffff:{tail}"
@@ -121,7 +131,7 @@ def _inet6(raw: bytes) -> str:
 
 
 def _enum(values: tuple[str, ...], raw: bytes) -> str | int:
-    """The text; the number where there is none for it; 0 is the empty text of a value that was refused."""
+    """Return the text of an ENUM; its number if it has no text; "" for 0, the value of a rejected insert."""
     ordinal = int.from_bytes(raw, "little")
     if not ordinal:
         return ""
@@ -129,7 +139,7 @@ def _enum(values: tuple[str, ...], raw: bytes) -> str | int:
 
 
 def _set(values: tuple[str, ...], raw: bytes) -> list[str] | int:
-    """The texts; the mask where a bit has none."""
+    """Return the texts of a SET; its mask if a bit has no text."""
     mask = int.from_bytes(raw, "little")
     if mask >> len(values):
         return mask
@@ -137,7 +147,7 @@ def _set(values: tuple[str, ...], raw: bytes) -> list[str] | int:
 
 
 def _json(raw: bytes, budget: Budget) -> Any:
-    """The JSON null of a column must not look like SQL's NULL."""
+    """Decode JSON; JSON null becomes `JSON_NULL`, to tell it from SQL's NULL."""
     value = decode_json(raw, budget.max_depth)
     return JSON_NULL if value is None else value
 
@@ -178,7 +188,7 @@ _FRACTIONS: Mapping[int, Callable[[int], Callable[[bytes], str]]] = MappingProxy
 
 
 def reader_of(column: Column, kind: ColumnKind) -> Callable[[bytes], Any] | None:
-    """The function of the bytes alone; None where the value needs a `Budget` (JSON and compressed columns)."""
+    """Return the function that decodes a value from its bytes; None if it needs a budget (JSON, compressed)."""
     if kind.kind in _MARIA and kind.parameter:
         return _MARIA[kind.kind](kind.parameter)
     if kind.kind in _SIMPLE:
@@ -197,7 +207,7 @@ def reader_of(column: Column, kind: ColumnKind) -> Callable[[bytes], Any] | None
 
 
 def converter(column: Column, kind: ColumnKind) -> Convert:
-    """The function that makes the values of a column."""
+    """Return the function that decodes the values of a column from bytes and a budget."""
     read = reader_of(column, kind)
     if read is not None:
         return _without_budget(read)

@@ -1,4 +1,7 @@
-"""Values of row images as JSON, as kernels: what `values.decoding` makes of the same bytes, or NOT_MINE."""
+"""Kernels that write values of row images as JSON, exactly as `values.decoding` and the JSON writer do.
+
+They return the new output position; -1 if the output buffer is full, -2 if the general Python writer must take over.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,13 @@ from binlogtool.formats.loads import load_big, load_little
 
 @kernel()
 def word_at(texts: UInt8s, p: int) -> int:
-    """Four bytes, big-endian."""
+    """Load a big-endian number of four bytes."""
     return texts[p] << 24 | texts[p + 1] << 16 | texts[p + 2] << 8 | texts[p + 3]
 
 
 @kernel()
 def copy_text(texts: UInt8s, p: int, size: int, out: MutableUInt8s, o: int) -> int:
-    """Copies in steps of eight, so perhaps up to seven bytes more; there must be room for them on both sides."""
+    """Copy `size` bytes in steps of eight: reads and writes up to seven bytes more, so both buffers need the space."""
     at = 0
     while at < size:
         word = texts[p + at] | texts[p + at + 1] << 8 | texts[p + at + 2] << 16 | texts[p + at + 3] << 24
@@ -34,7 +37,10 @@ def copy_text(texts: UInt8s, p: int, size: int, out: MutableUInt8s, o: int) -> i
 
 @kernel(put_control)
 def put_latin(buf: UInt8s, p: int, n: int, most: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """Text of one byte per character, whose characters up to `most` are those of Unicode; others are not ours."""
+    """Write text of one byte per character as a JSON string; bytes up to `highest` equal their Unicode characters.
+
+    Other bytes return -2.
+    """
     if z - o < 6 * (n - p) + 2:
         return -1
     out[o] = 34
@@ -65,7 +71,7 @@ def put_latin(buf: UInt8s, p: int, n: int, most: int, out: MutableUInt8s, o: int
 
 @kernel(put_eight)
 def put_day(year: int, month: int, day: int, out: MutableUInt8s, o: int) -> int:
-    """YYYY-MM-DD behind a quote, for years of four digits."""
+    """Write a quote and YYYY-MM-DD; -2 for years of more than four digits."""
     if year > 9999:
         return -2
     out[o] = 34
@@ -78,7 +84,7 @@ def put_day(year: int, month: int, day: int, out: MutableUInt8s, o: int) -> int:
 
 @kernel(put_eight)
 def put_clock(hour: int, minute: int, second: int, out: MutableUInt8s, o: int) -> int:
-    """HH:MM:SS"""
+    """Write HH:MM:SS; hours may have up to four digits."""
     digits = 2 + (hour >= 100) + (hour >= 1000)
     o = put_eight(hour, digits, out, o)
     out[o] = 58
@@ -89,7 +95,7 @@ def put_clock(hour: int, minute: int, second: int, out: MutableUInt8s, o: int) -
 
 @kernel(put_eight)
 def put_parts(units: int, digits: int, out: MutableUInt8s, o: int) -> int:
-    """The fraction of a second, and the closing quote."""
+    """Write the fraction of a second, if `digits` > 0, and the closing quote."""
     if digits > 0:
         width = (digits + 1) >> 1
         most = 100
@@ -108,7 +114,7 @@ def put_parts(units: int, digits: int, out: MutableUInt8s, o: int) -> int:
 
 @kernel(load_big, put_clock, put_day, put_parts)
 def put_datetime(buf: UInt8s, p: int, digits: int, out: MutableUInt8s, o: int) -> int:
-    """DATETIME2"""
+    """Write a DATETIME2 as a JSON string."""
     packed = load_big(buf, p, 5) - 0x8000000000
     if packed < 0:
         return -2
@@ -124,7 +130,7 @@ def put_datetime(buf: UInt8s, p: int, digits: int, out: MutableUInt8s, o: int) -
 
 @kernel(load_big, put_clock, put_parts)
 def put_duration(buf: UInt8s, p: int, digits: int, out: MutableUInt8s, o: int) -> int:
-    """TIME2"""
+    """Write a TIME2 as a JSON string."""
     width = (digits + 1) >> 1
     packed = load_big(buf, p, 3 + width) - (0x800000 << 8 * width)
     out[o] = 34
@@ -140,7 +146,7 @@ def put_duration(buf: UInt8s, p: int, digits: int, out: MutableUInt8s, o: int) -
 
 @kernel(load_big, put_clock, put_date, put_day, put_parts)
 def put_timestamp(buf: UInt8s, p: int, digits: int, out: MutableUInt8s, o: int) -> int:
-    """TIMESTAMP2"""
+    """Write a TIMESTAMP2 as a JSON string."""
     seconds = load_big(buf, p, 4)
     days = seconds // 86400
     if seconds == 0:
@@ -159,7 +165,11 @@ def put_timestamp(buf: UInt8s, p: int, digits: int, out: MutableUInt8s, o: int) 
 
 @kernel(put_entry, put_unsigned, word_at)
 def put_enum(ordinal: int, texts: UInt8s, base: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """The text of an ENUM, or its number."""
+    """Write the text of an ENUM, or its number if it has no text.
+
+    Args:
+        base: position of the texts in `texts`; -1 = they are unknown.
+    """
     if base < 0 or ordinal < 0 or ordinal > word_at(texts, base):
         return put_unsigned(ordinal, out, o, z)
     if ordinal == 0:
@@ -171,7 +181,11 @@ def put_enum(ordinal: int, texts: UInt8s, base: int, out: MutableUInt8s, o: int,
 
 @kernel(put_entry, put_unsigned, word_at)
 def put_set(mask: int, texts: UInt8s, base: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """The texts of a SET, or the number."""
+    """Write the texts of a SET as a JSON array, or its mask if a bit has no text.
+
+    Args:
+        base: position of the texts in `texts`; -1 = they are unknown.
+    """
     if base < 0:
         return put_unsigned(mask, out, o, z)
     count = word_at(texts, base)
@@ -200,7 +214,11 @@ def put_set(mask: int, texts: UInt8s, base: int, out: MutableUInt8s, o: int, z: 
 
 @kernel(put_any_text, put_bytes, put_latin)
 def put_sized(buf: UInt8s, p: int, n: int, kind: int, parameter: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """A value that has a length: text and bytes. parameter: of TEXT, the highest byte that is ours."""
+    """Write a value that has a length: text or bytes.
+
+    Args:
+        parameter: of TEXT, the highest byte that equals its Unicode character.
+    """
     if kind == 33 or kind == 34:
         return put_any_text(buf, p, n, out, o, z)
     if kind == 35:
@@ -226,7 +244,11 @@ def put_fixed(
     o: int,
     z: int,
 ) -> int:
-    """A value of fixed width. base: where the texts of an ENUM or SET are, or -1."""
+    """Write a value of fixed width.
+
+    Args:
+        base: position of the texts of an ENUM or SET in `texts`; -1 = none.
+    """
     if kind == 1:
         value = load_little(buf, p, size)
         if size < 8:

@@ -1,4 +1,4 @@
-"""The kinds of values (`columns.Kind`) as plain numbers, for kernels, which are written out with these as constants."""
+"""`columns.ValueKind` as plain numbers, for kernels, which are translated with these as constants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers of row images as JSON, as kernels; see `formats.jsontext` for what they return."""
+"""Kernels that write numbers of row images as JSON; see `formats.jsontext` for the values that they return."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from binlogtool.formats.loads import load_big
 
 @kernel(put_eight)
 def put_padded(value: int, size: int, out: MutableUInt8s, o: int) -> int:
-    """The last `size` (1 to 9) digits of a number below 10**9; writes up to nine bytes."""
+    """Write the last `size` (1 to 9) digits of a number below 10**9, with leading zeros; may write up to nine bytes."""
     if size < 9:
         return put_eight(value, size, out, o)
     top = value // 100000000
@@ -20,8 +20,10 @@ def put_padded(value: int, size: int, out: MutableUInt8s, o: int) -> int:
 
 @kernel(put_binary)
 def put_float(bits: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """The shortest decimal that reads back as the 32-bit float with these bits, for 0 and magnitudes from 2**-16 to
-    2**24: below that no border between neighbours is as short as a shortest decimal, so all ways to it agree.
+    """Write the shortest decimal that reads back as the 32-bit float with these bits.
+
+    Only for 0 and magnitudes from 2**-16 to 2**24, else -2: there all algorithms for the shortest decimal agree,
+    because no boundary between neighbours is as short as a shortest decimal.
     """
     if z - o < 65:
         return -1
@@ -39,7 +41,7 @@ def put_float(bits: int, out: MutableUInt8s, o: int, z: int) -> int:
 
 @kernel(digits_of, put_padded)
 def put_group(value: int, digits: int, started: int, out: MutableUInt8s, o: int) -> int:
-    """A group of nine or fewer digits; without its leading zeros where no digit stands before it."""
+    """Write a group of up to nine digits; without leading zeros if no digit precedes it (`started` is 0)."""
     if started == 0:
         if value == 0:
             return o
@@ -49,7 +51,7 @@ def put_group(value: int, digits: int, started: int, out: MutableUInt8s, o: int)
 
 @kernel()
 def too_large(value: int, digits: int) -> bool:
-    """Has the number more than so many (up to nine) digits?"""
+    """Check if a number has more than `digits` (up to nine) digits."""
     most = 1
     for _ in range(digits):
         most *= 10
@@ -58,7 +60,7 @@ def too_large(value: int, digits: int) -> bool:
 
 @kernel()
 def put_point(out: MutableUInt8s, o: int, bare: bool) -> int:
-    """A decimal point; behind a zero where no digit stands before it."""
+    """Write a decimal point, with a zero before it if no digit precedes it (`needs_zero`)."""
     if bare:
         out[o] = 48
         o += 1
@@ -68,8 +70,12 @@ def put_point(out: MutableUInt8s, o: int, bare: bool) -> int:
 
 @kernel()
 def group_digits(left: int, scale: int) -> int:
-    """The digits of the next group of a packed decimal, of which so many digits are left: the first may be a short one,
-    and so may the last."""
+    """Return the number of digits in the next group of a packed decimal; the first and the last group may be short.
+
+    Args:
+        digits_left: digits not yet read.
+        scale: digits after the point.
+    """
     if left <= scale:
         return min(left, 9)
     digits = (left - scale) % 9
@@ -78,13 +84,18 @@ def group_digits(left: int, scale: int) -> int:
 
 @kernel()
 def group_size(digits: int) -> int:
-    """The bytes of so many digits."""
+    """Return the bytes of a group of `digits` digits."""
     return min((digits + 1) >> 1, 4)
 
 
 @kernel(group_size, load_big, too_large)
 def group_at(buf: UInt8s, p: int, digits: int, leads: bool, mask: int) -> int:
-    """The number of a group, its bits turned round by the mask of a negative one; -1: it has more than its digits."""
+    """Load the number of a group of digits; -1 if it has more than its digits.
+
+    Args:
+        is_first: it is the first group, which holds the sign bit.
+        mask: 255 for a negative decimal, whose bits are inverted; else 0.
+    """
     size = group_size(digits)
     value = load_big(buf, p, size) ^ (mask * 0x1010101 & (1 << 8 * size) - 1)
     if leads:
@@ -94,7 +105,7 @@ def group_at(buf: UInt8s, p: int, digits: int, leads: bool, mask: int) -> int:
 
 @kernel(group_at, group_digits, group_size, put_group, put_point)
 def put_packed(buf: UInt8s, p: int, precision: int, scale: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """A packed decimal (see `decimals`)."""
+    """Write a packed decimal (see `decimals`) as digits."""
     if z - o < 110:
         return -1
     mask = 0 if buf[p] >= 128 else 255
@@ -122,7 +133,7 @@ def put_packed(buf: UInt8s, p: int, precision: int, scale: int, out: MutableUInt
 
 @kernel(put_packed)
 def put_decimal(buf: UInt8s, p: int, precision: int, scale: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """A packed decimal in quotation marks."""
+    """Write a packed decimal as a JSON string."""
     if z - o < 112:
         return -1
     out[o] = 34

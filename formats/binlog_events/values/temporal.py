@@ -1,7 +1,9 @@
-"""Dates and times as the row images and binary JSON hold them (specification section 7).
+"""Format dates and times as row images and binary JSON store them.
 
-Text forms: DATE "YYYY-MM-DD", TIME "[-]HH:MM:SS[.f]", DATETIME and TIMESTAMP "YYYY-MM-DD HH:MM:SS[.f]", with as many
-digits of the fraction as the column declares. Zero and impossible dates stay as they are stored. TIMESTAMP is UTC.
+See docs/spec/mysql-mariadb-binlog.md#7-row-events-v. Text forms: DATE "YYYY-MM-DD", TIME "[-]HH:MM:SS[.f]", DATETIME
+and TIMESTAMP "YYYY-MM-DD HH:MM:SS[.f]", with as many digits of the fraction as the column declares. Zero and
+impossible
+dates stay as they are stored. TIMESTAMP is UTC.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ _DATE_ROOM = 1 << 16
 
 
 class _Dates(dict[int, str]):
-    """Texts of (year * 13 + month) * 32 + day, made when first asked for."""
+    """Texts of (year * 13 + month) * 32 + day, formatted on first use."""
 
     def __missing__(self, packed: int) -> str:
         if len(self) >= _DATE_ROOM:
@@ -25,7 +27,7 @@ class _Dates(dict[int, str]):
 
 
 class _Times(dict[int, str]):
-    """Texts of (hour * 64 + minute) * 64 + second below 2 ** 17, made when first asked for."""
+    """Texts of (hour * 64 + minute) * 64 + second below 2 ** 17, formatted on first use."""
 
     def __missing__(self, packed: int) -> str:
         self[packed] = text = f" {packed >> 12:02d}:{packed >> 6 & 63:02d}:{packed & 63:02d}"
@@ -40,19 +42,19 @@ TIME_ZERO = 0x80_0000
 
 
 def date(raw: bytes) -> str:
-    """DATE: 3 bytes: day 5 bits, month 4, year 15."""
+    """Format a DATE of 3 bytes: day 5 bits, month 4, year 15."""
     packed = int.from_bytes(raw, "little")
     return f"{packed >> 9:04d}-{packed >> 5 & 15:02d}-{packed & 31:02d}"
 
 
 def fraction(units: int, width: int, digits: int) -> str:
-    """The digits of a fraction that is stored in `width` bytes; more of them than declared where it is out of range."""
+    """Format a fraction stored in `width` bytes; more digits than declared if it is out of range."""
     text = f"{units:0{2 * width}d}"
     return "." + (text[:digits] if len(text) == 2 * width else text)
 
 
 def datetime2_0(raw: bytes) -> str:
-    """DATETIME without fraction."""
+    """Format a DATETIME2 without fraction."""
     packed = int.from_bytes(raw, "big") - DATETIME_ZERO
     if packed < 0:
         return "-" + datetime_text(-packed)
@@ -60,18 +62,18 @@ def datetime2_0(raw: bytes) -> str:
 
 
 def datetime_text(packed: int) -> str:
-    """year * 13 + month, day, hour, minute, second packed in 40 bits."""
+    """Format year * 13 + month, day, hour, minute, second packed in 40 bits."""
     return _dates[packed >> 17] + _times[packed & 0x1FFFF]
 
 
 def time_text(packed: int) -> str:
-    """hour, minute, second packed in 24 bits."""
+    """Format hour, minute, second packed in 24 bits."""
     return f"{packed >> 12 & 1023:02d}:{packed >> 6 & 63:02d}:{packed & 63:02d}"
 
 
 @cache
 def datetime2(digits: int) -> Callable[[bytes], str]:
-    """The reader of DATETIME2 with that many digits of a fraction."""
+    """Create the function that formats a DATETIME2 with that many digits of a fraction."""
     if not digits:
         return datetime2_0
     width = (digits + 1) // 2
@@ -87,7 +89,10 @@ def datetime2(digits: int) -> Callable[[bytes], str]:
 
 @cache
 def time2(digits: int) -> Callable[[bytes], str]:
-    """The reader of TIME2. A negative time is stored as the negative of the whole number, fraction included."""
+    """Create the function that formats a TIME2.
+
+    A negative time is stored as the negative of the whole number, fraction included.
+    """
     width = (digits + 1) // 2
     zero, shift, mask = TIME_ZERO << 8 * width, 8 * width, (1 << 8 * width) - 1
 
@@ -102,7 +107,7 @@ def time2(digits: int) -> Callable[[bytes], str]:
 
 @cache
 def timestamp2(digits: int) -> Callable[[bytes], str]:
-    """The reader of TIMESTAMP2."""
+    """Create the function that formats a TIMESTAMP2."""
     width = (digits + 1) // 2
 
     def read(raw: bytes) -> str:
@@ -113,7 +118,7 @@ def timestamp2(digits: int) -> Callable[[bytes], str]:
 
 
 def timestamp_text(seconds: int) -> str:
-    """Seconds since 1970 as UTC; 0 is the zero date."""
+    """Format seconds since 1970 as UTC; 0 is the zero date."""
     if not seconds:
         return "0000-00-00 00:00:00"
     year, month, day, hour, minute, second, *_ = time.gmtime(seconds)
@@ -121,45 +126,48 @@ def timestamp_text(seconds: int) -> str:
 
 
 def old_timestamp(raw: bytes) -> str:
-    """TIMESTAMP of MySQL before 5.6: 4 bytes, little-endian."""
+    """Format a TIMESTAMP of MySQL before 5.6: 4 bytes, little-endian."""
     return timestamp_text(int.from_bytes(raw, "little"))
 
 
 def old_time(raw: bytes) -> str:
-    """TIME of MySQL before 5.6: HHMMSS as a signed decimal number of 3 bytes."""
+    """Format a TIME of MySQL before 5.6: HHMMSS as a signed decimal number of 3 bytes."""
     packed = int.from_bytes(raw, "little", signed=True)
     sign, packed = ("-", -packed) if packed < 0 else ("", packed)
     return f"{sign}{packed // 10000:02d}:{packed // 100 % 100:02d}:{packed % 100:02d}"
 
 
 def old_datetime(raw: bytes) -> str:
-    """DATETIME of MySQL before 5.6: YYYYMMDDhhmmss as a decimal number of 8 bytes."""
+    """Format a DATETIME of MySQL before 5.6: YYYYMMDDhhmmss as a decimal number of 8 bytes."""
     day, clock = divmod(int.from_bytes(raw, "little"), 1_000_000)
     date_ = f"{day // 10000:04d}-{day // 100 % 100:02d}-{day % 100:02d}"
     return f"{date_} {clock // 10000:02d}:{clock // 100 % 100:02d}:{clock % 100:02d}"
 
 
 def json_datetime(packed: int) -> str:
-    """A DATETIME or TIMESTAMP in binary JSON: as DATETIME2 with 24 bits of microseconds, signed."""
+    """Format a DATETIME or TIMESTAMP of binary JSON: as DATETIME2 with 24 bits of microseconds, signed."""
     sign, packed = ("-", -packed) if packed < 0 else ("", packed)
     return f"{sign}{datetime_text(packed >> 24)}.{packed & 0xFFFFFF:06d}"
 
 
 def json_date(packed: int) -> str:
-    """A DATE in binary JSON: a DATETIME whose time does not count."""
+    """Format a DATE of binary JSON: a DATETIME whose time is ignored."""
     sign, packed = ("-", -packed) if packed < 0 else ("", packed)
     return sign + _dates[packed >> 41]
 
 
 def json_time(packed: int) -> str:
-    """A TIME in binary JSON: as TIME2 with 24 bits of microseconds, signed."""
+    """Format a TIME of binary JSON: as TIME2 with 24 bits of microseconds, signed."""
     sign, packed = ("-", -packed) if packed < 0 else ("", packed)
     return f"{sign}{time_text(packed >> 24)}.{packed & 0xFFFFFF:06d}"
 
 
 @cache
 def maria_timestamp(digits: int) -> Callable[[bytes], str]:
-    """TIMESTAMP of MariaDB before 10.1.2 with a fraction: seconds in 4 bytes, then the fraction, big-endian."""
+    """Create the function that formats a TIMESTAMP of MariaDB before 10.1.2 with a fraction.
+
+    The value is the seconds in 4 bytes, then the fraction, big-endian.
+    """
 
     def read(raw: bytes) -> str:
         return f"{timestamp_text(int.from_bytes(raw[:4], 'big'))}.{int.from_bytes(raw[4:], 'big'):0{digits}d}"
@@ -169,7 +177,10 @@ def maria_timestamp(digits: int) -> Callable[[bytes], str]:
 
 @cache
 def maria_datetime(digits: int) -> Callable[[bytes], str]:
-    """DATETIME likewise: one number, ((((year * 13 + month) * 32 + day) * 24 + hour) * 60 + ...) with the fraction."""
+    """Create the function that formats a DATETIME of MariaDB before 10.1.2 with a fraction.
+
+    The value is one number, ((((year * 13 + month) * 32 + day) * 24 + hour) * 60 + ...) with the fraction.
+    """
     unit = 10**digits
 
     def read(raw: bytes) -> str:
@@ -182,7 +193,10 @@ def maria_datetime(digits: int) -> Callable[[bytes], str]:
 
 @cache
 def maria_time(digits: int) -> Callable[[bytes], str]:
-    """TIME likewise: seconds and fraction as one number, to which 839 hours are added."""
+    """Create the function that formats a TIME of MariaDB before 10.1.2 with a fraction.
+
+    The value is seconds and fraction as one number, to which 839 hours are added.
+    """
     unit = 10**digits
     zero = 839 * 3600 * unit
 

@@ -1,1 +1,1 @@
-"""How the fields of event bodies lie in their bytes."""
+"""Binary encoding of event headers and bodies."""

@@ -1,7 +1,7 @@
-"""Compressed parts of a log: blocks (MariaDB), payloads (MySQL) and column values (MariaDB) (sections 5 and 7).
+"""Unpack compressed parts of a log: blocks (MariaDB), payloads (MySQL) and column values (MariaDB).
 
-Every declared size is a claim: memory grows only with what really comes out, and a claim that does not come true is an
-error.
+See docs/spec/mysql-mariadb-binlog.md#bodies-after-the-header-without-the-checksum. Declared sizes are not trusted:
+memory grows only with the bytes that are really unpacked, and a wrong declared size is an error.
 """
 
 from __future__ import annotations
@@ -35,34 +35,46 @@ _END, _SIZE, _COMPRESSION, _UNCOMPRESSED = 0, 1, 2, 3
 
 
 def unpack_block(data: bytes | memoryview, limits: Limits) -> bytes:
-    """The content of a compressed block: QUERY_COMPRESSED's text, the images of a compressed row event.
+    """Unpack a compressed block: the text of QUERY_COMPRESSED, the images of a compressed row event.
 
     Raises:
-        CodecError: compression-error (no block, damaged, cut, not of the declared size) or inflate-limit.
+        CodecError: compression-error (not a block, damaged, truncated, not of the declared size) or inflate-limit.
     """
     packed, declared = _block(data)
     return _inflate(packed, declared, limits.max_inflate, zlib.MAX_WBITS)
 
 
 def block_pieces(data: bytes | memoryview, limits: Limits) -> Iterator[bytes]:
-    """The content of a compressed block, piece after piece. Raises: as `unpack_block`, at the last piece."""
+    """Unpack a compressed block piece by piece.
+
+    Raises:
+        CodecError: as `unpack_block`, before the last piece.
+    """
     packed, declared = _block(data)
     return _pieces(packed, declared, limits.max_inflate, zlib.MAX_WBITS)
 
 
 def declared_size(data: bytes | memoryview) -> int:
-    """The size that a compressed block declares for its content. Raises: CodecError, it is no block."""
+    """Read the unpacked size that a compressed block declares.
+
+    Raises:
+        CodecError: it is not a block.
+    """
     return _block(data)[1]
 
 
 def check_block(data: bytes | memoryview, limits: Limits) -> None:
-    """Unpacks a compressed block and keeps nothing of it. Raises: as `unpack_block`."""
+    """Unpack a compressed block without keeping the result.
+
+    Raises:
+        CodecError: as `unpack_block`.
+    """
     for _ in block_pieces(data, limits):
         pass
 
 
 def _block(data: bytes | memoryview) -> tuple[bytes | memoryview, int]:
-    """The packed bytes of a block, and the size that it declares."""
+    """Return (packed bytes of a block, declared size)."""
     head = data[0] if len(data) else 0
     if not head & _BLOCK_MARK or head & _RAW_DEFLATE:
         raise CodecError("compression-error", f"no compressed block: its first byte is 0x{head:02x}")
@@ -76,7 +88,7 @@ def _block(data: bytes | memoryview) -> tuple[bytes | memoryview, int]:
 
 
 def unpack_column(data: bytes, left: int) -> bytes:
-    """A value of a COMPRESSED column, at most `left` bytes long when unpacked.
+    """Unpack a value of a COMPRESSED column, to at most `limit` bytes.
 
     Raises:
         CodecError: compression-error or inflate-limit.
@@ -99,7 +111,7 @@ def _inflate(data: bytes | memoryview, declared: int, limit: int, window_bits: i
 
 
 def _pieces(data: bytes | memoryview, declared: int, limit: int, window_bits: int) -> Iterator[bytes]:
-    """What is in a zlib stream of exactly `declared` bytes, piece after piece; the last one only when all is right."""
+    """Inflate a zlib stream of exactly `declared` bytes piece by piece; the last piece comes only if all is valid."""
     if declared > limit:
         raise CodecError("inflate-limit", f"declares {declared:,} bytes unpacked, {limit:,} are allowed")
     unpacker, size, at, more = zlib.decompressobj(window_bits), 0, 0, False
@@ -112,7 +124,9 @@ def _pieces(data: bytes | memoryview, declared: int, limit: int, window_bits: in
         except zlib.error as error:
             raise CodecError("compression-error", f"zlib: {error}") from None
         size += len(piece)
-        more = bool(unpacker.unconsumed_tail) or len(piece) == room  # what is unpacked may wait without any input
+        more = (
+            bool(unpacker.unconsumed_tail) or len(piece) == room
+        )  # unpacked bytes may be pending without further input
         if size <= declared:
             yield piece
     if size != declared:
@@ -124,7 +138,11 @@ def _pieces(data: bytes | memoryview, declared: int, limit: int, window_bits: in
 
 
 class Payload(msgspec.Struct, frozen=True):
-    """The fields of TRANSACTION_PAYLOAD. at: where the packed bytes start in the body. None: the field is absent."""
+    """The fields of TRANSACTION_PAYLOAD; None = the field is absent.
+
+    Attributes:
+        data_at: offset of the packed bytes in the body.
+    """
 
     at: int
     payload_size: int
@@ -133,7 +151,7 @@ class Payload(msgspec.Struct, frozen=True):
 
 
 def parse_payload(body: bytes | memoryview) -> Payload:
-    """Reads the fields before the packed bytes of a TRANSACTION_PAYLOAD body.
+    """Parse the fields before the packed bytes of a TRANSACTION_PAYLOAD body.
 
     Raises:
         MalformedError: a field does not fit, or the packed bytes do not end with the body.
@@ -150,7 +168,7 @@ def parse_payload(body: bytes | memoryview) -> Payload:
 
 
 def unpack_payload(body: bytes | memoryview, limits: Limits) -> bytes | bytearray:
-    """The events inside a TRANSACTION_PAYLOAD, given its whole body.
+    """Unpack the events inside a TRANSACTION_PAYLOAD from its whole body.
 
     Raises:
         CodecError: compression-error or inflate-limit.
@@ -173,7 +191,7 @@ def unpack_payload(body: bytes | memoryview, limits: Limits) -> bytes | bytearra
 
 
 def _unpack_zstd(packed: bytes | memoryview, declared: int | None, limit: int) -> bytearray:
-    """Frame after frame, at most one piece further than allowed."""
+    """Unpack consecutive zstd frames, at most one piece more than allowed."""
     if declared is not None and declared > limit:
         raise CodecError("inflate-limit", f"declares {declared:,} bytes unpacked, {limit:,} are allowed")
     ceiling = limit if declared is None else declared
@@ -201,7 +219,7 @@ def _too_long(ceiling: int, limit: int) -> CodecError:
 
 @cache
 def _zstd() -> tuple[Any, type[Exception]]:
-    """What unpacks, and its error."""
+    """Return (decompressor, its exception class); zstandard is imported on first use."""
     import zstandard
 
     return zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW), zstandard.ZstdError

@@ -1,4 +1,7 @@
-"""What FORMAT_DESCRIPTION says about the events behind it (specification section 3)."""
+"""Parse FORMAT_DESCRIPTION, which describes the events after it.
+
+See docs/spec/mysql-mariadb-binlog.md#3-format_description-15-and-checksums-v.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,12 @@ _ZERO_POSITIONS_SINCE = (11, 4, 0)
 class FormatDescription(msgspec.Struct, frozen=True):
     """The fields of a FORMAT_DESCRIPTION event, and what follows from them.
 
-    post_header_len: one byte per event type, for type i + 1 at index i. checksum_alg: None = the writer knows no
-    checksums (then the event itself has none, either). flags: of its common header. size: of the whole event, whose
-    bytes are `event`.
+    Attributes:
+        post_header_len: one byte per event type, for type i + 1 at index i.
+        checksum_alg: None = the writer does not support checksums (then the event itself has none either).
+        flags: of its common header.
+        size: of the whole event.
+        event: bytes of the whole event.
     """
 
     binlog_version: int
@@ -39,7 +45,7 @@ class FormatDescription(msgspec.Struct, frozen=True):
 
     @property
     def is_mariadb(self) -> bool:
-        """Was it written by a MariaDB server?"""
+        """True if a MariaDB server wrote it."""
         return "MariaDB" in self.server_version
 
     @property
@@ -49,16 +55,19 @@ class FormatDescription(msgspec.Struct, frozen=True):
 
     @property
     def has_checksums(self) -> bool:
-        """Do the events behind it end with a checksum?"""
+        """True if the events after it end with a checksum."""
         return self.checksum_alg == ChecksumAlgorithm.CRC32
 
     @property
     def may_zero_positions(self) -> bool:
-        """Does this server write end_log_pos 0 in events that went through a cache (section 2)?"""
+        """True if this server writes end_log_pos 0 in events from a cache.
+
+        See docs/spec/mysql-mariadb-binlog.md#2-common-header-19-bytes-v.
+        """
         return self.is_mariadb and self.version >= _ZERO_POSITIONS_SINCE
 
     def post_header(self, type_code: int) -> int:
-        """Length in bytes of the fixed part of a body; 0 = not said."""
+        """Return the size in bytes of the fixed part of a body; 0 = not recorded."""
         index = type_code - 1
         return self.post_header_len[index] if 0 <= index < len(self.post_header_len) else 0
 
@@ -69,22 +78,22 @@ class FormatDescription(msgspec.Struct, frozen=True):
 
 
 def version_numbers(text: str) -> tuple[int, ...]:
-    """The first three numbers of a version text: "10.11.6-MariaDB-log" is (10, 11, 6).
+    """Parse the first three numbers of a version: "10.11.6-MariaDB-log" is (10, 11, 6).
 
-    A replica's prefix "5.5.5-" before MariaDB's own number does not occur in logs and is not looked for.
+    The prefix "5.5.5-" that a replica puts before MariaDB's own number does not occur in logs and is not handled.
     """
     found = re.match(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?", text)
     return tuple(int(part or 0) for part in found.groups()) if found else (0, 0, 0)
 
 
 def knows_checksums(server_version: str) -> bool:
-    """Does a server of this version write checksum_alg and a checksum into FORMAT_DESCRIPTION?"""
+    """Check if a server of this version writes checksum_alg and a checksum into FORMAT_DESCRIPTION."""
     since = _MARIADB_CHECKSUM_SINCE if "MariaDB" in server_version else _CHECKSUM_SINCE
     return version_numbers(server_version) >= since
 
 
 def parse_description(event: bytes | memoryview) -> FormatDescription:
-    """Reads a whole FORMAT_DESCRIPTION event: common header, body and checksum.
+    """Parse a whole FORMAT_DESCRIPTION event: common header, body and checksum.
 
     Raises:
         MalformedError: the event is too short for its fixed fields.

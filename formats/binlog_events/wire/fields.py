@@ -1,4 +1,4 @@
-"""Field types of event bodies: length-encoded integers, text, fields that older servers do not write."""
+"""Field types of event bodies: length-encoded integers, padded text, flags."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _U64 = (1 << 64) - 1
 
 @kernel(load_little)
 def lenenc(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """A length-encoded integer."""
+    """Load a length-encoded integer: (value, its end), or -1 = truncated, -2 = invalid as end."""
     if p >= n:
         return 0, -1
     first = buf[p] + 0
@@ -39,7 +39,7 @@ def lenenc(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
 
 
 def read_lenenc(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """The length-encoded integer at `data[at]` and where it ends.
+    """Read the length-encoded integer at `data[offset]`; returns (value, its end).
 
     Raises:
         MalformedError: cut off by `end`, or the first byte is 0xfb (NULL) or 0xff.
@@ -55,20 +55,24 @@ def read_lenenc(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def lenenc_code(value: int) -> int:
-    """The first byte of the shortest form of a length-encoded integer."""
+    """Return the first byte of the shortest encoding of a length-encoded integer."""
     if value < 0xFB:
         return value
     return 0xFC + (value > 0xFFFF) + (value > 0xFFFFFF)
 
 
 def build_lenenc(value: int) -> bytes:
-    """The shortest form, or the one that a `Wide` says."""
+    """Encode a length-encoded integer in its shortest form, or in the stored form of a `WideLenenc`."""
     code = getattr(value, "code", lenenc_code(value))
     return bytes([code]) + int(value).to_bytes(_LENENC[code], "little") if code >= 0xFB else bytes([code])
 
 
 class Wide(int):
-    """A length-encoded integer that was not stored in its shortest form; `code` is the first byte it had."""
+    """A length-encoded integer that was not stored in its shortest form.
+
+    Attributes:
+        code: the first byte that it was stored with.
+    """
 
     code: int
 
@@ -79,7 +83,7 @@ class Wide(int):
 
 
 class Lenenc(Construct):  # type: ignore[misc]
-    """A length-encoded integer; a longer form than needed is kept (`Wide`)."""
+    """Construct of a length-encoded integer; a longer form than needed is preserved (`WideLenenc`)."""
 
     scan = ScalarKernel(lenenc, (Form(0, 0xFA), Form(0xFC, 0xFC, "<H"), Form(0xFE, 0xFE, "<Q")), unsigned=True)
 
@@ -101,7 +105,7 @@ def _padded(value: bytes) -> str | bytes:
 
 
 class NulPadded(Adapter):  # type: ignore[misc]
-    """Text in a field of fixed size that is filled up with NULs."""
+    """Construct of text in a field of fixed size, padded with NULs."""
 
     leaf = Leaf(_padded)
 
@@ -114,7 +118,7 @@ class NulPadded(Adapter):  # type: ignore[misc]
 
 
 def flag_words(value: int, names: Mapping[int, str]) -> str:
-    """`STMT_END|0x40`: the names of the bits that are set, then the rest as a number."""
+    """Describe flags as the names of the bits that are set, then the rest as a number: `STMT_END|0x40`."""
     words = [name for mask, name in names.items() if value & mask]
     rest = value & ~sum(names)
     return "|".join([*words, hex(rest)] if rest else words)

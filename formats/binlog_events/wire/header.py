@@ -1,5 +1,9 @@
-"""The common header of every event (specification section 2), and where its fields stand: for kernels, and for whoever
-looks at a header that is damaged, cut off or about to be written."""
+"""The common header of every event, and the offsets of its fields.
+
+See docs/spec/mysql-mariadb-binlog.md#2-common-header-19-bytes-v. The offsets are for kernels and for code that
+handles
+a damaged, truncated or new header.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Field types of single events: lengths by event type, a count with flags, the fields before a payload."""
+"""Field types of single events: post-header lengths by event type, and the fields before a payload."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from binlogtool.limits import Limits
 
 
 class PostHeaderLengths(Construct):  # type: ignore[misc]
-    """post_header_len: a byte for each event type from 1 on, up to checksum_alg or the end."""
+    """Construct of post_header_len: a byte for each event type from 1 on, up to checksum_alg or the end."""
 
     def _parse(self, stream: Any, context: Any, path: str) -> bytes:
         name = context.server_version
@@ -32,7 +32,7 @@ class PostHeaderLengths(Construct):  # type: ignore[misc]
         return obj
 
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
-        """One row for each type."""
+        """Trace one row for each type."""
         for at in range(start, end):
             yield Part(f"[{at - start}]", 1, at, at + 1, data[at], TYPES.get(at - start + 1, ""))
 
@@ -42,13 +42,17 @@ COMPRESSIONS = {0: "ZSTD", 255: "NONE"}
 
 
 class PayloadHead(dict[str, int]):
-    """The fields before a payload by name; `bytes_`: how they stood."""
+    """The fields before a payload by name.
+
+    Attributes:
+        raw_bytes: their stored bytes.
+    """
 
     bytes_: bytes
 
 
 class PayloadFields(Construct):  # type: ignore[misc]
-    """The fields of TRANSACTION_PAYLOAD before the payload: type, length and value each, closed by a type of 0."""
+    """Construct of the fields of TRANSACTION_PAYLOAD before the payload: type, length, value each; type 0 ends them."""
 
     def _parse(self, stream: Any, context: Any, path: str) -> PayloadHead:
         here, data = stream.tell(), stream.read()
@@ -67,12 +71,12 @@ class PayloadFields(Construct):  # type: ignore[misc]
         return obj
 
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
-        """Each field: type, length and value."""
+        """Trace each field: type, length and value."""
         return payload_parts(data, start, end)
 
 
 def payload_parts(data: bytes, at: int, end: int) -> Iterator[Part]:
-    """The fields before a payload; a name that is not known is `field_TYPE`.
+    """Trace the fields before a payload; an unknown field is named `field_TYPE`.
 
     Raises:
         MalformedError: a length or value is more than what is left.

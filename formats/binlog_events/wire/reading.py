@@ -1,4 +1,4 @@
-"""A bounded reader of small structures: every length is compared with what is left before it is used."""
+"""A bounded reader of small structures: every length is checked against the bytes left before it is used."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ _LENENC_NULL = 0xFB
 
 
 class Reader:
-    """Reads `data[at:end]` from front to back; `what` names it in errors, which are all `MalformedError`.
+    """Reads `data[offset:end]` from front to back; every error is a `MalformedError`.
 
-    Most fields are numbers and short texts: `take` and `uint` look for room themselves, `claim` says what they lack.
+    Attributes:
+        label: name of the structure in errors.
+        offset: offset of the next byte.
     """
 
     __slots__ = ("at", "data", "end", "what")
@@ -24,11 +26,11 @@ class Reader:
 
     @property
     def left(self) -> int:
-        """Bytes not read yet."""
+        """Number of bytes not yet read."""
         return self.end - self.at
 
     def claim(self, size: int, name: str) -> int:
-        """Moves behind the next `size` bytes and says where they start."""
+        """Skip the next `size` bytes; returns their start."""
         start = self.at
         if size > self.end - start:
             text = f"{self.what}: {name} of {size:,} bytes at byte {start:,}, only {self.end - start:,} are left"
@@ -37,7 +39,7 @@ class Reader:
         return start
 
     def take(self, size: int, name: str) -> bytes:
-        """The next `size` bytes."""
+        """Read the next `size` bytes."""
         start = self.at
         end = start + size
         if end > self.end:
@@ -46,12 +48,12 @@ class Reader:
         return self.data[start:end]
 
     def part(self, size: int, name: str) -> Reader:
-        """A reader of the next `size` bytes, whose places count from the same start."""
+        """Return a reader of the next `size` bytes, whose offsets count from the same start."""
         start = self.claim(size, name)
         return Reader(self.data, f"{self.what}: {name}", start, self.at)
 
     def uint(self, size: int, name: str) -> int:
-        """A little-endian number of `size` bytes."""
+        """Read a little-endian number of `size` bytes."""
         start = self.at
         end = start + size
         if end > self.end:
@@ -60,7 +62,7 @@ class Reader:
         return self.data[start] if size == 1 else int.from_bytes(self.data[start:end], "little")
 
     def lenenc(self, name: str = "a length-encoded number") -> int:
-        """A length-encoded number: `<0xfb` itself; `0xfc` + 2, `0xfd` + 3, `0xfe` + 8 bytes."""
+        """Read a length-encoded number: `<0xfb` itself; `0xfc` + 2, `0xfd` + 3, `0xfe` + 8 bytes."""
         first = self.uint(1, name)
         if first < _LENENC_NULL:
             return first
@@ -70,5 +72,5 @@ class Reader:
         return self.uint(width, name)
 
     def sized(self, name: str) -> bytes:
-        """A length-encoded number and that many bytes."""
+        """Read a length-encoded number and that many bytes."""
         return self.take(self.lenenc(f"the length of {name}"), name)

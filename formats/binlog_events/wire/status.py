@@ -1,4 +1,7 @@
-"""Status variables of QUERY events (specification section 5): a code byte and a value that has no length of its own."""
+"""Decode status variables of QUERY events: a code byte and a value whose length depends on the code.
+
+See docs/spec/mysql-mariadb-binlog.md#bodies-after-the-header-without-the-checksum.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,12 @@ class Piece(NamedTuple):
 
 
 class Variable(NamedTuple):
-    """One status variable at `[start, end)` of the block. value: what `dump` shows."""
+    """One status variable at `[start, end)` of the block.
+
+    Attributes:
+        value: shown by `dump`.
+        parts: its parts, for the annotated view.
+    """
 
     code: int
     name: str
@@ -44,6 +52,7 @@ Reader = Callable[[bytes, int, int], tuple[Any, tuple[Piece, ...], int]]
 
 
 def _need(data: bytes, at: int, size: int, end: int) -> int:
+    """Return `offset + size`; refuse a value beyond `end`."""
     if at + size > end:
         raise cut("a status variable", size, end - at)
     return at + size
@@ -72,7 +81,7 @@ def _numbers(layout: str, *names: str) -> Reader:
 
 
 def _sized(data: bytes, at: int, end: int, name: str) -> tuple[list[Piece], str | bytes, int]:
-    """A length byte and text."""
+    """Read a length byte and text; returns (parts, text, end)."""
     start = _need(data, at, 1, end)
     stop = _need(data, start, data[at], end)
     value = text(data[start:stop])
@@ -174,10 +183,10 @@ FILLER = 255
 
 
 def variables(data: bytes, at: int, end: int) -> Iterator[Variable]:
-    """The variables of the block `data[at:end]` in their order; the last may be `opaque` (unknown code) or `filler`.
+    """Iterate over the variables of the block `data[offset:end]`; the last may be `opaque` or `filler`.
 
     Raises:
-        MalformedError: a value reaches over the end of the block.
+        MalformedError: a value goes beyond the end of the block.
     """
     while at < end:
         code = data[at]
@@ -195,21 +204,21 @@ def variables(data: bytes, at: int, end: int) -> Iterator[Variable]:
 
 @lru_cache(maxsize=1024)
 def status_values(block: bytes) -> dict[str, Any]:
-    """The variables by name; the value is shared, so it must not be changed.
+    """Decode the variables by name; the result is shared and must not be changed.
 
     Raises:
-        MalformedError: a value reaches over the end of the block.
+        MalformedError: a value goes beyond the end of the block.
     """
     return {one.name: one.value for one in variables(block, 0, len(block)) if one.code != FILLER}
 
 
 def shown_values(block: bytes) -> dict[str, Any]:
-    """The same, for the caller alone."""
+    """Decode the variables to a dictionary that the caller may change."""
     return status_values(block).copy()
 
 
 class StatusVars(Construct):  # type: ignore[misc]
-    """All of a stream as status variables. Its value is their bytes."""
+    """Construct of a whole stream of status variables; its value is their bytes."""
 
     leaf = Leaf(shown_values, Later(f"{_KERNELS}:put_variables"), table=Later(f"{_KERNELS}:LABELS"))
 
@@ -224,7 +233,7 @@ class StatusVars(Construct):  # type: ignore[misc]
         return obj
 
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
-        """Each variable: its code, then its values."""
+        """Trace each variable: its code, then its values."""
         for one in variables(data, start, end):
             if not one.pieces:
                 yield Part(f".{one.name}", 1, one.start, one.end, one.value)

@@ -1,4 +1,7 @@
-"""Status variables as JSON, as kernels: what `wire.status` makes of the same bytes."""
+"""Kernels that write status variables as JSON, exactly as `wire.status` and the JSON writer do.
+
+They return the new output position; -1 if the output buffer is full, -2 if the general Python writer must take over.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ LABELS = text_table({number: text.encode() for number, text in _TEXTS.items()})
 
 @kernel(put_entry)
 def put_label(texts: UInt8s, number: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """A text of the table; 64 bytes stay free behind it. Passes on why there is nothing before it."""
+    """Write a text of the table and make sure that 64 bytes are free after it; a negative `out_pos` is passed on."""
     if o < 0:
         return o
     o = put_entry(texts, 0, number, out, o, z)
@@ -29,14 +32,14 @@ def put_label(texts: UInt8s, number: int, out: MutableUInt8s, o: int, z: int) ->
 
 @kernel(load_little, put_label, put_unsigned)
 def put_member(buf: UInt8s, p: int, size: int, texts: UInt8s, number: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """A label and the unsigned number of `size` bytes at `buf[p]`."""
+    """Write a label and the unsigned number of `size` bytes at `buf[pos]`."""
     o = put_label(texts, number, out, o, z)
     return o if o < 0 else put_unsigned(load_little(buf, p, size), out, o, z)
 
 
 @kernel()
 def number_size(code: int) -> int:
-    """Bytes of the status variables that are one number; 0 for the others."""
+    """Return the bytes of a status variable that is one number; 0 for the others."""
     if code == 0 or code == 10:
         return 4
     if code == 1 or code == 9 or code == 17 or code == 129:
@@ -52,7 +55,7 @@ def number_size(code: int) -> int:
 
 @kernel(put_any_text, put_null)
 def put_databases(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> tuple[int, int]:
-    """UPDATED_DB_NAMES: (place behind it, place behind what was written)."""
+    """Write UPDATED_DB_NAMES; returns (its end, end of the output or an error)."""
     if p >= n or z - o < 64:
         return p, -2 if p >= n else -1
     count = buf[p] + 0
@@ -82,7 +85,7 @@ def put_databases(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: in
 
 @kernel(put_member, put_unsigned, load_little)
 def put_collations(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> tuple[int, int]:
-    """CHARACTER_SET_COLLATIONS: (place behind it, place behind what was written)."""
+    """Write CHARACTER_SET_COLLATIONS; returns (its end, end of the output or an error)."""
     if p >= n or buf[p] * 4 > n - p - 1:
         return p, -2
     count = buf[p] + 0
@@ -110,7 +113,7 @@ def put_collations(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: i
 def put_variable(
     buf: UInt8s, p: int, n: int, code: int, texts: UInt8s, out: MutableUInt8s, o: int, z: int
 ) -> tuple[int, int]:
-    """The value of a status variable: (place behind it, place behind what was written)."""
+    """Write the value of a status variable; returns (its end, end of the output or an error)."""
     size = number_size(code)
     if size > 0:
         if n - p < size:
@@ -143,7 +146,7 @@ def put_variable(
 
 @kernel(put_label, put_variable)
 def put_variables(buf: UInt8s, p: int, n: int, texts: UInt8s, out: MutableUInt8s, o: int, z: int) -> int:
-    """The status variables as an object; unknown ones, and those that stand there twice, are not ours."""
+    """Write the status variables as a JSON object; -2 for unknown or duplicate variables."""
     seen = 0
     if z - o < 2:
         return -1

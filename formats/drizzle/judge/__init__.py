@@ -1,1 +1,1 @@
-"""Is the log whole?"""
+"""Validation of a transaction log."""

@@ -1,4 +1,7 @@
-"""Which entries carry a checksum, and where the lack of one is suspicious (section 1)."""
+"""Count entries with and without a checksum, and find where the lack of one is suspicious.
+
+Source: `docs/spec/drizzle-transaction-log.md#1-file`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from binlogtool.findings import Finding, Severity, finding
 class Checksums(msgspec.Struct):
     """Counts over a file. Within one run of the server the option is on or off: a hole in a run is suspicious.
 
-    absent_from, absent_to: the range from the first entry without a checksum to the end of the last one.
+    Attributes:
+        absent_from, absent_to: range from the first entry without a checksum to the end of the last one.
     """
 
     present: int = 0
@@ -27,7 +31,7 @@ class Checksums(msgspec.Struct):
     _hole_at: int | None = None
 
     def add(self, has: bool, offset: int, end: int) -> None:
-        """One entry at `[offset, end)`."""
+        """Count the entry at `[offset, end)`."""
         self._last_has = has
         if has:
             self.present += 1
@@ -44,18 +48,18 @@ class Checksums(msgspec.Struct):
             self._hole_at = offset if self._hole_at is None else self._hole_at
 
     def _confirm(self) -> None:
-        """A checksum stands behind entries without one, in the same run."""
+        """Count a hole as suspicious: a checksum follows entries without one, in the same run."""
         self.suspicious += self._hole
         self.suspicious_at = self._hole_at if self.suspicious_at is None else self.suspicious_at
         self._hole, self._hole_at = 0, None
 
     def new_run(self) -> None:
-        """The last entry is the first of a new run of the server: the option may have changed."""
+        """Start a new run of the server with the last entry: the option may have changed."""
         self._run_has = self._last_has
         self._hole, self._hole_at = 0, None
 
     def findings(self) -> list[Finding]:
-        """One finding at most: the whole truth about the file."""
+        """Return at most one finding, about the whole file."""
         if self.absent_from is None:
             return []
         text = f"{self.absent:,} of {self.absent + self.present:,} entries have no checksum: changes go unnoticed"

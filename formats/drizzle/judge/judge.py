@@ -1,4 +1,7 @@
-"""Is the log whole? Messages, row shapes, transactions and checksums of one file, in file order (sections 4 and 5)."""
+"""Validator of one file: messages, row shapes, transactions and checksums, in file order.
+
+Source: `docs/spec/drizzle-transaction-log.md#4-transactions-segments-rollbacks`, `#5-verify`.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,10 @@ _COLUMNS = ("offset", "end", "checksum", "type", "message_start", "message_end")
 
 
 def prove(frame: bytes, context: Any) -> bool:
-    """Is an entry without a checksum a transaction beyond doubt (section 6)? A BLOB never is: its body is undefined."""
+    """Check that an entry without a checksum is a transaction beyond doubt. A BLOB never is: its body is undefined.
+
+    Source: `docs/spec/drizzle-transaction-log.md#6-resync`.
+    """
     message = memoryview(frame)[_HEADER : len(frame) - (ENVELOPE - _HEADER)]
     if frame[0] != _TRANSACTION or not message or message[0] != CONTEXT_TAG:
         return False
@@ -43,7 +49,10 @@ def prove(frame: bytes, context: Any) -> bool:
 
 
 class Index(msgspec.Struct):
-    """What the server's in-memory index of the log would say (section 2): first and last entry, not true extremes."""
+    """Content of the server's in-memory index of the log: values of the first and last entry, not true extremes.
+
+    Source: `docs/spec/drizzle-transaction-log.md#2-writing-durability-start-up`.
+    """
 
     entries: int = 0
     min_trx: int | None = None
@@ -52,20 +61,20 @@ class Index(msgspec.Struct):
     max_end: int | None = None
 
     def add(self, transaction_id: int, end_timestamp: int) -> None:
-        """One more transaction entry."""
+        """Add a transaction entry."""
         if not self.entries:
             self.min_trx, self.min_end = transaction_id, end_timestamp
         self.max_trx, self.max_end = transaction_id, end_timestamp
         self.entries += 1
 
     def as_dict(self, offset: int) -> dict[str, int | None]:
-        """JSON members; `offset` = end of the last entry."""
+        """Return the JSON members; `offset` is the end of the last entry."""
         names = ("entries", "min_trx", "max_trx", "min_end", "max_end")
         return {name: getattr(self, name) for name in names} | {"offset": offset}
 
 
 class Place(msgspec.Struct):
-    """Where the entry at hand lies."""
+    """Location of the current entry."""
 
     offset: int
     size: int
@@ -73,7 +82,14 @@ class Place(msgspec.Struct):
 
 
 class EntryJudge(msgspec.Struct):
-    """`formats.judging.Judge` for one file."""
+    """Validator of one file (implements `formats.judging.Judge`).
+
+    Attributes:
+        record_types: entries by record type.
+        statements: statements by kind.
+        not_final: messages with end_segment false.
+        whole_end: end of the part before which no transaction is open.
+    """
 
     parse: Callable[[Any], tuple[Any, int]] = msgspec.field(default_factory=transaction_parser)
     groups: Groups = msgspec.field(default_factory=Groups)
@@ -90,7 +106,7 @@ class EntryJudge(msgspec.Struct):
     _findings: list[Finding] = msgspec.field(default_factory=list)
 
     def feed(self, batch: Batch) -> Sequence[Finding]:
-        """Judges the entries of one batch."""
+        """Validate the entries of one batch."""
         self._findings = []
         frames, window, base, record = batch.frames, batch.window, batch.base, batch.first_record
         for i, (low, high, flag, kind, start, end) in enumerate(
@@ -132,7 +148,7 @@ class EntryJudge(msgspec.Struct):
         self._transaction(message, key, self._statements(statements, place), place)
 
     def _statements(self, statements: Any, place: Place) -> bool:
-        """Counts and checks the statements; True if none of them goes on in another message."""
+        """Count and check the statements; return True if none of them continues in another message."""
         simple, kinds = True, set()
         for statement in statements:
             kind = statement.type
@@ -159,7 +175,7 @@ class EntryJudge(msgspec.Struct):
             self._whole(place)
 
     def _whole(self, place: Place) -> None:
-        """No transaction is known that starts or goes on here and does not end."""
+        """Extend `whole_end` to this entry: no transaction is open after it."""
         if not self._damaged:
             self.whole_end = place.offset + place.size
 
@@ -182,12 +198,12 @@ class EntryJudge(msgspec.Struct):
         )  # fmt: skip
 
     def damage(self, start: int, end: int) -> None:
-        """Messages of any transaction may be lost in `[start, end)`."""
+        """Record that messages of any transaction may be lost in `[start, end)`."""
         self.groups.damage += 1
         self._damaged = True
 
     def finish(self, tail: Tail) -> Verdict:
-        """The end of the file."""
+        """Return the verdict at the end of the file."""
         findings = _unterminated(self.groups.open.values(), "the log ends", self.groups.damage, self.last_record)
         findings += self.checksums.findings()
         findings += _limits(self.groups)
@@ -213,13 +229,18 @@ class EntryJudge(msgspec.Struct):
 
 
 def judge(layout: Layout, compile: Callable[[Kernel], Kernel], limits: Limits) -> EntryJudge:
-    """A judge for one file. Its bounds are `segments.MAX_OPEN` and those of `segments.IdSet`."""
+    """Create the validator for one file. Its memory bounds are `segments.MAX_OPEN` and those of
+    `segments.TransactionIdSet`.
+    """
     return EntryJudge()
 
 
 def _unterminated(groups: Iterable[Group], why: str, damage: int, last_record: int | None = None) -> list[Finding]:
-    """Transactions that did not end. At the tail (record `last_record`) a crash leaves that; elsewhere it is a silent
-    rollback or a crash, both not committed, or its end lies in a damaged range (section 4).
+    """Report transactions that did not end.
+
+    At the tail (record `last_record`) a crash leaves them; elsewhere it is a silent rollback or a crash, both not
+    committed, or the end is in a damaged range. Source:
+    `docs/spec/drizzle-transaction-log.md#4-transactions-segments-rollbacks`.
     """
     found = []
     for group in groups:
@@ -242,7 +263,7 @@ def _unterminated(groups: Iterable[Group], why: str, damage: int, last_record: i
 
 
 def _limits(groups: Groups) -> list[Finding]:
-    """What was not followed because of the memory bounds."""
+    """Report transactions and ids that were not followed because of the memory bounds."""
     found = []
     if groups.given_up:
         text = f"more than {MAX_OPEN:,} transactions are open at the same time; {groups.given_up:,} were not followed"

@@ -1,4 +1,7 @@
-"""What one statement must be like, beside being decodable: parts, row shapes, time order (section 5)."""
+"""Rules for one decodable statement: required members, row shapes, time order.
+
+Source: `docs/spec/drizzle-transaction-log.md#5-verify`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from binlogtool.formats.drizzle.meaning import PARTS
 
 
 class Fault(NamedTuple):
-    """Something wrong with an entry: finding id, text, and the word for it in `facts["diagnosis"]`."""
+    """A fault of an entry: finding id, text, and the value of `facts["diagnosis"]`."""
 
     id: str
     text: str
@@ -22,7 +25,7 @@ _NONE: Sequence[Fault] = ()
 
 
 def statement_faults(statement: Any) -> Sequence[Fault]:
-    """What is wrong with one statement."""
+    """Return the faults of one statement."""
     kind = statement.type
     parts = PARTS.get(kind)
     if parts is None:

@@ -1,4 +1,7 @@
-"""Transactions put together from their messages, by (server id, transaction id), never by adjacency (section 4)."""
+"""Assemble transactions from their messages, by (server id, transaction id), never by adjacency.
+
+Source: `docs/spec/drizzle-transaction-log.md#4-transactions-segments-rollbacks`.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,13 @@ Key = tuple[int, int]
 
 
 class Segment(NamedTuple):
-    """One message of a transaction. offset: of its entry in the file; size: of the entry; record: its index."""
+    """One message of a transaction.
+
+    Attributes:
+        offset, size: of its entry in the file.
+        record: index of the entry.
+        end: it is the final message.
+    """
 
     key: Key
     offset: int
@@ -38,7 +47,7 @@ class Segment(NamedTuple):
 
 
 class Unfinished(NamedTuple):
-    """A statement that goes on in the next message: its kind, a digest of its header, its data segment."""
+    """A statement that continues in the next message: its kind, a digest of its header, its data segment."""
 
     kind: int
     header: bytes
@@ -46,9 +55,11 @@ class Unfinished(NamedTuple):
 
 
 class Group(msgspec.Struct):
-    """A transaction whose final message was not seen yet. damage: how many damaged ranges lay before its last message.
+    """A transaction whose final message was not read yet.
 
-    broken: a part of it is missing, so its statements cannot be followed any more.
+    Attributes:
+        damage: number of damaged ranges before its last message.
+        broken: a part of it is missing, so its statements cannot be followed any more.
     """
 
     first: Segment
@@ -60,9 +71,10 @@ class Group(msgspec.Struct):
 
 
 class IdSet:
-    """Transaction ids that were completed, as bits: dense ids cost one bit each; memory is bounded (16 MiB).
+    """Ids of completed transactions, as bits: dense ids cost one bit each; memory is bounded (16 MiB).
 
-    `forgotten` says that the oldest ids were given up.
+    Attributes:
+        forgotten: the oldest ids were dropped.
     """
 
     def __init__(self) -> None:
@@ -70,7 +82,7 @@ class IdSet:
         self.forgotten = False
 
     def add(self, key: Key) -> bool:
-        """Adds a transaction; False if it was there before."""
+        """Add a transaction; return False if it was there before."""
         server, number = key
         slot = (server, number >> _CHUNK_BITS)
         chunk = self._chunks.get(slot)
@@ -94,12 +106,20 @@ class IdSet:
         return chunk is not None and bool(chunk[(number & ((1 << _CHUNK_BITS) - 1)) >> 3] >> (number & 7) & 1)
 
     def clear(self) -> None:
-        """Forgets everything (a new run of the server)."""
+        """Remove all ids (a new run of the server)."""
         self._chunks.clear()
 
 
 class Groups(msgspec.Struct):
-    """All transactions of one run of the server. completed, rolled_back: counts over the whole file."""
+    """All transactions of one run of the server.
+
+    Attributes:
+        damage: damaged ranges in this run.
+        completed, rolled_back: counts over the whole file.
+        given_up: transactions that were dropped because too many were open.
+        open: transactions without their final message.
+        done: ids of completed transactions.
+    """
 
     damage: int = 0
     completed: int = 0
@@ -109,14 +129,14 @@ class Groups(msgspec.Struct):
     done: IdSet = msgspec.field(default_factory=IdSet)
 
     def simple(self, key: Key) -> bool:
-        """Counts a transaction of one whole message. False: it is not that simple, use `add`."""
+        """Count a transaction of one complete message; return False if it needs `add`."""
         if key in self.open or not self.done.add(key):
             return False
         self.completed += 1
         return True
 
     def add(self, segment: Segment, statements: Sequence[Any]) -> Iterator[Fault]:
-        """Takes up one message of a transaction."""
+        """Add one message of a transaction; yield its faults."""
         group = self.open.get(segment.key)
         if group is None and segment.key in self.done:
             yield self._duplicate(segment, "after its final message")
@@ -142,7 +162,7 @@ class Groups(msgspec.Struct):
         return Fault("duplicate-sequence", text, "duplicate transaction id/segment")
 
     def _gap(self, group: Group, segment: Segment, expected: int) -> Iterator[Fault]:
-        """Missing segments: a gap, or lost in a damaged range before this message."""
+        """Report missing segments: a gap, or lost in a damaged range before this message."""
         known = group.damage if group.last is not segment else 0
         group.broken = True
         name = f"transaction {segment.key[1]} of server {segment.key[0]}"
@@ -172,7 +192,7 @@ class Groups(msgspec.Struct):
             self.completed += 1
 
     def new_run(self) -> list[Group]:
-        """The server was started: ids begin again. The groups that are left open, in file order."""
+        """Start a new run of the server, in which ids restart; return the transactions left open, in file order."""
         left = list(self.open.values())
         self.open.clear()
         self.done.clear()
@@ -181,7 +201,7 @@ class Groups(msgspec.Struct):
 
 
 def is_simple(statement: Any, kind: int) -> bool:
-    """True for a statement that neither goes on, nor goes on from elsewhere, nor takes anything back."""
+    """Check that a statement neither continues, nor is a continuation, nor rolls anything back."""
     if kind == _INSERT:
         data = statement.insert_data
     elif kind == _UPDATE:
@@ -194,7 +214,7 @@ def is_simple(statement: Any, kind: int) -> bool:
 
 
 def _follow(group: Group, statements: Sequence[Any]) -> Iterator[Fault]:
-    """Statements that go on over several messages, and what takes them back."""
+    """Track statements that span several messages, and rollbacks; yield faults."""
     for statement in statements:
         kind = statement.type
         if kind == StatementType.ROLLBACK:
@@ -217,7 +237,7 @@ def _take_back(group: Group) -> Iterator[Fault]:
 def _continue(group: Group, statement: Any) -> Iterator[Fault]:
     header_name, data_name = PARTS[statement.type]
     if not statement.HasField(header_name) or not statement.HasField(data_name):
-        return  # told by the rules of one statement
+        return  # reported by the rules for one statement
     header, data = getattr(statement, header_name), getattr(statement, data_name)
     digest = blake2b(header.SerializePartialToString(), digest_size=16).digest()
     before, group.unfinished = group.unfinished, None

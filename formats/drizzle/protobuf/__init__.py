@@ -1,1 +1,1 @@
-"""Protocol Buffers: the wire format and its messages."""
+"""Protocol Buffers: the wire format, messages, JSON lines."""

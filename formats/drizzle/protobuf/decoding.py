@@ -1,8 +1,9 @@
-"""Bulk decoding of messages with the protobuf library, from the same table that the annotated reader uses.
+"""Bulk decoding of messages with the protobuf library, from the same catalog that the annotated reader uses.
 
-The library's classes are made at the first call, so that importing the format costs nothing. Two differences from the
-published definition keep every byte: text members are declared as bytes (never refused, decoded by us), enum members as
-numbers (an unknown one stays where it stands instead of among the unknown fields).
+The library's classes are created at the first call, so that importing the format costs nothing. Two differences from
+the published definition keep every byte: text members are declared as bytes (never refused, decoded here), enum
+members
+as numbers (an unknown one stays in its place instead of among the unknown fields).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class UndecodableError(Exception):
 
 @cache
 def message_class(name: str) -> Any:
-    """The library's class of a message of the catalog."""
+    """Return the library's class of a message of the catalog."""
     from google.protobuf import message_factory
 
     return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"{_PACKAGE}.{name}"))
@@ -40,7 +41,7 @@ def _pool() -> Any:
 
 
 def _file_descriptor(catalog: Catalog) -> Any:
-    """The table as a FileDescriptorProto of proto2."""
+    """Convert the catalog to a FileDescriptorProto of proto2."""
     from google.protobuf import descriptor_pb2
 
     proto = descriptor_pb2.FileDescriptorProto(name="transaction.proto", package=_PACKAGE, syntax="proto2")
@@ -69,9 +70,11 @@ def _library_type(type_: str) -> str:
 
 @cache
 def transaction_parser() -> Callable[[Any], tuple[Any, int]]:
-    """A function from the bytes of a Transaction message to the library's object and its canonical size in bytes.
+    """Create a function from the bytes of a Transaction message to the library's object and its canonical size in
+    bytes.
 
-    The size differs from that of the bytes where a number is longer than needed or a member stands twice. The function
+    The size differs from that of the bytes where a number is longer than needed or a member occurs twice. The
+    function
     raises `UndecodableError` where the bytes do not parse or a required member is missing.
     """
     from google.protobuf.message import DecodeError
@@ -99,7 +102,7 @@ def _missing(message: Any, size: int) -> str:
 
 
 def text(value: bytes) -> str | bytes:
-    """Text where the bytes are valid UTF-8 (encoding gives them back), else the bytes as they are."""
+    """Decode UTF-8 text; return the bytes if they are not UTF-8."""
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -107,14 +110,14 @@ def text(value: bytes) -> str | bytes:
 
 
 def body(message: Any) -> dict[str, Any]:
-    """A message as JSON-able values: the specification's member names, enums by name, bytes left as bytes."""
+    """Convert a message to JSON-able values: the specification's member names, enums by name, bytes left as bytes."""
     convert = _converter(message.DESCRIPTOR.name, holds_unknown_fields(message))
     values: dict[str, Any] = convert(message)
     return values
 
 
 def holds_unknown_fields(message: Any) -> bool:
-    """Anywhere inside? Two passes in the library's own code."""
+    """Check for unknown fields at any level, in two passes of the library's own code."""
     copy = type(message)()
     copy.CopyFrom(message)
     copy.DiscardUnknownFields()
@@ -122,7 +125,7 @@ def holds_unknown_fields(message: Any) -> bool:
 
 
 def drop_unknown_fields(message: Any) -> bool:
-    """Takes them out of the message; True if there were any. Cheaper than `holds_unknown_fields`."""
+    """Remove unknown fields from the message; return True if there were any. Cheaper than `has_unknown_fields`."""
     before = len(message.SerializePartialToString())
     message.DiscardUnknownFields()
     return len(message.SerializePartialToString()) != before
@@ -130,7 +133,7 @@ def drop_unknown_fields(message: Any) -> bool:
 
 @cache
 def _converter(type_: str, unknown: bool) -> Callable[[Any], Any]:
-    """The function that makes JSON-able values of one type: a message, an enum, text, bytes or a number."""
+    """Create the function that makes JSON-able values of one type: a message, an enum, text, bytes or a number."""
     if type_ in CATALOG.enums:
         names: dict[int, str | int] = {member.value: member.name for member in CATALOG.enums[type_]}
         return lambda value: names.get(value, value)
@@ -162,12 +165,12 @@ def _as_it_is(value: Any) -> Any:
 
 
 def column_value(value: bytes) -> str | bytes:
-    """Column values are text by definition (section 3); one that holds a NUL is binary data and stays bytes."""
+    """Decode a column value: text by definition; one that holds a NUL is binary data and stays bytes."""
     return value if b"\0" in value else text(value)
 
 
 def enum_name(of: type[enum.IntEnum], value: int) -> str | int:
-    """The member's name, or the number that has none."""
+    """Return the name of an enum value, or the number if it has none."""
     try:
         return of(value).name
     except ValueError:
@@ -181,7 +184,7 @@ def _unknown_fields(message: Any) -> list[dict[str, Any]]:
 
 
 def _unknown_field(field: Any) -> dict[str, Any]:
-    """A field that the table does not know. A group's value is the list of its fields."""
+    """Decode a field that the catalog does not know. A group's value is the list of its fields."""
     value = field.data
     if not isinstance(value, int | bytes):
         value = [_unknown_field(inner) for inner in value]

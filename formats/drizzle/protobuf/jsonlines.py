@@ -1,7 +1,8 @@
-"""Messages as JSON, as kernels: what `protobuf.decoding` makes of the same bytes, or NOT_MINE.
+"""Kernels that write messages as JSON, equal to what `protobuf.decoding` makes of the same bytes, or -2 (NOT_MINE).
 
-They take messages as servers write them: members in the order of their numbers, none twice that is not repeated, none
-unknown, none of the required ones missing. `rules` (integers) and `texts` (bytes) hold the catalog, see `tables`.
+They handle messages as servers write them: members in the order of their numbers, no repeated member that may occur
+only once, none unknown, no required one missing. `rules` (integers) and `texts` (bytes) hold the catalog, see
+`tables`.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ LONGEST_TAG = 5
 
 @kernel(read_varint)
 def part(buf: UInt8s, p: int, n: int) -> tuple[int, int, int, int]:
-    """The field at `buf[p]`: tag, where its value starts and ends (-1 = it is none of ours), a varint's value."""
+    """Read the field at `buf[p]`: tag, start and end of its value (end -1 = not handled), the value of a varint."""
     tag, at = read_varint(buf, p, n)
     if at < 0 or at - p > LONGEST_TAG or tag < 8 or tag > U32:
         return 0, -1, -1, 0
@@ -56,7 +57,7 @@ def part(buf: UInt8s, p: int, n: int) -> tuple[int, int, int, int]:
 
 @kernel()
 def is_named(rules: Int64s, place: int, value: int) -> bool:
-    """Has this value of an enum a name?"""
+    """Check that this value of an enum has a name."""
     i = 0
     count: int = rules[place]
     while i < count and rules[place + 1 + i] != value:
@@ -66,7 +67,7 @@ def is_named(rules: Int64s, place: int, value: int) -> bool:
 
 @kernel(part, is_named)
 def is_plain(buf: UInt8s, p: int, n: int, rules: Int64s, place: int) -> bool:
-    """Are the bytes a message of this kind, as servers write it?"""
+    """Check that the bytes are a message of this kind, as servers write it."""
     count = rules[place]
     at = place + 1 - MEMBER
     last = at + MEMBER * count
@@ -105,7 +106,7 @@ def is_plain(buf: UInt8s, p: int, n: int, rules: Int64s, place: int) -> bool:
 
 @kernel()
 def put_constant(texts: UInt8s, p: int, size: int, out: MutableUInt8s, o: int) -> int:
-    """A text of the table, for which there is room."""
+    """Write a text of the table; the caller has checked that there is room."""
     for i in range(size):
         out[o + i] = texts[p + i]
     return o + size
@@ -113,7 +114,7 @@ def put_constant(texts: UInt8s, p: int, size: int, out: MutableUInt8s, o: int) -
 
 @kernel(put_any_text, put_bytes)
 def put_column(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """The value of a column: text, unless a NUL says that it is binary."""
+    """Write the value of a column: text, unless a NUL marks it as binary."""
     for i in range(p, n):
         if buf[i] == 0:
             return put_bytes(buf, p, n, out, o, z)
@@ -122,7 +123,7 @@ def put_column(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) 
 
 @kernel()
 def put_truth(value: int, out: MutableUInt8s, o: int) -> int:
-    """`true` or `false`, for which there is room."""
+    """Write `true` or `false`; the caller has checked that there is room."""
     word = 0x65757274 if value != 0 else 0x736C6166
     for i in range(4):
         out[o + i] = word >> 8 * i & 255
@@ -134,7 +135,7 @@ def put_truth(value: int, out: MutableUInt8s, o: int) -> int:
 
 @kernel(word32, put_constant)
 def put_named(texts: UInt8s, place: int, value: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """The name of an enum's value."""
+    """Write the name of an enum's value."""
     for i in range(word32(texts, place)):
         at = place + 4 + NAMED * i
         if word32(texts, at) == value:
@@ -147,8 +148,11 @@ def put_named(texts: UInt8s, place: int, value: int, out: MutableUInt8s, o: int,
 def begin_member(
     texts: UInt8s, place: int, at: int, number: int, out: MutableUInt8s, o: int, z: int
 ) -> tuple[int, int]:
-    """Ends the member at `at`, before `place` = there is none, and writes the name of the one with this number: where
-    it stands in the table, and where its value goes; -1 = there is no room."""
+    """End the member at `at` (before `place` = there is none) and write the name of the member with this number.
+
+    Returns:
+        Its position in the table, and the position for its value; -1 = no room.
+    """
     if at >= place:
         if word32(texts, at + 8) == REPEATED:
             out[o] = 93
@@ -170,7 +174,7 @@ def begin_member(
 
 @kernel(begin_member, part, put_any_text, put_column, put_named, put_truth, put_unsigned, word32)
 def put_message(buf: UInt8s, p: int, n: int, texts: UInt8s, place: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """A message that `is_plain`, as an object."""
+    """Write a message that `is_plain_message` as an object."""
     if z - o < 8:
         return -1
     out[o] = 123
@@ -210,7 +214,8 @@ def put_message(buf: UInt8s, p: int, n: int, texts: UInt8s, place: int, out: Mut
     return o + 1
 
 
-# -- what an entry says ------------------------------------------------------------------------------------------------
+# -- derived columns of an entry
+# ------------------------------------------------------------------------------------------------
 
 COLUMNS = ("kind", "number", "time", "server", "unit", "first_at", "first_end", "second_at", "second_end")
 """Of an entry: the kind of its statements (MANY = several, -1 = not ours), the id of its transaction, microseconds
@@ -229,7 +234,7 @@ OBJECT = 3
 
 @kernel(part)
 def member_at(buf: UInt8s, p: int, n: int, number: int) -> tuple[int, int]:
-    """Where the value of the first field with this number stands; -1 = there is none."""
+    """Return start and end of the value of the first field with this number; -1 = there is none."""
     while p < n:
         tag, start, end, _ = part(buf, p, n)
         if end < 0:
@@ -242,7 +247,7 @@ def member_at(buf: UInt8s, p: int, n: int, number: int) -> tuple[int, int]:
 
 @kernel(member_at)
 def names_at(buf: UInt8s, p: int, n: int, about: int, number: int) -> tuple[int, int, int, int]:
-    """Where the names of the object of a statement stand; (-2, …) = they do not."""
+    """Return the positions of the names of a statement's object; (-2, …) = they are missing."""
     start, end = member_at(buf, p, n, number)
     if start >= 0 and about != WHOLE:
         start, end = member_at(buf, start, end, 1)
@@ -266,7 +271,7 @@ def same(buf: UInt8s, a: int, a_end: int, b: int, b_end: int) -> bool:
 
 @kernel(part, names_at, same)
 def read_statements(buf: UInt8s, p: int, n: int, rules: Int64s, out: MutableInt64s, at: int, count: int) -> bool:
-    """Kind and object of an entry, from its statements; `out[at + count * c]` is column c. False: not ours."""
+    """Read kind and object of an entry from its statements; `out[at + count * c]` is column c. False: not handled."""
     kind = -1
     known = 0
     place = rules[1]
@@ -310,7 +315,7 @@ def read_statements(buf: UInt8s, p: int, n: int, rules: Int64s, out: MutableInt6
 def survey(
     buf: UInt8s, rules: Int64s, types: Int64s, lows: Int64s, highs: Int64s, out: MutableInt64s, count: int
 ) -> int:
-    """The columns of entries."""
+    """Derive the columns `DERIVED_COLUMNS` of entries."""
     for i in range(count):
         for column in range(9):
             out[i + count * column] = -1
@@ -341,7 +346,7 @@ def survey(
 
 @kernel(put_time)
 def time_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, time: int) -> int:
-    """When the transaction began."""
+    """Write when the transaction began."""
     return put_time(time, out, o, z)
 
 
@@ -359,7 +364,7 @@ class NamePlaces(NamedTuple):
 def object_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, names: NamePlaces
 ) -> int:
-    """`"schema.table"`, or the name of a schema."""
+    """Write `"schema.table"`, or the name of a schema."""
     if names.kind < 0:
         return -2
     if names.a < 0:
@@ -378,5 +383,5 @@ def object_member(
 def body_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, kind: int, p: int, n: int
 ) -> int:
-    """The transaction of an entry that `survey` knows."""
+    """Write the transaction of an entry that `derive_entry_columns` handles."""
     return -2 if kind < 0 else put_message(buf, p, n, texts, word32(texts, 0), out, o, z)

@@ -1,4 +1,4 @@
-"""The line of an entry in compiled code: which of its members are made by which kernel."""
+"""The JSON line of an entry in compiled code: the kernel of each member."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OBJECT = ("kind", "first_at", "first_end", "second_at", "second_end")
 
 
 class Survey:
-    """The columns that follow from the messages of a batch."""
+    """Derives the columns that follow from the messages of a batch."""
 
     def __init__(self) -> None:
         self._out = memoryview(array("q"))
@@ -46,7 +46,7 @@ def _texts(_quote: Any) -> bytes:
 
 
 def json_line(_context: object) -> JsonLine:
-    """The line of an entry."""
+    """Return the members of the line of an entry."""
     return JsonLine(
         type=JsonMember(text_member, ("kind",), texts=_TYPES),
         seq=JsonMember(unsigned_member, ("number",)),

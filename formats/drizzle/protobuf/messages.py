@@ -1,7 +1,7 @@
 """Protocol Buffers messages (proto2), complete: every byte of a message gets a name, also of unknown fields.
 
-Driven by tables (`Member`, `MessageType`), so the same declaration feeds this reader and the protobuf library. The
-library serves the bulk work; this reader serves the annotated hexdump, findings and building.
+Driven by tables (`MessageMember`, `MessageType`), so the same declaration feeds this reader and the protobuf library.
+The library serves the bulk work; this reader serves the annotated hexdump, findings and building.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from binlogtool.limits import Limits
 
 
 class Label(enum.Enum):
-    """How often a member may stand in a message."""
+    """Label of a member: how often it may occur in a message."""
 
     REQUIRED = "required"
     OPTIONAL = "optional"
@@ -65,16 +65,18 @@ class Catalog:
     enums: Mapping[str, type[enum.IntEnum]]
 
     def wire_of(self, member: Member) -> Wire:
-        """The wire type in which a member is written."""
+        """Return the wire type of a member."""
         if member.type in ("uint32", "uint64", "bool") or member.type in self.enums:
             return Wire.VARINT
         return Wire.LENGTH_DELIMITED
 
 
 class WireField(NamedTuple):
-    """One field of a parsed message. value: int (varint, fixed), bytes, or a tuple of fields (a known message).
+    """One field of a parsed message.
 
-    tag and size keep the exact varints, so that `build` gives the same bytes.
+    Attributes:
+        value: int (varint, fixed), bytes, or a tuple of fields (a known message).
+        tag, size: exact varints, so that `build_fields` gives the same bytes.
     """
 
     tag: int
@@ -83,7 +85,7 @@ class WireField(NamedTuple):
 
 
 class Message(Construct):  # type: ignore[misc]
-    """A whole message that fills its stream. Value: a tuple of `WireField` in file order; `build` is its inverse."""
+    """Construct type of a whole message that fills its stream. Its value is a tuple of `WireField` in file order."""
 
     fills_stream = True
 
@@ -114,7 +116,7 @@ class Message(Construct):  # type: ignore[misc]
         return self._fields(data, token.at, token.end, inner, depth - 1)
 
     def submessage(self, token: Token, of: MessageType) -> MessageType | None:
-        """The message that a field of `of` holds, or None."""
+        """Return the message type that a field of `of` holds, or None."""
         member = of.by_number.get(token.number)
         if member is None or token.wire is not Wire.LENGTH_DELIMITED:
             return None
@@ -126,11 +128,13 @@ class Message(Construct):  # type: ignore[misc]
         return obj
 
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
-        """Rows for `Traceable`: `.statement[0].insert_data.record[3].insert_value[1]`, its `.tag`, `.length`, value."""
+        """Yield parts such as `.statement[0].insert_data.record[3].insert_value[1]`, each with `.tag`, `.length`,
+        value.
+        """
         return map(Part._make, self.trace_parts(data, start, end, limits))
 
     def trace_parts(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[PlainPart]:
-        """The same as plain tuples. Keeps its own stack."""
+        """Yield the same parts as plain tuples. Iterative."""
         outer: list[tuple[int, MessageType, str, dict[int, int]]] = []
         of, path, depth = self.type, "", 1
         seen: dict[int, int] = {}
@@ -175,7 +179,7 @@ class Message(Construct):  # type: ignore[misc]
 
 
 def _read_field(data: bytes, start: int, end: int, depth: int) -> tuple[Token, CutError | None]:
-    """The field, or as much as there is of one whose value does not fit, with its error."""
+    """Read a field, or the available part of one whose value is cut off, with its error."""
     try:
         return read_field(data, start, end, depth), None
     except CutError as error:
@@ -183,7 +187,7 @@ def _read_field(data: bytes, start: int, end: int, depth: int) -> tuple[Token, C
 
 
 def _named(path: str, member: Member | None, token: Token, index: int) -> tuple[str, str]:
-    """Path and meaning of a field."""
+    """Return path and meaning of a field."""
     if member is None:
         return f"{path}.unknown_field_{token.number}[{index}]", f"wire type {token.wire.name}, not in the definition"
     _, name, about, label = member
@@ -200,7 +204,7 @@ def _overlong(value: int) -> str:
 
 
 def build_fields(fields: Sequence[WireField]) -> bytes:
-    """The bytes of a parsed (or made) message; a length of None is computed."""
+    """Build the bytes of a message from its fields; a length of None is computed."""
     out = bytearray()
     for wire_field in fields:
         out += build_varint(wire_field.tag)
@@ -222,7 +226,7 @@ def _build_value(wire_field: WireField) -> bytes:
 
 
 def scalar(member: Member, value: int, catalog: Catalog) -> int | bool:
-    """A varint as the member's type sees it: cut to 32 bits, truth value, or enum member (a plain int if unknown)."""
+    """Convert a varint to the member's type: cut to 32 bits, truth value, or enum member (a plain int if unknown)."""
     if member.type == "bool":
         return value != 0
     if member.type == "uint32":
@@ -233,7 +237,7 @@ def scalar(member: Member, value: int, catalog: Catalog) -> int | bool:
 
 
 def enum_value(of: type[enum.IntEnum], value: int) -> int:
-    """The enum member, or the signed 32-bit number that no member has."""
+    """Convert a number to the enum member, or to the signed 32-bit number if no member has it."""
     number = ((int(value) & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000
     try:
         return of(number)

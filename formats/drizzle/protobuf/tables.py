@@ -1,4 +1,4 @@
-"""The catalog of messages as the kernels of `protobuf.jsonlines` take it: `rules` and `texts`."""
+"""The catalog of messages in the form of the kernels of `protobuf.jsonlines`: `rules` and `texts`."""
 
 from __future__ import annotations
 
@@ -39,8 +39,10 @@ def _kind(member: Member) -> int:
 
 
 class _Sizes(NamedTuple):
-    """Units of the parts of a table: what stands before all, before the members of a message, each of these, before the
-    values of an enum, and each of these."""
+    """Sizes of the parts of a table: before everything, before the members of a message, of a member, before the
+    values
+    of an enum, of a value.
+    """
 
     head: int
     message: int
@@ -50,7 +52,7 @@ class _Sizes(NamedTuple):
 
 
 def _places(sizes: _Sizes) -> dict[str, int]:
-    """Where each message and each enum stands, and what is behind them all (by no name)."""
+    """Compute the position of each message and enum, and (under the name "") the end of them all."""
     places, at = {}, sizes.head
     for one in CATALOG.messages.values():
         places[one.name] = at
@@ -64,7 +66,9 @@ def _places(sizes: _Sizes) -> dict[str, int]:
 
 @cache
 def rules() -> array[int]:
-    """For `survey`: where Transaction and the objects stand, then the messages, the enums, and the objects."""
+    """Create the table of `derive_entry_columns`: positions of Transaction and of the objects, messages, enums,
+    objects.
+    """
     places, out = _places(_Sizes(2, 1, kernels.MEMBER, 1, 1)), array("q")
     out.extend((places["Transaction"], places[""]))
     for message in CATALOG.messages.values():
@@ -87,7 +91,7 @@ def _number(message: str, name: str) -> int:
 
 @cache
 def texts() -> bytes:
-    """For `put_message`: where Transaction stands, then the messages, the enums, and their names."""
+    """Create the table of `put_message`: position of Transaction, then the messages, the enums, and their names."""
     places = _places(_Sizes(4, 0, kernels.TEXT, 4, kernels.NAMED))
     out, names = bytearray(), bytearray()
     behind = places[""]
@@ -111,7 +115,7 @@ def texts() -> bytes:
 
 @cache
 def depth(message: str = "Transaction") -> int:
-    """How deep the objects and lists of a message are inside of each other."""
+    """Compute how deep the objects and lists of a message are nested."""
     inner = [
         (one.label is Label.REPEATED) + (depth(one.type) if one.type in CATALOG.messages else 0)
         for one in CATALOG.messages[message].members

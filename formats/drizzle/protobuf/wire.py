@@ -35,7 +35,7 @@ class Wire(enum.IntEnum):
 WIRES = tuple(Wire)
 """By their numbers."""
 
-_new = tuple.__new__  # half the price of a NamedTuple's own constructor
+_new = tuple.__new__  # half the cost of a NamedTuple's own constructor
 
 
 class Wide(int):
@@ -51,7 +51,7 @@ class Wide(int):
 
 @kernel()
 def read_varint(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """Scalar kernel: the 64-bit pattern (as a signed value) and the next position, SHORT or MALFORMED."""
+    """Read a varint: its 64-bit pattern (as a signed value) and the next position, SHORT or MALFORMED."""
     value = 0
     shift = 0
     while p < n:
@@ -70,7 +70,7 @@ def read_varint(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
 
 
 def varint(data: bytes, p: int, end: int) -> tuple[int, int]:
-    """The unsigned value at `p` (a `Wide` if it is longer than needed) and the next position.
+    """Return the unsigned value at `p` (a `WideVarint` if it is longer than needed) and the next position.
 
     Raises:
         MalformedError: more than ten bytes, or cut off by `end`.
@@ -87,12 +87,12 @@ def varint(data: bytes, p: int, end: int) -> tuple[int, int]:
 
 
 def varint_size(value: int) -> int:
-    """Bytes of the shortest varint of an unsigned value."""
+    """Return the bytes of the shortest varint of an unsigned value."""
     return max(1, (value.bit_length() + 6) // 7)
 
 
 def build_varint(value: int) -> bytes:
-    """The shortest varint, or as many bytes as a `Wide` says."""
+    """Encode a value as the shortest varint, or in the width of a `WideVarint`."""
     out = bytearray()
     rest = int(value) & U64
     for _ in range(getattr(value, "width", varint_size(rest)) - 1):
@@ -103,7 +103,7 @@ def build_varint(value: int) -> bytes:
 
 
 class Varint(Construct):  # type: ignore[misc]
-    """An unsigned varint of at most ten bytes; a longer form than needed is kept (`Wide`)."""
+    """Construct type of an unsigned varint of at most ten bytes; a longer form than needed is kept (`WideVarint`)."""
 
     kernel = ScalarKernel(read_varint)
 
@@ -120,9 +120,11 @@ class Varint(Construct):  # type: ignore[misc]
 
 
 class Token(NamedTuple):
-    """One field as it stands: tag in `[start, size_at)`, its length in `[size_at, at)`, value in `[at, end)`.
+    """One stored field: tag in `[start, size_at)`, its length in `[size_at, value_start)`, value in `[value_start,
+    end)`.
 
-    value: the number of a varint or fixed field, else None. A group's value includes its end tag.
+    Attributes:
+        value: the number of a varint or fixed field, else None. A group's bytes include its end tag.
     """
 
     tag: int
@@ -145,7 +147,7 @@ class Token(NamedTuple):
 
 
 class CutError(MalformedError):
-    """A field whose declared size is more than what is left; `token` has its tag and its length, and no value."""
+    """A field whose declared size exceeds the remaining bytes; `token` has its tag and its length, and no value."""
 
     def __init__(self, token: Token, left: int) -> None:
         super().__init__(f"byte {token.start}: {int(token.size or 0)} bytes declared, {left} left")
@@ -153,7 +155,7 @@ class CutError(MalformedError):
 
 
 def tokens(data: bytes, p: int, end: int, depth: int) -> Iterator[Token]:
-    """The fields of one level of `data[p:end]`, in file order. Each takes at least two bytes.
+    """Yield the fields of one level of `data[p:end]`, in file order. Each takes at least two bytes.
 
     Raises:
         MalformedError: the bytes are no field; everything before it was yielded.
@@ -165,10 +167,14 @@ def tokens(data: bytes, p: int, end: int, depth: int) -> Iterator[Token]:
 
 
 def read_field(data: bytes, p: int, end: int, depth: int) -> Token:
-    """The field at `p`. depth: how deep groups may be nested.
+    """Read the field at `p`.
+
+    Args:
+        depth: how deep groups may be nested.
 
     Raises:
-        MalformedError: the bytes are no field. CutError: all of it but the value is there.
+        MalformedError: the bytes are no field.
+        CutError: only its value is incomplete.
     """
     tag, at = (data[p], p + 1) if p < end and data[p] < 128 else varint(data, p, end)
     wire = tag & 7
@@ -193,7 +199,7 @@ def read_field(data: bytes, p: int, end: int, depth: int) -> Token:
 
 
 def _group_end(data: bytes, p: int, end: int, number: int, depth: int) -> int:
-    """The position behind the end tag of a group; nested groups are walked with a counter, not with calls."""
+    """Return the position after the end tag of a group; nested groups are followed with a list, without recursion."""
     open_groups = [number]
     while open_groups:
         tag, at = varint(data, p, end)
@@ -212,7 +218,7 @@ def _group_end(data: bytes, p: int, end: int, number: int, depth: int) -> int:
 
 
 def _inside_group(data: bytes, p: int, end: int, depth: int) -> int:
-    """The position behind a field of a group. What is cut there has no place of its own in the outer level."""
+    """Return the position after a field of a group. A field that is cut there has no token in the outer level."""
     try:
         return read_field(data, p, end, depth).end
     except CutError as error:

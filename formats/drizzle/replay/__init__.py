@@ -1,1 +1,1 @@
-"""What an applier does with the log."""
+"""Replay prediction: the behaviour of an applier that reads the log."""

@@ -1,4 +1,4 @@
-"""What a committed message changes: rows by the key of their table, definitions, statements that stay opaque."""
+"""Effects of committed messages: row changes by the key of their table, definitions, opaque statements."""
 
 from __future__ import annotations
 
@@ -40,16 +40,18 @@ Row = dict[str, Any]
 
 @dataclass(slots=True)
 class RowEffects(Effects):
-    """`replays.Effects`. keys: table -> names of its key fields, from its definition or from an UPDATE or DELETE.
+    """Row changes of a replay (implements `replay_rules.Effects`).
 
-    held: changes of a statement that goes on in the next message: they may yet be taken back.
+    Attributes:
+        keys: table -> names of its key fields, from its definition or from an UPDATE or DELETE.
+        held: changes of a statement that continues in the next message: it may still be rolled back.
     """
 
     keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
     held: list[Change] = field(default_factory=list)
 
     def of(self, records: Records, i: int) -> Iterable[Change]:
-        """The changes of one message, in order."""
+        """Return the changes of one message, in order."""
         out: list[Change] = []
         for statement in (records.bodies[i] or {}).get("statement", ()):
             kind = str(statement.get("type"))
@@ -78,7 +80,7 @@ class RowEffects(Effects):
         return (Change(STATEMENTS, ADD, b"", canonical(opaque)),)
 
     def learn(self, table: str, names: Sequence[str]) -> tuple[str, ...]:
-        """The key fields of a table: those that are known, else these."""
+        """Return the key fields of a table: those that are known, else these, which are then remembered."""
         if table not in self.keys and names and len(self.keys) < _MAX_TABLES:
             self.keys[table] = tuple(sorted(names))
         return self.keys.get(table, ())
@@ -86,7 +88,7 @@ class RowEffects(Effects):
     # -- rows ------------------------------------------------------------------------------------------------------
 
     def insert(self, statement: Mapping[str, Any]) -> Iterator[Change]:
-        """Whole rows; of a table whose key is not known they are a multiset."""
+        """Yield the inserted rows; rows of a table whose key is not known are a multiset."""
         header = statement.get("insert_header", {})
         table, names = _table(header), _names(header.get("field_metadata"))
         key = self.keys.get(table, ())
@@ -98,7 +100,7 @@ class RowEffects(Effects):
                 yield Change(table, ADD, b"", canonical(row))
 
     def update(self, statement: Mapping[str, Any]) -> Iterator[Change]:
-        """Some fields of rows by key. A row whose key changes leaves its place; what else was in it is not known."""
+        """Yield changes of fields by key. For a row whose key changes the other fields are not known."""
         header = statement.get("update_header", {})
         table, names = _table(header), _names(header.get("key_field_metadata"))
         sets, key = _names(header.get("set_field_metadata")), self.learn(table, names)
@@ -114,7 +116,7 @@ class RowEffects(Effects):
                 yield Change(table, PUT, _key(old | new, key), canonical(old | new))
 
     def delete(self, statement: Mapping[str, Any]) -> Iterator[Change]:
-        """Rows by key."""
+        """Yield the deletions of rows by key."""
         header = statement.get("delete_header", {})
         table, names = _table(header), _names(header.get("key_field_metadata"))
         key = self.learn(table, names)
@@ -128,7 +130,7 @@ class RowEffects(Effects):
     # -- definitions -----------------------------------------------------------------------------------------------
 
     def create_table(self, statement: Mapping[str, Any]) -> Iterator[Change]:
-        """An empty table, and its key."""
+        """Yield an empty table, and learn its key."""
         table = statement.get("create_table_statement", {}).get("table", {})
         name = f"{name_text(table.get('schema', ''))}.{name_text(table.get('name', ''))}"
         self.keys.pop(name, None)
@@ -136,7 +138,7 @@ class RowEffects(Effects):
         yield Change(name, DROP, b"", b"")
 
     def alter_table(self, statement: Mapping[str, Any]) -> Iterator[Change]:
-        """Another definition: what that does to the rows is not in the log."""
+        """Yield the change of a definition; its effect on the rows is not in the log."""
         altered = statement.get("alter_table_statement", {})
         before, after = altered.get("before", {}), altered.get("after", {})
         name = f"{name_text(after.get('schema', ''))}.{name_text(after.get('name', ''))}"
@@ -145,23 +147,23 @@ class RowEffects(Effects):
         yield Change(name, ADD, b"", canonical(["altered from", before.get("schema"), before.get("name"), after]))
 
     def truncate(self, statement: Mapping[str, Any]) -> Iterator[Change]:
-        """No rows."""
+        """Yield the removal of all rows."""
         yield Change(_table(statement.get("truncate_table_statement", {})), DROP, b"", b"")
 
     def drop_table(self, statement: Mapping[str, Any]) -> Iterator[Change]:
-        """No rows, and no key."""
+        """Yield the removal of all rows, and forget the key."""
         name = _table(statement.get("drop_table_statement", {}))
         self.keys.pop(name, None)
         yield Change(name, DROP, b"", b"")
 
     def schema(self, statement: Mapping[str, Any]) -> Iterator[Change]:
-        """A schema that is made or changed."""
+        """Yield a schema that is created or changed."""
         made = statement.get("create_schema_statement", {}).get("schema")
         after = made or statement.get("alter_schema_statement", {}).get("after", {})
         yield Change(name_text(after.get("name", "")), PUT, b"", canonical(after))
 
     def drop_schema(self, statement: Mapping[str, Any]) -> Iterator[Change]:
-        """With all its tables that are known."""
+        """Yield the removal of a schema, and of all its tables that are known."""
         name = name_text(statement.get("drop_schema_statement", {}).get("schema_name", ""))
         for table in [one for one in self.keys if one.startswith(f"{name}.")]:
             del self.keys[table]
@@ -180,7 +182,7 @@ _KINDS: Mapping[str, Callable[[RowEffects, Mapping[str, Any]], Iterator[Change]]
 
 
 def patch(image: bytes, operation: bytes) -> bytes | None:
-    """A row with some fields changed; None where there is no row."""
+    """Return a row with some fields changed; None if there is no row."""
     try:
         row, changed = msgspec.msgpack.decode(image), msgspec.msgpack.decode(operation)
     except (msgspec.DecodeError, ValueError):
@@ -199,7 +201,7 @@ def _names(fields: Any) -> list[str]:
 
 
 def _row(names: Sequence[str], values: Sequence[Any], nulls: Sequence[bool]) -> Row:
-    """Values by name; a list of NULLs that is shorter says no more of them (section 3)."""
+    """Create a row of values by name; a list of NULL flags may be shorter than the values."""
     row = dict(zip(names, values, strict=False))
     if True in nulls:
         row |= {name: None for name, null in zip(names, nulls, strict=False) if null}
@@ -211,7 +213,7 @@ def _key(row: Row, key: tuple[str, ...]) -> bytes:
 
 
 def _defined_key(table: Mapping[str, Any]) -> list[str]:
-    """The fields of the primary index."""
+    """Return the names of the fields of the primary index; [] if there is none."""
     fields = _names(table.get("field"))
     for index in table.get("indexes", ()):
         if index.get("is_primary"):

@@ -1,4 +1,8 @@
-"""How the server's own reader, transaction_reader, gets over bytes that are no good entries (section 9)."""
+"""Simulate the server's own reader, transaction_reader, on bytes that are no good entries.
+
+Source:
+`docs/spec/drizzle-transaction-log.md#9-stock-reader-behaviour-transaction_reader-installed-as-drizzletrx-for-comparison`.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +21,12 @@ _MAX_ENTRIES = 10_000
 
 
 class Reached(NamedTuple):
-    """Where the reader is. why: it ends there with an error. entries: those that it took without a look at the
-    checksum, which it compares only with `--checksum`, and then goes on.
+    """Position of the reader.
+
+    Attributes:
+        why: error with which it ends there, or None.
+        entries: entries that it accepted without verifying the checksum (it does so only with `--checksum`, and
+            continues after a mismatch).
     """
 
     offset: int
@@ -27,7 +35,7 @@ class Reached(NamedTuple):
 
 
 def reader_goes_on(read: Read, start: int, end: int) -> Reached:
-    """The reader's way through `[start, end)`, where nothing is provable; entries before and behind are good."""
+    """Simulate the reader over `[start, end)`, where nothing is provable; entries before and after are good."""
     at = taken = 0
     for taken in range(_MAX_ENTRIES):
         at = start if not taken else at
@@ -35,7 +43,7 @@ def reader_goes_on(read: Read, start: int, end: int) -> Reached:
             return Reached(at, None if at == end or not read(at, 1) else "the reader is inside an entry", taken)
         head = read(at, _HEADER.size)
         if len(head) < _HEADER.size:
-            return Reached(at, None, taken)  # a header that is cut counts as the end
+            return Reached(at, None, taken)  # the reader takes a cut header for the end
         kind, length = _HEADER.unpack(head)
         why = _refused(read, at, kind, length)
         if why is not None:
@@ -45,7 +53,7 @@ def reader_goes_on(read: Read, start: int, end: int) -> Reached:
 
 
 def _refused(read: Read, at: int, kind: int, length: int) -> str | None:
-    """What the reader says about an entry that it does not take."""
+    """Predict the reader's error about an entry; None if it accepts the entry."""
     if kind != EntryType.TRANSACTION:
         return f"a non-transaction message (type {kind})"
     if length > MAX_LENGTH:

@@ -1,8 +1,10 @@
-"""What an applier does with the transactions of the log: in the order of their final messages (sections 4, 8 and 9).
+"""Predict what an applier does with the transactions of the log, in the order of their final messages.
 
-The server itself reads nothing of the log when it starts. What is replayed here is what its own reader gets to, with
-transactions put together as the writer meant them; that reader prints a COMMIT too early where one is split between
-statements, and shows what was silently rolled back (section 4).
+The server itself reads nothing of the log when it starts. The replay covers what the server's own reader reaches,
+with
+transactions assembled as the writer meant them; that reader prints a COMMIT too early where a transaction is split
+between statements, and shows what was silently rolled back. Source:
+`docs/spec/drizzle-transaction-log.md#4-transactions-segments-rollbacks`, `#8-replay-dry-run-and-convert`.
 """
 
 from __future__ import annotations
@@ -60,8 +62,14 @@ _AGAINST = '--against: {"offset": {FILE: bytes}} is meant, the offset behind the
 
 
 class Open(msgspec.Struct):
-    """A transaction without its final message. numbers: its records. unfinished: data segment of a statement that goes
-    on in the next message, or None.
+    """A transaction without its final message.
+
+    Attributes:
+        numbers: its records.
+        segment: last segment id.
+        unfinished: data segment of a statement that continues in the next message, or None.
+        broken: a segment is missing.
+        void: it was rolled back.
     """
 
     numbers: array[int] = msgspec.field(default_factory=lambda: array("q"))
@@ -71,7 +79,7 @@ class Open(msgspec.Struct):
     void: bool = False
 
     def take(self, statements: Iterable[Mapping[str, Any]]) -> None:
-        """The statements of the next message."""
+        """Add the statements of the next message."""
         for statement in statements:
             kind = statement.get("type")
             if kind == _ROLLBACK:
@@ -85,7 +93,7 @@ class Open(msgspec.Struct):
             self.unfinished = None if data.get("end_segment", True) else data.get("segment_id", 1)
 
     def fate(self) -> tuple[str, str]:
-        """What becomes of it at its final message."""
+        """Return the decision at its final message: verb and reason."""
         if self.void:
             return SKIPPED, "rolled-back"
         if self.broken:
@@ -94,10 +102,10 @@ class Open(msgspec.Struct):
 
 
 class Rulings(list[Ruling]):
-    """Rulings in the order in which they take effect, neighbours in one."""
+    """Rulings in the order in which they take effect; adjacent ones with one decision are merged."""
 
     def add(self, number: int, verb: str, reason: str) -> None:
-        """One record."""
+        """Add the decision about one record."""
         last = self[-1] if self else None
         if last is not None and last.stop == number and last[2:] == (verb, reason):
             self[-1] = last._replace(stop=number + 1)
@@ -106,7 +114,7 @@ class Rulings(list[Ruling]):
 
 
 class LogReplay:
-    """`replays.Replayer` of one log; several files are taken for one log that was cut into parts."""
+    """Replay rules of one log (implements `replay_rules.Replayer`); several files count as parts of one log."""
 
     def __init__(self, situation: Situation) -> None:
         self.situation = situation
@@ -122,11 +130,11 @@ class LogReplay:
         self.ends: dict[str, int] = {}
 
     def itinerary(self) -> Itinerary:
-        """All files, in order."""
+        """Return all files, in order."""
         return Itinerary(tuple(file.name for file in self.situation.files))
 
     def feed(self, name: str, first: int, records: Records) -> Iterable[Ruling]:
-        """Rules on one run of entries, and on earlier ones whose transactions end in it."""
+        """Rule on one run of entries, and on earlier ones whose transactions end in it."""
         out = Rulings()
         if self.file is None or self.file.name != name:
             self._close()
@@ -198,7 +206,7 @@ class LogReplay:
         return group
 
     def _end(self, key: Key, group: Open, end: int, out: Rulings) -> None:
-        """The final message: now it is known what becomes of the transaction."""
+        """Rule on all records of a transaction at its final message."""
         del self.open[key]
         self.done.add(key)
         verb, reason = group.fate()
@@ -214,7 +222,7 @@ class LogReplay:
                 self.origins[origin] = key[1]
 
     def _new_run(self, out: Rulings) -> None:
-        """The server was started: what is open stays so for ever, and ids begin again."""
+        """Start a new run of the server: open transactions never end, and ids restart."""
         for key in list(self.open):
             self._leave(key, "unterminated", out)
         self.done.clear()
@@ -227,7 +235,7 @@ class LogReplay:
     # -- damage ----------------------------------------------------------------------------------------------------
 
     def _damage(self, start: int, end: int) -> None:
-        """`[start, end)` holds nothing provable: does the reader get over it?"""
+        """Simulate the reader over `[start, end)`, which holds nothing provable; record where it ends."""
         if self.force or self.file is None:
             return
         beside = self.situation.beside
@@ -238,7 +246,7 @@ class LogReplay:
             self.stop = Stop(self.file.name, reached.offset, f"{reached.why}: the reader ends here with an error")
 
     def _close(self) -> None:
-        """The end of the file at hand."""
+        """Close the current file."""
         if self.file is None:
             return
         tail = self.file.tail
@@ -247,17 +255,17 @@ class LogReplay:
         self.ends[posixpath.basename(self.file.name)] = self.at
 
     def _seen_all(self, end: int) -> bool:
-        """Was the last entry of the file read (and not only those before some `--until`)?"""
+        """Check that the last entry of the file was read (and not only those before some `--until`)."""
         tail = None if self.file is None else self.file.tail
         return tail is not None and (self.at >= end if tail.first_damage is None else not self._behind())
 
     def _behind(self) -> bool:
-        """Are whole entries known behind the place that was reached?"""
+        """Check that complete entries are known after the position that was reached."""
         findings = () if self.file is None else self.file.findings
         return any(one.id == "valid-after-damage" and (one.offset or 0) >= self.at for one in findings)
 
     def finish(self) -> tuple[Iterable[Ruling], Outcome]:
-        """What is open at the end was not committed."""
+        """Rule on the transactions that are open at the end, which were not committed."""
         if self.file is None and self.situation.files:
             self.file = self.situation.files[-1] if not self.situation.files[-1].records else None
         self._close()
@@ -269,10 +277,10 @@ class LogReplay:
 
 
 def _offsets(against: Mapping[str, Any]) -> dict[str, int]:
-    """Where an earlier replay ended.
+    """Parse the offsets where an earlier replay ended.
 
     Raises:
-        UsageError: something else is said.
+        UsageError: the position has another form.
     """
     known = against.get("offset", {})
     if not isinstance(known, Mapping) or any(type(value) is not int for value in known.values()):

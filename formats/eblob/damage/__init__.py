@@ -1,1 +1,1 @@
-"""What damage means to a log."""
+"""Classification of damage."""

@@ -1,4 +1,7 @@
-"""What stands before and behind a damaged range: without a checksum a border can be misleading (section 10)."""
+"""Check the records before and after damaged ranges: without checksums, the boundary of damage can be misleading.
+
+See docs/spec/eblob-binlog.md#10-resync.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,10 @@ STALE = "bytes after the last record are not zero; older records follow"
 
 
 class Borders(msgspec.Struct):
-    """Looks at the last record before each damaged range, and at the records behind it.
+    """Inspects the last record before each damaged range, and the records after it.
 
-    durable_end: where the last record before the first damage begins, if its own size is proven to be wrong.
+    Attributes:
+        durable_end: where the last record before the first damage begins, if its own size is proven wrong.
     """
 
     durable_end: int | None = None
@@ -36,7 +40,7 @@ class Borders(msgspec.Struct):
     _damages: int = 0
 
     def records(self, batch: Batch, dialect: Dialect) -> None:
-        """A batch of good records."""
+        """Add a batch of good records."""
         if self._waiting is not None:
             self._older(*self._waiting)
             self._waiting = None
@@ -47,7 +51,11 @@ class Borders(msgspec.Struct):
         self._dialect = dialect
 
     def damage(self, start: int, end: int, unread: Unread | None) -> None:
-        """`[start, end)` holds nothing provable. unread: what stands at `start`, if it was a record header's place."""
+        """Add the damaged range `[start, end)`.
+
+        Args:
+            unread: what is at `start`, if a record header should be there.
+        """
         self._damages += 1
         record, self._bytes = self._bytes, b""
         if unread is None or unread.offset != start or unread.diagnosis != NO_HEADER:
@@ -59,7 +67,7 @@ class Borders(msgspec.Struct):
             self._waiting = (start, end)
 
     def _swallowed(self, inner: int, end: int) -> None:
-        """The record before the damage holds a record header: its own size is wrong."""
+        """Report that the record before the damage contains a record header, so its own size is wrong."""
         if self._damages == 1:
             self.durable_end = self._start
         place = self._start + inner
@@ -68,7 +76,7 @@ class Borders(msgspec.Struct):
         self._add(finding("bad-header", self._start, end - self._start, text, record=self._number, **facts))
 
     def _older(self, start: int, end: int) -> None:
-        """Good records follow although the one before the damage is whole: an older log may lie below a newer one."""
+        """Report good records after damage although the record before it is whole: they may belong to an older log."""
         text = (
             "records behind the damaged range may be older than those before it: eblob appends over what it cannot "
             "read; never replay them unseen"
@@ -85,12 +93,16 @@ class Borders(msgspec.Struct):
             self._found.append(found)
 
     def findings(self) -> list[Finding]:
-        """One per damaged range, as far as something is to be said."""
+        """List the findings, at most one per damaged range."""
         return self._found
 
 
 def _header_inside(dialect: Dialect, record: bytes, behind: bytes) -> int | None:
-    """Where in a record, behind its own header, another record header begins. behind: the bytes behind the record."""
+    """Find where another record header begins inside a record, after its own header; None = nowhere.
+
+    Args:
+        following: the bytes after the record.
+    """
     data = record + behind if len(record) < MAX_KEPT else record
     for match in re.compile(dialect.sync, re.DOTALL).finditer(data, dialect.head):
         at = match.start()

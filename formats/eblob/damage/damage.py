@@ -1,4 +1,4 @@
-"""What the engine sees as damage, in the words of this format (sections 6, 8 and 10)."""
+"""Classify damage in terms of this format (docs/spec/eblob-binlog.md#8-verify)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ZERO_TAIL = "clean or zero tail"
 
 
 def explain_damage(layout: Layout, data: memoryview, offset: int, found: Finding) -> Finding:
-    """The finding with `diagnosis` in its facts; also what eblob itself would do at this place."""
+    """Return the finding with a `diagnosis` in its facts, and whether eblob itself stops here."""
     if found.id in _TAILS:
         return _with(found, _TAILS[found.id])
     if found.id == "zero-tail":
@@ -59,14 +59,14 @@ def _with(found: Finding, diagnosis: str, id_: str | None = None, **facts: Any) 
 
 
 def _zeros(layout: Layout, found: Finding) -> Finding:
-    """Zeros behind the last record: where the log reserves space that is how it looks."""
+    """Classify zeros after the last record: normal if the log reserves space."""
     whole_header = found.length >= layout.context.dialect.head
     diagnosis = _CLEAN if whole_header else _ZERO_TAIL
     return _with(found, diagnosis, "preallocated-tail" if layout.context.preallocates else None)
 
 
 def _header(dialect: Dialect, head: bytes, found: Finding) -> Finding:
-    """What is wrong with a record header, by the first rule that it breaks."""
+    """Classify a bad record header by the first rule that it breaks."""
     order = ">" if dialect.byte_order == "big" else "<"
     kind, first, second, fourth = struct.unpack_from(f"{order}QQQQ", head)
     flags, sizes = (second, (first,)) if dialect.name == "a0" else (fourth, (first, second))

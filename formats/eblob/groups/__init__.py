@@ -1,1 +1,1 @@
-"""Which records belong together: overwrites and removals."""
+"""Groups of records: overwrites and removals."""

@@ -1,7 +1,8 @@
-"""What one record of dialect b is, and which records belong to one overwrite or removal (section 4).
+"""Determine the kind of records of dialect b, and the records of one overwrite or removal.
 
-The kind is not stored. It is taken from the content and from the records before, never from those behind: so it does
-not depend on how much of the file is in memory. What follows is checked by the judge (`judge`).
+See docs/spec/eblob-binlog.md#metadata-and-data-in-data-sort-logs-all-seen. The kind is not stored. It is derived from
+the content and from the records before, never from later ones: so it does not depend on how much of the file is in
+memory. The records after are checked by the validator.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _points = {FOOTER_SIZE: unpacker_of(FOOTER, "record_start"), CONTROL_SIZE: unpac
 
 
 class Kind(enum.IntEnum):
-    """What a record is. RECORD: anything whose metadata is no target offset, or of another dialect."""
+    """Kind of a record. RECORD: metadata is not a target offset, or the record is of another dialect."""
 
     DATA = 1
     FOOTER = 2
@@ -54,10 +55,13 @@ class Kind(enum.IntEnum):
 
 
 class Record(NamedTuple):
-    """One record. start, end: in the file. group: number of the first record of its group; None for RECORD.
+    """One record.
 
-    target: its metadata as an offset in the data file. record_start: where a footer or a control block says that its
-    record of the data file starts.
+    Attributes:
+        start, end: in the file.
+        target: its metadata as an offset in the data file.
+        group: number of the first record of its group; None for RECORD.
+        record_start: of a footer or control block, where its record of the data file starts.
     """
 
     number: int
@@ -72,12 +76,17 @@ class Record(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the record."""
+        """Size of the record in bytes."""
         return self.end - self.start
 
 
 def records(batch: Batch, start: int, stop: int, before: tuple[Record, ...], order: Any) -> Iterator[Record]:
-    """The records `[start, stop)` of a batch. before: up to two records that precede them, the nearest last."""
+    """Iterate over the records `[start, stop)` of a batch.
+
+    Args:
+        previous: up to two records that precede them, the nearest last.
+        byte_order: byte order, "little" or "big".
+    """
     columns = [integers(batch.frames[name], start, stop) for name in ("offset", "end", "meta_size", "data_size")]
     window, base, number, aims = batch.window, batch.base, batch.first_record + start, _aims[order]
     for low, high, meta_size, data_size in zip(*columns, strict=True):
@@ -116,14 +125,24 @@ class PreviousRecord(NamedTuple):
 def kind_of(
     size: int, removes: int, own: int, target: int, number: int, previous: PreviousRecord, same_hash: int
 ) -> tuple[int, int]:
-    """What record `number` with a target and `size` bytes of data is, and the number of the first record of its group.
+    """Determine the kind of record `number` with a target and `size` bytes of data.
 
-    removes: its flags are those of a removal. own: where it says that its record of the data file starts, if it is a
-    footer or a control block. same_hash: the first bytes are the key.
+    Args:
+        is_removal: its flags are those of a removal.
+        record_start: where its record of the data file starts, if it is a footer or a control block.
+        last_number: number of the record directly before it; -1 = none.
+        last_kind, last_target, last_record_start, last_size, last_group: kind, target, record start, bytes of data
+        and
+            group of that record.
+        same_key: that record has the same key.
+        starts_with_key: the first bytes of the data are the key.
+
+    Returns:
+        (kind, number of the first record of its group).
     """
     if size == REMOVE_SIZE:
         return (REMOVAL if removes else DATA), number
-    if size == FOOTER_SIZE:  # it points to the control block before the data that was written last
+    if size == FOOTER_SIZE:  # it points to the control block before the last written data
         begins = (
             previous.last >= 0
             and previous.kind == DATA
@@ -150,7 +169,7 @@ def kind_of(
 def _kind(
     data: memoryview, number: int, start: int, key: bytes, target: int, before: tuple[Record, ...]
 ) -> tuple[Kind, int, int]:
-    """Kind, group and record start of one record with a target."""
+    """Return (kind, group, record start) of one record with a target."""
     size = len(data)
     if size not in _TOLD_APART:
         return Kind.DATA, number, -1
@@ -176,7 +195,7 @@ _NOTHING = Record(-1, 0, 0, Kind.RECORD, b"", -1, 0, None)
 
 
 def preceding(batch: Batch, start: int, tails: dict[int, tuple[Record, ...]], order: Any) -> tuple[Record, ...]:
-    """The two records before record `start` of a batch; those of the batch before are found in `tails`."""
+    """Return the two records before record `start` of a batch; those of the batch before are in `tails`."""
     if start == 0:
         return tails.get(batch.first_record, ())
     first = _anchor(batch.frames["data_size"], start)
@@ -186,7 +205,7 @@ def preceding(batch: Batch, start: int, tails: dict[int, tuple[Record, ...]], or
 
 
 def _anchor(sizes: Column, start: int) -> int:
-    """Where to begin, so that the two records before `start` are known: where a kind depends on nothing before it."""
+    """Return the record from which kinds can be determined so that the two before `start` are known."""
     first = max(0, start - LOOK_BACK)
     least = max(0, first - MAX_BACK)
     while first > least and sizes[first] in (FOOTER_SIZE, CONTROL_SIZE):
@@ -195,7 +214,7 @@ def _anchor(sizes: Column, start: int) -> int:
 
 
 def remember(batch: Batch, tails: dict[int, tuple[Record, ...]], order: Any) -> None:
-    """Keeps the last records of a batch for the batch behind it."""
+    """Keep the last records of a batch in `tails` for the next batch."""
     count = batch.frames.count
     behind = batch.first_record + count
     if count and behind not in tails:

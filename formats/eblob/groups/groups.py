@@ -1,4 +1,7 @@
-"""Overwrites and removals: data, footer and control block against each other (sections 4 and 8)."""
+"""Validate overwrites and removals: data, footer and control block against each other.
+
+See docs/spec/eblob-binlog.md#metadata-and-data-in-data-sort-logs-all-seen and docs/spec/eblob-binlog.md#8-verify.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ NO_HASH = bytes(HASH_SIZE)
 
 
 class Control(NamedTuple):
-    """The members of an eblob_disk_control."""
+    """Members of an eblob_disk_control."""
 
     key: bytes
     flags: int
@@ -45,16 +48,24 @@ _control = unpacker_of(CONTROL, *Control._fields)
 
 
 class Place(NamedTuple):
-    """Where a record of the data file starts, and how many bytes it takes."""
+    """Start and size of a record in the data file."""
 
     start: int
     disk_size: int
 
 
 class Groups(msgspec.Struct):
-    """Follows the records of one file. sorted: at least one group proves that a data-sort wrote the log.
+    """Follows the records of one file.
 
-    complete: groups. hashed: data records whose SHA-512 is right; unhashed: whole overwrites whose footer has no hash.
+    Attributes:
+        complete: number of complete groups.
+        hashed: number of data records whose SHA-512 is right.
+        unhashed: number of whole overwrites whose footer has no hash.
+        interrupted: number of groups that damage interrupted.
+        is_data_sort: at least one group proves that a data-sort wrote the log.
+        unfinished_records: data records without a control block.
+        unfinished: number of such records.
+        extents: key -> extent of its record in the data file.
     """
 
     complete: int = 0
@@ -73,7 +84,11 @@ class Groups(msgspec.Struct):
     _hash: bytes = b""
 
     def add(self, record: Record, content: memoryview) -> Iterable[Finding]:
-        """One record; content: its data, valid until `keep`."""
+        """Add one record; returns findings about its group.
+
+        Args:
+            content: its data, valid until `end_batch`.
+        """
         if record.kind is Kind.FOOTER:
             self._footer, self._hash = record, bytes(content[:HASH_SIZE])
             return ()
@@ -87,12 +102,12 @@ class Groups(msgspec.Struct):
         return ()
 
     def keep(self) -> None:
-        """The bytes of the batch go away: what is needed of them later is computed now."""
+        """Compute what is needed later of the batch's bytes, before they become invalid."""
         if self._data is not None and self._content is not None:
             self._digest, self._content = hashlib.sha512(self._content).digest(), None
 
     def leave(self) -> None:
-        """A new group begins: the data before it, if any, has no control block."""
+        """End the current group: its data, if any, has no control block."""
         if self._data is not None:
             self.unfinished += 1
             if self.room:
@@ -107,9 +122,9 @@ class Groups(msgspec.Struct):
             yield _fault("dangling-reference", record, REMOVE_ELSEWHERE, text, Severity.WARNING)
 
     def _close(self, record: Record, control: Control) -> list[Finding]:
-        """The control block ends the overwrite."""
+        """Check the control block that ends an overwrite."""
         data, footer = self._data, self._footer
-        if data is not None and record.group != data.number:  # the data before belongs to something else
+        if data is not None and record.group != data.number:  # the data before belongs to another group
             self.leave()
             data = footer = None
         found = [*self._control(record, control, data, footer)]
@@ -142,7 +157,7 @@ class Groups(msgspec.Struct):
             yield _fault("payload-undecodable", record, DATA_SIZE, text)
 
     def _hashed(self, data: Record, control: Control) -> Iterator[Finding]:
-        """The SHA-512 of the footer covers the data if the overwrite is whole."""
+        """Check the SHA-512 of the footer, which covers the data if the overwrite is whole."""
         if self._hash == NO_HASH:
             self.unhashed += 1
             if not control.flags & ControlFlag.NOCSUM:
@@ -162,27 +177,27 @@ class Groups(msgspec.Struct):
 
     @property
     def idle(self) -> bool:
-        """Is no overwrite open?"""
+        """True if no overwrite is open."""
         return self._data is None
 
     @property
     def room(self) -> bool:
-        """Is one more overwrite without an end told?"""
+        """True if one more unfinished overwrite can be reported individually."""
         return len(self.open) < MAX_OPEN
 
     def remember(self, key: bytes, place: Place) -> None:
-        """Where the record of a key lies in the data file."""
+        """Remember where the record of a key is in the data file."""
         if len(self.places) < MAX_KEYS or key in self.places:
             self.places[key] = place
 
     def damage(self) -> None:
-        """Records were lost here: what is open may have ended there."""
+        """Drop the open group: its end may be lost in damage."""
         if self._data is not None:
             self.lost += 1
         self._data = self._footer = self._content = None
 
     def finish(self) -> list[Finding]:
-        """Overwrites that did not end; in a log of anything but a data-sort they say nothing."""
+        """Return findings about unfinished overwrites; none unless the log is of a data-sort."""
         tail, self._data = self._data, None
         if not self.sorted:
             return []

@@ -1,4 +1,7 @@
-"""The line of a record of the final dialect in compiled code; what a record is follows from the one before it."""
+"""Kernels that write the JSON lines of records of the final dialect; a record's kind depends on the one before it.
+
+They return the new output position; -1 if the output buffer is full, -2 if the general Python writer must take over.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,7 @@ MOST = 1 << 62
 
 @kernel()
 def same(buf: UInt8s, a: int, b: int) -> bool:
-    """Are these the same keys?"""
+    """Compare two keys."""
     i = 0
     while i < KEY_SIZE and buf[a + i] == buf[b + i]:
         i += 1
@@ -73,7 +76,11 @@ def same(buf: UInt8s, a: int, b: int) -> bool:
 def survey(
     buf: UInt8s, count: int, number: int, lows: Int64s, ends: Int64s, metas: Int64s, sizes: Int64s, out: MutableInt64s
 ) -> int:
-    """The columns of the records behind the first one of a batch; returns how many there are, fewer = not ours."""
+    """Write the columns of the records after the first one of a batch.
+
+    Returns:
+        Number of records; fewer than `count` = the general writer must take over.
+    """
     for i in range(1, count):
         p = lows[i]
         out[i] = OTHER
@@ -120,7 +127,7 @@ def survey(
 
 @kernel()
 def put_hex(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """Hexadecimal digits, without quotes."""
+    """Write bytes as hexadecimal digits, without quotes."""
     if z - o < 2 * (n - p):
         return -1
     while p < n:
@@ -135,7 +142,7 @@ def put_hex(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> 
 
 @kernel(put_hex)
 def key_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, p: int) -> int:
-    """The key of a record."""
+    """Write the key of the record at `record_at`."""
     if z - o < 2 * KEY_SIZE + 2:
         return -1
     out[o] = 34
@@ -146,7 +153,7 @@ def key_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o:
 
 @kernel(put_null, put_unsigned)
 def group_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, group: int) -> int:
-    """The first record of the group."""
+    """Write the number of the first record of the group; null for -1."""
     return put_null(out, o, z) if group < 0 else put_unsigned(group, out, o, z)
 
 
@@ -154,7 +161,7 @@ def group_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, 
 def other_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: UInt8s, o: int, z: int, kind: int, p: int, n: int
 ) -> int:
-    """No record: all kinds have bodies."""
+    """Leave a record to the general writer; not used, because all kinds have bodies."""
     return -2
 
 
@@ -171,7 +178,7 @@ KNOWN = len(FLAGS)
 
 @kernel(put_text, word64)
 def put_flags(buf: UInt8s, p: int, n: int, texts: UInt8s, out: MutableUInt8s, o: int, z: int) -> int:
-    """The names of flags; unknown ones are left to the general writer."""
+    """Write the names of flags; unknown flags are left to the general writer."""
     flags = word64(buf, p)
     if flags < 0 or flags >= 1 << KNOWN:
         return -2
@@ -190,7 +197,7 @@ def put_flags(buf: UInt8s, p: int, n: int, texts: UInt8s, out: MutableUInt8s, o:
 
 @kernel(put_hex, put_signed, put_text, put_unsigned, word64)
 def put_footer(buf: UInt8s, p: int, n: int, texts: UInt8s, target: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """The hash and where its record starts, and how far behind that it was written."""
+    """Write the members of a footer: its offset relative to its record, the hash, and where its record starts."""
     if z - o < 256:
         return -1
     start = word64(buf, p + RECORD_START)
@@ -207,7 +214,7 @@ _SHOWN = ("type", "meta_size", "data_size")
 
 
 def _bodies() -> Iterator[tuple[int, Shown]]:
-    """The record from its start on, in the order of what is shown."""
+    """Iterate over (kind, schema of the record from its start on, in the order of the output)."""
     head = [
         one if not one.name or one.name in _SHOWN else one.name / Unshown(one) for one in RECORD.subcons
         if one.name not in ("metadata", "data")
@@ -229,7 +236,7 @@ def _json_bodies() -> JsonBodies:
 
 
 class Survey:
-    """The columns of a batch."""
+    """Computes the derived columns of batches."""
 
     def __init__(self, context: Log) -> None:
         self._context = context
@@ -260,7 +267,7 @@ def _numbers(one: Record) -> array[int]:
 
 
 def json_line(context: Log) -> JsonLine | None:
-    """The line of a record, in the final dialect."""
+    """Return the JSON line of a record of the final dialect; None for other dialects."""
     if context.dialect is not B:
         return None
     null = JsonMember(null_member)

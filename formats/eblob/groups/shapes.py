@@ -1,6 +1,8 @@
-"""The usual shapes of a data-sort log, read with one unpack each: whole overwrites, removals, and data on its own.
+"""Fast path for the usual groups of a data-sort log: whole overwrites, removals, and data without a control block.
 
-This is a short cut of `Groups.add` and says the same; anything that is not exactly of such a shape is left to it.
+Gives the same results as `OverwriteGroupValidator.add_record`; anything that is not exactly of such a shape is left
+to
+it.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ _ENDS = frozenset({FOOTER_SIZE, CONTROL_SIZE})
 
 
 class Shapes:
-    """Takes runs of usual records out of one batch."""
+    """Reads runs of usual groups from one batch."""
 
     def __init__(self, groups: Groups, window: memoryview, base: int, first: int, columns: Sequence[list[int]]) -> None:
         self.groups, self.window, self.base, self.first = groups, window, base, first
@@ -45,11 +47,14 @@ class Shapes:
         self.count = len(self.offsets)
 
     def can_begin(self, i: int) -> bool:
-        """Does record `i` surely begin something new?"""
+        """Check if record `index` certainly begins a new group."""
         return self.groups.idle or self.sizes[i] not in _ENDS
 
     def take(self, i: int, kinds: Counter[str]) -> int:
-        """The number of the first record from `i` on that is not usual. Nothing may be open in the groups."""
+        """Read usual groups from record `index` on; returns the first record that is not part of one.
+
+        No group may be open in the validator.
+        """
         metas, sizes, last = self.metas, self.sizes, self.count - 1
         overwrites = removes = singles = 0
         while i < last and metas[i] == TARGET_SIZE:
@@ -74,7 +79,7 @@ class Shapes:
         return i
 
     def _remove(self, i: int) -> bool:
-        """A removal of a key whose place in the data file is unknown, or is this one."""
+        """Check for a removal of a key whose position in the data file is unknown, or is this one."""
         low = self.offsets[i]
         if self.window[low + _BODY : low + _BODY + REMOVE_SIZE] != _REMOVE:
             return False
@@ -83,7 +88,7 @@ class Shapes:
         return place is None or target == place.start + HASH_SIZE
 
     def _overwrite(self, i: int, size: int) -> bool:
-        """Data, footer and control block, if everything about them is as it should be."""
+        """Read data, footer and control block; False unless they are all consistent."""
         if self.metas[i + 1] != TARGET_SIZE or self.metas[i + 2] != TARGET_SIZE:
             return False
         low, window = self.offsets[i], self.window
@@ -120,7 +125,7 @@ class Shapes:
         return True
 
     def _single(self, i: int) -> None:
-        """Data that nothing belongs to."""
+        """Add data without footer and control block."""
         groups = self.groups
         if not groups.room:
             return

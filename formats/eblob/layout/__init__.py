@@ -1,1 +1,1 @@
-"""Is this a log, and of which dialect?"""
+"""Detection of the format and its dialect, and the file layout."""

@@ -1,4 +1,7 @@
-"""The dialects that share one magic and version, and the rule that tells them apart (sections 3 to 5 and 10)."""
+"""The dialects that share one magic and version, and the rule that tells them apart.
+
+See docs/spec/eblob-binlog.md#5-other-dialects-same-magic-and-version-detect-by-content.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +32,16 @@ _KNOWN_TYPE = rb"[\x01-\x04]\0{7}"
 
 
 class Dialect(msgspec.Struct, frozen=True):
-    """One layout of the log. name: what stands behind `--format eblob:`.
+    """One layout of the log.
 
-    head: bytes of a record header. length: bytes of metadata and data as a record header says, None if it is none.
-    sync: what a record header looks like, in at most 64 bytes. grouped: are its records those of a data-sort as the
-    specification knows them, so that they can be grouped and checked against each other?
+    Attributes:
+        name: the part after `--format eblob:`.
+        record_header_size: size of a record header.
+        parse_length: returns the bytes of metadata and data according to a record header; None if it is not one.
+        sync: pattern of a record header, for at most 64 bytes.
+        is_grouped: its records are those of a data-sort as specified, so they can be grouped and validated against
+            each
+            other.
     """
 
     name: str
@@ -88,7 +96,7 @@ _PACKED_TYPES: Mapping[int, str] = MappingProxyType({number: f"TYPE_{number}" fo
 def _aligned(
     name: str, title: str, of: Construct, types: Mapping[int, str], sync: bytes, length: Any, **more: Any
 ) -> Dialect:
-    """A dialect with the 256-byte header."""
+    """Create a dialect with the 256-byte header."""
     header = more.pop("header", schema.HEADER)
     return Dialect(name, title, of, header, schema.HEADER_SIZE, RECORD_HEADER, types, sync, length, **more)
 
@@ -143,10 +151,14 @@ PACKED = (P, P_FIRST, P_STAMPED, P_STAMPED_FIRST)
 
 
 class Chain(msgspec.Struct, frozen=True, order=True):
-    """How far a dialect's rule leads. complete: to the end of the file, to zeros, or as far as was looked.
+    """How far a dialect's rule leads from record to record.
 
-    fits: nothing contradicts the rule (the last record may reach beyond the end: a torn one). plain: no metadata and
-    no data anywhere, so that all rules with this record header say the same. odd: records of a type that b lacks.
+    Attributes:
+        complete: to the end of the file, to zeros, or as far as was followed.
+        links: number of records.
+        fits: nothing contradicts the rule (the last record may be torn).
+        plain: no metadata and no data anywhere, so all rules with this record header agree.
+        b4_records: records of a type that b lacks.
     """
 
     complete: bool
@@ -157,7 +169,11 @@ class Chain(msgspec.Struct, frozen=True, order=True):
 
 
 def follow(dialect: Dialect, read: Reader, size: int | None, at: int) -> Chain:
-    """Follows record headers from `at`. size: of the file, None = unknown, then the end of what can be read counts."""
+    """Follow record headers from `offset`.
+
+    Args:
+        size: of the file; None = unknown, then the end of what can be read counts as the end.
+    """
     odd, plain = 0, True
     for links in range(MAX_LINKS):
         if at == size:
@@ -184,9 +200,11 @@ def _is_odd(dialect: Dialect, head: bytes) -> bool:
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """The dialect that fits; `doubt` says what else would, None where the answer is sure or does not matter.
+    """The dialect that fits.
 
-    links: records of its chain.
+    Attributes:
+        doubt: which other dialects would fit; None = certain, or it does not matter.
+        links: number of records of its chain.
     """
 
     dialect: Dialect
@@ -195,9 +213,13 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 def choose(candidates: tuple[Dialect, ...], read: Reader, size: int | None, starts: Iterator[int]) -> Choice:
-    """The dialect whose chain leads on, from the first of the starts at which exactly one does (section 5).
+    """Choose the dialect whose chain leads on, from the first of the starts at which exactly one does.
 
-    candidates: the preferred one first. A start in the middle of the file counts if at least two records follow.
+    See docs/spec/eblob-binlog.md#5-other-dialects-same-magic-and-version-detect-by-content.
+
+    Args:
+        candidates: the preferred one first.
+        starts: a start in the middle of the file counts if at least two records follow.
     """
     first: Choice | None = None
     for number, start in enumerate(starts):
@@ -214,17 +236,17 @@ def choose(candidates: tuple[Dialect, ...], read: Reader, size: int | None, star
 
 
 def _rivals(chain: Chain, best: Chain) -> bool:
-    """Is it as good as the best one, or does only a torn last record stand between them?"""
+    """Check if a chain is as good as the best one, or differs from it only by a torn last record."""
     same = (chain.complete, chain.links, chain.fits) == (best.complete, best.links, best.fits)
     return same or (best.complete and chain.fits and 0 < best.links <= chain.links and not chain.plain)
 
 
 def _judged(best: Chain, fitting: list[tuple[Chain, Dialect]]) -> Choice:
-    """The first of those whose chain is the best; the others are its rivals."""
+    """Choose the first of those whose chain is the best; the others are its rivals."""
     dialect = next(one for chain, one in fitting if chain.complete == best.complete)
     others = ", ".join(f"{one.name} ({one.title})" for _, one in fitting if one is not dialect)
     if not others or (best.complete and all(chain.plain for chain, _ in fitting)):
-        return Choice(dialect, None, best.links)  # without content the dialects do not differ
+        return Choice(dialect, None, best.links)  # without content the dialects are the same
     if best.complete:
         return Choice(dialect, f"the chain of records fits {dialect.name} and also {others}", best.links)
     doubt = f"no dialect leads from the first record to the end; beside {dialect.name} it could be {others}"

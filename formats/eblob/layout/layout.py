@@ -1,4 +1,7 @@
-"""Is this an eblob binlog, of which dialect, and is its header right (sections 3, 5 and 8)?"""
+"""Detect eblob binlogs and their dialect, and validate the file header.
+
+See docs/spec/eblob-binlog.md#3-file-header-256-bytes-dialects-a-and-b and docs/spec/eblob-binlog.md#8-verify.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ _FREEZE = 8
 
 
 class Unread(NamedTuple):
-    """A place where a record should begin and does not: a record header's worth of bytes, and what is wrong there."""
+    """An offset where a record should begin but does not: the bytes of a record header, and what is wrong with them."""
 
     offset: int
     head: bytes
@@ -43,9 +46,12 @@ class Unread(NamedTuple):
 class Log(msgspec.Struct):
     """What the format knows about one file.
 
-    flags: of the file header. tails: the last records of a batch, by the number of the record behind them, so that a
-    group may begin in one batch and end in the next (`grouping`). unread: the last place without a record that was
-    explained (`damage`).
+    Attributes:
+        flags: of the file header.
+        last_records: the last records of a batch, by the number of the record after them, so that a group may begin
+            in
+            one batch and end in the next (`grouping`).
+        unreadable_header: the last offset without a record that was classified (`damage`).
     """
 
     dialect: Dialect
@@ -55,17 +61,21 @@ class Log(msgspec.Struct):
 
     @property
     def preallocates(self) -> bool:
-        """Does the header say that space is reserved in advance?"""
+        """True if the header says that space is reserved in advance."""
         return bool(self.flags & HeaderFlag.PREALLOCATE)
 
 
 def stem(name: str) -> str:
-    """The binlogs of the blobs of one base differ in numbers."""
+    """Return the name with numbers set to 0: the binlogs of the blobs of one base differ only in numbers."""
     return re.sub(r"\d+", "0", name)
 
 
 def layout(head: Head, limits: Limits, variant: str | None = None) -> Layout:
-    """The dialect and the header's findings. variant: the dialect that the user named."""
+    """Determine the dialect, and report problems of the header.
+
+    Args:
+        variant: the dialect that the user named.
+    """
     dialect, found, readable = _dialect(head, variant)
     checks = _packed_findings if dialect in PACKED else _header_findings
     found = [*checks(head, dialect), *found]
@@ -82,7 +92,7 @@ def layout(head: Head, limits: Limits, variant: str | None = None) -> Layout:
 
 
 def frame_level(dialect: Dialect) -> FrameLevel:
-    """The chain of records of a dialect."""
+    """Return the frame level of a dialect's records."""
     return FrameLevel(
         name="record",
         schema=dialect.schema,
@@ -95,12 +105,15 @@ def frame_level(dialect: Dialect) -> FrameLevel:
 
 
 def prove(frame: bytes, context: Log) -> bool:
-    """Are these bytes a record beyond doubt (section 10)? Its schema fits already; its padding must be zero too."""
+    """Check if bytes that fit the schema are certainly a record: the padding must also be zero.
+
+    See docs/spec/eblob-binlog.md#10-resync.
+    """
     return context.dialect.head < RECORD_HEADER or not any(frame[96:RECORD_HEADER])
 
 
 def reader(head: Head) -> Reader:
-    """Bytes of the file: from its head, and where the engine offers it also from behind the head."""
+    """Return a function that reads bytes of the file, from its head and, if possible, from after the head."""
 
     def read(offset: int, size: int) -> bytes:
         if offset + size <= len(head.data) or head.whole or head.peek is None:
@@ -111,7 +124,7 @@ def reader(head: Head) -> Reader:
 
 
 def _dialect(head: Head, variant: str | None) -> tuple[Dialect, list[Finding], bool]:
-    """The dialect, what is to be said about the choice, and whether records can be walked."""
+    """Return (dialect, findings about the choice, whether records can be walked)."""
     if variant is not None:
         return DIALECTS[variant], [], True
     packed = head.data.startswith(PACKED_MAGIC[:2])
@@ -127,7 +140,7 @@ def _dialect(head: Head, variant: str | None) -> tuple[Dialect, list[Finding], b
 
 
 def _four_types(head: Head, size: int | None) -> tuple[Dialect, str | None]:
-    """b4 only where several records have one of its own types: a single one is rather a damaged record of b."""
+    """Choose b4 only if several records have one of its own types: a single one is rather a damaged record of b."""
     odd = dialects.follow(B4, reader(head), size, B4.frames_at).odd
     if odd > 1:
         return B4, None
@@ -141,7 +154,7 @@ def _doubt(head: Head, why: str, chosen: Dialect) -> Finding:
 
 
 def _starts(data: bytes) -> Iterator[int]:
-    """Where to follow a chain: the first record (0 = the dialect's own place), then whatever looks like a header."""
+    """Iterate over offsets where a chain may start: the first record (0 = default), then apparent headers."""
     yield 0
     pattern = re.compile(B4.sync + rb"|[\x01-\x03]\0{7}.{6}\0\0\0{8}", re.DOTALL)
     yield from (match.start() for match in islice(pattern.finditer(data, HEADER_SIZE + 1), _MAX_STARTS))
@@ -162,7 +175,7 @@ def _flags(data: bytes, dialect: Dialect) -> int:
 
 
 def _header_findings(head: Head, dialect: Dialect) -> list[Finding]:
-    """The rules of section 3 for the 256-byte header, each with the offset of the field."""
+    """Validate the 256-byte header, each finding with the offset of its field."""
     data = head.data
     if len(data) < HEADER_SIZE:
         return [_short(len(data), HEADER_SIZE)]
@@ -201,7 +214,7 @@ def _version_findings(data: bytes, dialect: Dialect) -> list[Finding]:
 
 
 def _packed_findings(head: Head, dialect: Dialect) -> list[Finding]:
-    """The same for dialect p, whose header has no gaps."""
+    """Validate the header of dialect p, which has no gaps."""
     data = head.data
     if len(data) < dialect.frames_at:
         return [_short(len(data), dialect.frames_at)]
@@ -228,7 +241,7 @@ def _short(size: int, wanted: int) -> Finding:
 
 
 def _padding(data: bytes, ranges: tuple[tuple[int, int], ...]) -> list[Finding]:
-    """Reserved bytes of the header that are not zero: written as 0, never checked by eblob."""
+    """Report reserved bytes of the header that are not zero: written as 0, never checked by eblob."""
     wrong = [i for start, end in ranges for i in range(start, end) if data[i]]
     if not wrong:
         return []
@@ -242,7 +255,7 @@ def _padding(data: bytes, ranges: tuple[tuple[int, int], ...]) -> list[Finding]:
 
 
 def detect(head: Head) -> Match:
-    """By the magic; else by name and a chain of records behind a damaged header."""
+    """Detect the format by the magic; else by name and a chain of records after a damaged header."""
     data = head.data
     named = any(fnmatchcase(head.name.rsplit("/", 1)[-1], pattern) for pattern in MEMBERS)
     if data.startswith((MAGIC, PACKED_MAGIC)):

@@ -1,1 +1,1 @@
-"""What damage means to a log."""
+"""Damage: diagnosis, and flipped bits in headers."""

@@ -1,4 +1,4 @@
-"""What the format knows about a damage: the diagnosis, what the server would do, whether the payload is still whole."""
+"""Explain damaged ranges: the diagnosis, the server's action, and proofs about the payload."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ _WORDS = {
 
 
 def explain_damage(layout: Layout, data: memoryview, offset: int, found: Finding) -> Finding:
-    """The finding with `diagnosis` and `server` in its facts (what a start of the server does, section 8.2)."""
+    """Add `diagnosis` and `server` (the action of a starting server) to the facts of a finding.
+
+    Source: `docs/spec/manticore-binlog.md#82-replay-of-one-file`.
+    """
     context = layout.context
     if not isinstance(context, LogContext) or "ceiling" in found.facts:
         return found
@@ -50,7 +53,7 @@ def explain_damage(layout: Layout, data: memoryview, offset: int, found: Finding
     facts: dict[str, Any] = {**found.facts, "diagnosis": _diagnosis(found, data)}
     facts |= _proofs(bytes(data), context, offset, found)
     severity = Severity.WARNING if found.id in ("torn-tail", "zero-tail", "garbage-tail") else found.severity
-    if any(at < offset for at in context.actions):  # the server does not get here
+    if any(at < offset for at in context.actions):  # the server does not reach this place
         return replace(found, severity=severity, facts=MappingProxyType(facts))
     action = _action(context, data, offset, found)
     context.actions[offset] = action
@@ -63,7 +66,10 @@ def explain_damage(layout: Layout, data: memoryview, offset: int, found: Finding
 
 
 def _header_torn(found: Finding, context: LogContext, *, magic: bool) -> Finding:
-    """Section 8.2: without the magic every version stops; with it only the old ones, which read a version 0."""
+    """Explain a torn file header: without the magic every version stops; with it only the old ones, which read
+    version
+    0.
+    """
     action = context.actions[0] = "delete" if context.new and magic else "refuse"
     facts = {**found.facts, "diagnosis": "header torn", "server": action}
     message = f"{found.message} (the header of the file); {_WORDS[action]}"
@@ -84,13 +90,16 @@ def _diagnosis(found: Finding, data: memoryview) -> str:
 
 
 def _action(context: LogContext, data: memoryview, offset: int, found: Finding) -> str:
-    """Section 8.2, for a table that is served and has saved nothing."""
+    """Predict the server's action at a damaged range, for a table that is served and has saved nothing.
+
+    Source: `docs/spec/manticore-binlog.md#82-replay-of-one-file`.
+    """
     op = _op(data)
     if op is None or op not in set(context.ops) or found.id in ("bad-magic", "zero-tail", "garbage-tail"):
-        return "refuse"  # "unexpected entry", also where a power cut left zeros behind the mark of a transaction
+        return "refuse"  # "unexpected entry", also where a power cut left zeros after the magic of a transaction
     if not context.new and schema.SINCE.get(OldOp(op), 0) > context.version:
         return "refuse"  # "unexpected entry" of a server that does not know the operation yet
-    if op == context.ops.ADD_INDEX and not context.new:  # the id is looked at before the checksum
+    if op == context.ops.ADD_INDEX and not context.new:  # the id is checked before the checksum
         return "drop" if _id(context, data) == max(context.declared, len(context.names)) else "refuse"
     if op == context.ops.ADD_INDEX:
         return "delete" if offset == schema.HEADER_SIZE else "drop"
@@ -101,7 +110,7 @@ def _action(context: LogContext, data: memoryview, offset: int, found: Finding) 
 
 
 def _id(context: LogContext, data: memoryview) -> int:
-    """The id of the table of a transaction."""
+    """Read the id of the table of a transaction."""
     read = read_low if context.version <= LAST_LOWEST_FIRST else read_zint
     return read(data, 5, len(data))[0]
 
@@ -110,7 +119,7 @@ def _id(context: LogContext, data: memoryview) -> int:
 
 
 def _proofs(data: bytes, context: LogContext, offset: int, found: Finding) -> dict[str, Any]:
-    """A wrong uSize that the checksum gives away; an unknown op whose checksum is right."""
+    """Return proofs as facts: a wrong uSize that the checksum reveals; an unknown op whose checksum is right."""
     op = _op(memoryview(data))
     if op is None or not context.new or found.id in ("zero-tail", "garbage-tail", "torn-tail"):
         return {}
@@ -128,7 +137,7 @@ def _proofs(data: bytes, context: LogContext, offset: int, found: Finding) -> di
 
 
 def _borders(data: bytes) -> Iterator[int]:
-    """Where the transaction could end: at the next few `TXN!`, and at the end of the bytes."""
+    """Yield the possible ends of the transaction: the next few `TXN!`, and the end of the bytes."""
     for tried, match in enumerate(re.compile(schema.SYNC).finditer(data, 10)):
         if tried == _MAX_BORDERS:
             return
@@ -137,7 +146,7 @@ def _borders(data: bytes) -> Iterator[int]:
 
 
 def _checks(data: bytes, end: int, patch: tuple[int, bytes] | None = None) -> bool:
-    """Is the checksum at `end` right? patch: these bytes stand at that place."""
+    """Check the checksum at `end`, with the bytes of `patch` (position, bytes) put in place."""
     covered = bytearray(data[4:end])
     if patch is not None:
         covered[patch[0] - 4 : patch[0] - 4 + len(patch[1])] = patch[1]
@@ -152,7 +161,7 @@ def _usize_at(data: bytes) -> int | None:
 
 
 def _right_size(data: bytes, at: int) -> int | None:
-    """The uSize that makes the checksum right."""
+    """Find the uSize that makes the checksum right, or None."""
     for border in _borders(data):
         size = border - 4 - (at + 4)
         if size > 0 and _checks(data, border - 4, (at, size.to_bytes(4, "little"))):

@@ -1,5 +1,9 @@
-"""The head of a log with one flipped bit in its magic or its version: the transactions behind it prove which; and the
-magic of `binlog.meta`, proven by the list behind it (sections 3, 4, 10)."""
+"""Find one flipped bit in the magic or version of a log's head, proven by the transactions after it, or in the magic
+of
+`binlog.meta`, proven by the list after it.
+
+Source: `docs/spec/manticore-binlog.md#3-binlogmeta`, `#4-log-file`, `#10-versions-2---14-the-old-frame`.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ _BY_LIST = "the list behind it proves it"
 
 
 def heads(head: Head) -> Iterator[HeadFlip]:
-    """See `formats.heads`. The one bit with which more transactions can be read, or the list at all."""
+    """Yield the one bit flip with which more transactions, or the list at all, can be read (`formats.heads`)."""
     data = head.data
     if head.name.rpartition("/")[2] in META_NAMES:
         yield from _meta(head)
@@ -50,13 +54,13 @@ def _meta(head: Head) -> Iterator[HeadFlip]:
 
 
 def _magic(data: bytes, magic: bytes) -> list[tuple[int, int]]:
-    """The one bit that is wrong in a magic."""
+    """Return the one bit that is wrong in a magic, as a list of (byte, bit); [] if it is not exactly one."""
     wrong = [(byte, data[byte] ^ magic[byte]) for byte in range(min(4, len(data))) if data[byte] != magic[byte]]
     return [(wrong[0][0], wrong[0][1].bit_length() - 1)] if len(wrong) == 1 and wrong[0][1].bit_count() == 1 else []
 
 
 def _flip(head: Head, byte: int, bit: int, proof: str) -> HeadFlip:
-    """With what is said of the head as it is."""
+    """Create the flip, with what the findings say about the stored head."""
     wrong: list[Finding] = [one for one in layout(head, Limits()).findings if one.severity is Severity.ERROR]
     more = {"server": "refuse", "said_version": _version(head.data) if byte >= 4 else None}
     if not wrong:
@@ -78,14 +82,14 @@ def _changed(data: bytes, byte: int, bit: int) -> bytes:
 
 
 def _whole(data: bytes, version: int) -> int:
-    """How many transactions are enough to believe the version: one where the frame alone tells its length."""
+    """Return how many valid transactions prove the version: one where the frame stores its length."""
     return 1 if version >= schema.NEW_FRAME else _FIRST
 
 
 def _proven(data: bytes) -> int:
-    """How many of the first transactions are right, if the version is what the head says: also behind wrong ones.
+    """Count the valid ones of the first transactions, also after invalid ones, if the version is as the head says.
 
-    A record of another version at the front, carried there from another log, says nothing about those that follow.
+    A record of another version at the front, copied there from another log, says nothing about those that follow.
     """
     version = _version(data)
     if not _is_known(version):
@@ -96,7 +100,7 @@ def _proven(data: bytes) -> int:
 
 
 def _chained(data: bytes, version: int, most: int = _FIRST) -> int:
-    """How many of the first transactions (at most so many) are right, one behind the other, if this is the version."""
+    """Count the valid transactions (at most `most`) that follow each other from the start, if this is the version."""
     if not _is_known(version):
         return 0
     if version >= schema.NEW_FRAME:

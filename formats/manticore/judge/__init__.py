@@ -1,1 +1,1 @@
-"""Is the log whole?"""
+"""Validation of log files and of a binlog directory."""

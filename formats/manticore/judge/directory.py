@@ -1,4 +1,7 @@
-"""Rules of a binlog directory: the list in binlog.meta against the files, and TIDs from file to file (section 12.1)."""
+"""Rules of a binlog directory: the list in binlog.meta against the files, and TIDs from file to file.
+
+Source: `docs/spec/manticore-binlog.md#121-invariants-for-verify`.
+"""
 
 from __future__ import annotations
 
@@ -29,17 +32,17 @@ class Log(msgspec.Struct, frozen=True):
 
     @property
     def base(self) -> str:
-        """The file's name without its directory."""
+        """Name of the file without its directory."""
         return posixpath.basename(self.member.name)
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         return 0 if self.member.tail is None else self.member.tail.size
 
 
 def order(names: Sequence[str]) -> list[str]:
-    """The meta file first, then the logs by number. The replay order is that of the meta file."""
+    """Sort file names: the meta file first, then the logs by number. (The replay order is that of the meta file.)"""
     return sorted(names, key=_key)
 
 
@@ -51,7 +54,7 @@ def _key(name: str) -> tuple[str, int, int, str]:
 
 
 def judge_set(members: Sequence[Member]) -> list[SetFinding]:
-    """All findings about the files together, directory by directory."""
+    """Return all findings about the files together, directory by directory."""
     folders: dict[str, list[Member]] = {}
     for member in members:
         folders.setdefault(posixpath.dirname(member.name), []).append(member)
@@ -96,7 +99,9 @@ def _no_meta(name: str, logs: dict[str, Log]) -> Iterator[SetFinding]:
 
 
 def _missing(folder: str, meta: MetaContext, logs: dict[str, Log]) -> Iterator[SetFinding]:
-    torn = (0,) if meta.count is not None and not meta.whole and not meta.cut else ()  # what the server reads there
+    torn = (
+        (0,) if meta.count is not None and not meta.whole and not meta.cut else ()
+    )  # the server reads a missing number as 0
     wanted = [(number, meta.name(number)) for number in dict.fromkeys((*meta.numbers, *torn))]
     absent = [(number, name) for number, name in wanted if name not in logs]
     there = {log.context.number for log in logs.values()}
@@ -115,7 +120,7 @@ def _missing(folder: str, meta: MetaContext, logs: dict[str, Log]) -> Iterator[S
 
 
 def _extra(meta: MetaContext, logs: dict[str, Log]) -> Iterator[SetFinding]:
-    """Logs that are not listed: ignored, and overwritten when the counter of the server gets there."""
+    """Report logs that are not listed: they are ignored, and overwritten when the server's counter reaches them."""
     if not meta.whole:
         return
     numbers = set(meta.numbers)
@@ -146,12 +151,12 @@ def _versions(meta: MetaContext, listed: list[Log]) -> Iterator[SetFinding]:
         if data_there and log.context.header in ("whole", "version not known") and said != f"v{meta.version}":
             text_ = f"the header says version {said[1:]}, binlog.meta says {meta.version}: the server refuses to start"
             found = finding("meta-mismatch", 4, 4, text_, diagnosis="header version differs from meta", server="refuse")
-            found = found if flipped is None else found.raised_to(Severity.WARNING)  # the error is that bit
+            found = found if flipped is None else found.raised_to(Severity.WARNING)  # the flipped bit is the error
             yield SetFinding(log.member.name, found)
 
 
 def _tids(listed: list[Log]) -> Iterator[SetFinding]:
-    """The TIDs of a table go on from file to file, in the order of the meta file."""
+    """Check that the TIDs of a table continue from file to file, in the order of the meta file."""
     last: dict[bytes, tuple[int, bool]] = {}
     for log in listed:
         for name, (first, end, _, at) in (log.facts.tables if log.facts else {}).items():
@@ -183,7 +188,7 @@ def _tids(listed: list[Log]) -> Iterator[SetFinding]:
 
 
 def _unclosed(listed: list[Log]) -> Iterator[SetFinding]:
-    """A file that another one follows, and that was not closed in order."""
+    """Report files that another one follows, and that were not closed in order."""
     later: set[bytes] = set()
     for log in reversed(listed):
         tables = set(log.facts.tables) if log.facts else set()

@@ -1,4 +1,4 @@
-"""The judge's inner loop as a kernel: it runs through what is in order and stops where something is not."""
+"""Kernels of the validator: they skip transactions that are in order and stop at the first one that is not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from binlogtool.formats.manticore.payloads.vectors import read_vector, skip_vect
 from binlogtool.formats.manticore.payloads.walk import skip_payload
 from binlogtool.formats.manticore.payloads.zint import read_zint
 
-# State of `fold`: an array of 64-bit integers.
+# State of `skip_ordered_transactions`: an array of 64-bit integers.
 TABLES = 1024
 """Tables that the fold follows, by id; the judge follows the others itself."""
 NEXT = 0
@@ -26,7 +26,9 @@ SIZE = 3075
 
 @kernel()
 def pass_zints(buf: UInt8s, p: int, count: int) -> int:
-    """The end of so many zints, known to be whole; -1 if one of them starts with 80, which no writer makes."""
+    """Return the end of `count` zints that are known to be complete; -1 if one starts with 80, which no writer
+    makes.
+    """
     for _ in range(count):
         if buf[p] == 128:
             return -1
@@ -38,7 +40,7 @@ def pass_zints(buf: UInt8s, p: int, count: int) -> int:
 
 @kernel(read_zint, read_vector, skip_vector, skip_zints)
 def commit_fault(buf: UInt8s, p: int, n: int, version: int) -> int:
-    """What contradicts in a commit that is known to parse: 1 rows, 2 docstore, 3 checkpoints; 0 = nothing."""
+    """Return the contradiction in a commit that is known to parse: 1 rows, 2 docstore, 3 checkpoints; 0 = none."""
     rows, p = read_zint(buf, p, n)
     if rows == 0:
         return 0
@@ -73,9 +75,12 @@ def fold(
     start: int, stop: int, ops: Int64s, ids: Int64s, tids: Int64s, covered: Int64s, ends: Int64s, buf: UInt8s,
     state: MutableInt64s,
 ) -> int:  # fmt: skip
-    """ADD_TXN of version 15 on: a known table, the next TID, canonical numbers, a payload that ends where uSize says.
+    """Skip ADD_TXN of version 15 on that are in order.
 
-    Returns the first transaction that is not in order, or `stop`.
+    In order: a known table, the next TID, canonical numbers, a payload that ends where uSize says.
+
+    Returns:
+        Index of the first transaction that is not, or `stop`.
     """
     for i in range(start, stop):
         table = ids[i]
@@ -107,7 +112,13 @@ class OldTransactions(NamedTuple):
 def fold_old(
     start: int, stop: int, version: int, transactions: OldTransactions, buf: UInt8s, state: MutableInt64s
 ) -> int:
-    """The same for versions 2 to 14, where a frame's payload was parsed to find its end: times do not fall."""
+    """Skip transactions of versions 2 to 14 that are in order; here times must not fall, either.
+
+    Their payload was parsed already to find its end.
+
+    Returns:
+        Index of the first transaction that is not, or `stop`.
+    """
     for i in range(start, stop):
         table = transactions.ids[i]
         if transactions.ops[i] == 3 or transactions.ops[i] == 4 or table < 0 or table >= 1024:

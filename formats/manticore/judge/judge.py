@@ -1,4 +1,7 @@
-"""Is one log file whole? Table ids, TIDs, payloads and the closing ADD_CACHE, in file order (sections 8.2 and 12.1)."""
+"""Validator of one log file: table ids, TIDs, payloads and the closing ADD_CACHE, in file order.
+
+Source: `docs/spec/manticore-binlog.md#82-replay-of-one-file`, `#121-invariants-for-verify`.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,19 @@ MAX_TABLES = 100_000
 
 @dataclass(slots=True)
 class LogJudge:
-    """`formats.judging.Judge` of one log file."""
+    """Validator of one log file (implements `formats.judging.Judge`).
+
+    Attributes:
+        tables: by id.
+        op_counts: transactions by operation, of all batches before the current one.
+        names: table names -> id.
+        damage_count: damaged ranges so far.
+        blocked_offset: first transaction at which the server cannot continue.
+        is_refused: TIDs or times make the server refuse the file.
+        first_damage: start of the first damaged range.
+        cache_end: end of the ADD_CACHE, if it is the last transaction so far.
+        counts_before_stop: transactions with a payload, and tables, before the place where the server stops.
+    """
 
     layout: Layout
     compile: Callable[[Kernel], Kernel]
@@ -66,18 +81,18 @@ class LogJudge:
 
     @property
     def context(self) -> LogContext:
-        """What the layout knows."""
+        """Context of the layout."""
         context: LogContext = self.layout.context
         return context
 
     def _until(self, index: int = 0) -> tuple[int, int]:
-        """Transactions with a payload, and tables declared, before record `index` of the batch at hand."""
+        """Count transactions with a payload, and tables declared, before record `index` of the current batch."""
         kinds = self.kinds + Counter(self._ops[:index])
         tables = kinds[self.context.ops.ADD_INDEX]
         return kinds.total() - tables - kinds[self.context.ops.ADD_CACHE], tables
 
     def feed(self, batch: Batch) -> Sequence[Finding]:
-        """Judges the transactions of one batch."""
+        """Validate the transactions of one batch."""
         self._found = []
         ops, at = integers(batch.frames["op"], 0, batch.frames.count), 0
         self._ops = ops
@@ -96,7 +111,7 @@ class LogJudge:
         return self._found
 
     def _in_order(self, batch: Batch, start: int) -> int:
-        """The first transaction from `start` on that needs a closer look."""
+        """Return the first transaction from `start` on that has to be checked individually."""
         f, count = batch.frames, batch.frames.count
         if self.cache is not None or start >= count:
             return start
@@ -108,7 +123,7 @@ class LogJudge:
         return int(self.fold(start, count, self.context.version, old, batch.window, self.state))
 
     def _payload(self, batch: Batch, index: int) -> None:
-        """Version 15 on: is the payload consumed exactly?"""
+        """Check, for version 15 on, that the payload is consumed exactly."""
         high, low = int(batch.frames["covered_end"][index]), self._payload_start(batch, index, 2) + 4
         if skip_payload(batch.window, low, high) == high:
             self.state[folds.PAYLOADS + batch.window[low]] += 1
@@ -131,7 +146,7 @@ class LogJudge:
 
     def _tell(self, batch: Batch, index: int, id_: str, words: str, diagnosis: str, **more: Any) -> None:
         if self.first_bad is not None:
-            more.pop("server", None)  # the server does not get here
+            more.pop("server", None)  # the server does not reach this place
         low, high = int(batch.frames["offset"][index]), int(batch.frames["end"][index])
         self._found.append(
             finding(
@@ -140,7 +155,7 @@ class LogJudge:
         )
 
     def _block(self, batch: Batch, index: int) -> None:
-        """The server cannot go on at this transaction: what stands before it is durable."""
+        """Record that the server cannot continue at this transaction; what is before it is durable."""
         if self.blocked is None:
             self.blocked = batch.base + int(batch.frames["offset"][index])
             self.context.actions.setdefault(self.blocked, "refuse")
@@ -153,7 +168,7 @@ class LogJudge:
         return at
 
     def _commit(self, batch: Batch, index: int, start: int) -> None:
-        """Numbers of a commit that contradict each other (invariants C1 to C3); not looked at before version 5."""
+        """Report numbers of a commit that contradict each other (invariants C1 to C3); not checked before version 5."""
         if self.context.version <= LAST_LOWEST_FIRST:
             return
         fault = folds.commit_fault(batch.window, start, int(batch.frames["covered_end"][index]), self.context.version)
@@ -192,7 +207,7 @@ class LogJudge:
         self.context.declared = len(self.tables)
 
     def _transaction(self, batch: Batch, index: int) -> None:
-        """One with a payload, that the fold did not take."""
+        """Check a transaction with a payload that the kernel did not skip."""
         frames, new = batch.frames, self.context.new
         number, tid = (int(frames[name][index]) & U64 for name in ("body.id", "body.tid"))
         time = 0 if new else int(frames["body.time"][index]) & U64
@@ -216,7 +231,7 @@ class LogJudge:
             self.state[folds.NEXT + number], self.state[folds.TIME + number] = table.last + 1, table.time
 
     def _table(self, batch: Batch, index: int, number: int) -> Table:
-        """The table of an id, with what the fold has counted; one that is not declared is told once."""
+        """Return the table of an id with the kernel's counts; report an id that is not declared, once."""
         table = self.tables.get(number)
         if table is None:
             lost = " (its ADD_INDEX may lie in the damaged range)" if self.damages else ""
@@ -230,7 +245,7 @@ class LogJudge:
         return table
 
     def _take(self, table: Table) -> None:
-        """Moves what the fold knows about a table into it."""
+        """Move what the kernel knows about a table into it."""
         if table.id < folds.TABLES and self.state[folds.NEXT + table.id]:
             table.last = self.state[folds.NEXT + table.id] - 1
             table.txns += self.state[folds.COUNT + table.id]
@@ -239,7 +254,7 @@ class LogJudge:
 
     def _gap(self, batch: Batch, index: int, table: Table, tid: int) -> None:
         if table.damage != self.damages:
-            return  # they were in the damaged range
+            return  # they may be in the damaged range
         words = f"{table.title}: TID {tid}, expected {table.last + 1}: transactions are missing; the server goes on"
         self._tell(
             batch, index, "gap-in-sequence", words, "TID gap", severity=Severity.WARNING, server="replay",
@@ -267,7 +282,7 @@ class LogJudge:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def _closed(self, batch: Batch, index: int) -> None:
-        """ADD_CACHE sums the file up: it must agree, and nothing may follow."""
+        """Check the ADD_CACHE, which summarizes the file: it must agree with it, and nothing may follow."""
         self.cache = batch.base + int(batch.frames["end"][index])
         if batch.frames["checksum"][index] == CHECKSUM_ABSENT:
             words = "ADD_CACHE has the checksum 0, a known defect of the writer: the server warns about it and goes on"
@@ -315,7 +330,7 @@ class LogJudge:
         self.cache = None
 
     def damage(self, start: int, end: int) -> None:
-        """Transactions of any table may be lost in `[start, end)`."""
+        """Record that transactions of any table may be lost in `[start, end)`."""
         self.damages += 1
         for table in self.tables.values():
             self._take(table)
@@ -324,7 +339,7 @@ class LogJudge:
             self.before_stop = self.before_stop or self._until()
 
     def finish(self, tail: Tail) -> Verdict:
-        """The end of the file."""
+        """Return the verdict at the end of the file."""
         for table in self.tables.values():
             self._take(table)
         stop = min((at for at in (self.blocked, self.first_bad) if at is not None), default=None)
@@ -358,7 +373,7 @@ class LogJudge:
         return Verdict(everything[0], types, early, durable_end=durable, facts=facts, details=MappingProxyType(details))
 
     def _too_early(self) -> tuple[Finding, ...]:
-        """Operations that the version of the header does not have: the version may be what is wrong."""
+        """Report operations that the version in the header does not have: the version may be what is wrong."""
         found = []
         for op, since in schema.SINCE.items():
             if self.kinds[op] and self.context.version < since:
@@ -367,7 +382,9 @@ class LogJudge:
         return tuple(found)
 
     def _action(self, stop: int | None, tail: Tail) -> str:
-        """What a server of this version does with the file (section 8.2): see `help.md`."""
+        """Predict what a server of this version does with the file
+        (`docs/spec/manticore-binlog.md#82-replay-of-one-file`).
+        """
         if tail.size == 0 or (tail.size == schema.HEADER_SIZE and self.context.header == "whole"):
             return "delete" if self.context.new else "replay"
         if self.context.header in ("bad magic", "version not known") or any(map(is_corrected, self.layout.findings)):
@@ -387,7 +404,7 @@ class LogJudge:
 
 
 def judge(layout: Layout, compile: Callable[[Kernel], Kernel], limits: Limits) -> Judge:
-    """A judge for one file."""
+    """Create the validator for one file."""
     if isinstance(layout.context, MetaContext):
         return MetaJudge(layout.context)
     return LogJudge(layout, compile)

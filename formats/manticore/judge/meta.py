@@ -1,4 +1,4 @@
-"""The judge of a meta file."""
+"""Validator of a meta file."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from binlogtool.formats.manticore.layout import MetaContext
 
 
 class MetaJudge(msgspec.Struct, frozen=True):
-    """The judge of a meta file: it has no records."""
+    """Validator of a meta file, which has no records."""
 
     context: MetaContext
 
     def feed(self, batch: Batch) -> Sequence[Finding]:
-        """There is nothing to judge."""
+        """Return no findings: there are no records."""
         return ()
 
     def damage(self, start: int, end: int) -> None:
-        """Bytes behind those that were looked at."""
+        """Ignore bytes after those that were read."""
 
     def finish(self, tail: Tail) -> Verdict:
-        """What the file lists."""
+        """Return what the file lists."""
         c = self.context
         details = {
             "version": c.version, "count": c.count, "files": list(c.numbers),

@@ -12,7 +12,9 @@ from binlogtool.formats.manticore.schema import Op
 
 
 def prove(frame: bytes, context: Any) -> bool:
-    """Is an ADD_CACHE whose checksum is 0 one beyond doubt? Its fields must be what a writer makes."""
+    """Check that an ADD_CACHE whose checksum is 0 is one beyond doubt: all its fields must be as a writer makes
+    them.
+    """
     try:
         parsed = schema.FRAME.parse(frame)
         if parsed.op != Op.ADD_CACHE:

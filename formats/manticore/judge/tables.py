@@ -1,4 +1,4 @@
-"""What the judge of a file remembers of its tables, and what the rules of the directory need of it."""
+"""State of the tables of a file during validation, and the facts for the rules of the directory."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from binlogtool.formats.manticore.meaning import text
 
 
 class Table(msgspec.Struct):
-    """One table of a file. name: None where its ADD_INDEX lies in a damaged range.
+    """One table of a file.
 
-    first, last: TIDs. damage: how many damaged ranges lay before its last transaction.
+    Attributes:
+        name: None where its ADD_INDEX is in a damaged range.
+        first, last: TIDs.
+        damage: number of damaged ranges before its last transaction.
     """
 
     id: int
@@ -26,15 +29,17 @@ class Table(msgspec.Struct):
 
     @property
     def title(self) -> str:
-        """For messages."""
+        """Name of the table in messages."""
         return f"table id {self.id}" if self.name is None else f"table {text(self.name)}"
 
 
 class LogFacts(msgspec.Struct, frozen=True):
-    """What the rules of the directory need of one file.
+    """Facts about one file for the rules of the directory.
 
-    tables: name -> (first TID, last TID, transactions, offset of the first).
-    stop: where the server's replay ends before the end of the file. action: what it does with the file.
+    Attributes:
+        tables: name -> (first TID, last TID, transactions, offset of the first).
+        stop: where the server's replay ends before the end of the file, or None.
+        action: what the server does with the file.
     """
 
     version: int

@@ -1,1 +1,1 @@
-"""The payloads of transactions."""
+"""Payloads of transactions: field types, kernels, JSON lines."""

@@ -1,4 +1,8 @@
-"""Parts of payloads as JSON, as kernels: what `meaning` shows of the same bytes, which the schemas have measured."""
+"""Kernels that write parts of payloads as JSON, equal to what the decoder shows of the same bytes.
+
+The schemas have measured the bytes before. Positions returned below zero: -1 = no room, -2 = left to the general
+writer.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +41,7 @@ words = text_table(
 
 @kernel(put_signed, put_unsigned, word32, word64)
 def put_list(buf: UInt8s, p: int, count: int, size: int, step: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """So many unsigned dwords (size 4) or signed qwords, each so many bytes behind the one before."""
+    """Write `count` unsigned dwords (size 4) or signed qwords (size 8) as a list, one every `step` bytes."""
     if z - o < 2 or count > (z - o) // 25:
         return -1
     out[o] = 91
@@ -57,14 +61,14 @@ def put_list(buf: UInt8s, p: int, count: int, size: int, step: int, out: Mutable
 
 @kernel(put_list, read_zint)
 def put_dwords(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """A vec(4)."""
+    """Write a vec(4) as a list."""
     count, p = read_zint(buf, p, n)
     return put_list(buf, p, count, 4, 4, out, o, z)
 
 
 @kernel(put_list, read_zint)
 def put_qwords(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """A vec(8)."""
+    """Write a vec(8) as a list."""
     count, p = read_zint(buf, p, n)
     return put_list(buf, p, count, 8, 8, out, o, z)
 
@@ -74,7 +78,7 @@ def put_qwords(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) 
 
 @kernel(put_list, put_text, put_unsigned, read_zint)
 def put_rows(buf: UInt8s, p: int, n: int, texts: UInt8s, rows: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """A vec(4) with the dwords of so many rows; dwords 0 and 1 of a row are the document id."""
+    """Write sizes and document ids of a vec(4) with the dwords of rows; dwords 0 and 1 of a row are the document id."""
     count, p = read_zint(buf, p, n)
     stride = count // rows if rows > 0 else 0
     if z - o < 128:
@@ -88,7 +92,7 @@ def put_rows(buf: UInt8s, p: int, n: int, texts: UInt8s, rows: int, out: Mutable
 
 @kernel(put_text, put_unsigned, read_zint)
 def put_stored(buf: UInt8s, p: int, n: int, texts: UInt8s, out: MutableUInt8s, o: int, z: int) -> int:
-    """Stored documents: how many, and the sum of their sizes."""
+    """Write the number of stored documents, and the sum of their sizes."""
     count, p = read_zint(buf, p, n)
     total = 0
     while p < n:
@@ -108,7 +112,7 @@ def put_stored(buf: UInt8s, p: int, n: int, texts: UInt8s, out: MutableUInt8s, o
 
 @kernel(put_text, put_unsigned, read_zint)
 def put_kind(buf: UInt8s, p: int, n: int, texts: UInt8s, out: MutableUInt8s, o: int, z: int) -> int:
-    """The type of an attribute: its number, and its name, or the number as text."""
+    """Write the type of an attribute: its number, and its name or the number as text."""
     kind, p = read_zint(buf, p, n)
     if z - o < 128:
         return -1
@@ -126,7 +130,7 @@ def put_kind(buf: UInt8s, p: int, n: int, texts: UInt8s, out: MutableUInt8s, o: 
 
 @kernel(read_zint, skip_text)
 def has_twins(buf: UInt8s, p: int, n: int, version: int, count: int) -> bool:
-    """Have two of so many attributes the same name?"""
+    """Check whether two of `count` attributes have the same name."""
     first = p
     for i in range(count):
         end = skip_text(buf, p, n, version)
@@ -145,7 +149,7 @@ def has_twins(buf: UInt8s, p: int, n: int, version: int, count: int) -> bool:
 
 @kernel(put_double)
 def put_float(bits: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """The float with these 32 bits, as the double that it is."""
+    """Write the float with these 32 bits as a double."""
     exponent = bits >> 23 & 255
     if exponent == 255 or (exponent == 0 and bits & 0x7FFFFF != 0):
         return -2
@@ -155,7 +159,7 @@ def put_float(bits: int, out: MutableUInt8s, o: int, z: int) -> int:
 
 @kernel(word32)
 def width_of(buf: UInt8s, kind: int, at: int, left: int) -> int:
-    """Dwords of the value of this type at `buf[at]`, where so many are left."""
+    """Return the dwords of the value of this type at `buf[at]`, of which `left` remain."""
     if MVA < kind <= MVA + 2:
         return 1 + word32(buf, at) if left > 0 else 1
     return 1 + (BIGINT <= kind <= STRING)
@@ -165,7 +169,7 @@ def width_of(buf: UInt8s, kind: int, at: int, left: int) -> int:
 def put_value(
     buf: UInt8s, kind: int, at: int, left: int, blobs: int, size: int, out: MutableUInt8s, o: int, z: int
 ) -> int:
-    """The value of this type at `buf[at]`, where so many dwords are left; -3 = it is not there."""
+    """Write the value of this type at `buf[at]`, of which `left` dwords remain; -3 = it is not complete."""
     width = width_of(buf, kind, at, left)
     if FIRST_VECTOR <= kind <= LAST_VECTOR:
         return -2
@@ -212,7 +216,7 @@ def put_values(
     o: int,
     z: int,
 ) -> int:
-    """The new values of a document by the names of the attributes from `p` on, without braces."""
+    """Write the new values of a document by the names of the attributes from `p` on, without braces."""
     for k in range(count):
         end = skip_text(buf, p, blobs.end, version)
         low = p + 4
@@ -248,7 +252,7 @@ def put_documents(
     o: int,
     z: int,
 ) -> int:
-    """The new values of each document, or nothing where the pool does not hold what the attributes ask for."""
+    """Write the new values of each document; nothing where the pool does not hold what the attributes need."""
     dwords, pool = read_zint(buf, lists.pool, n)
     documents, docids = read_zint(buf, lists.docids, n)
     places, offsets = read_zint(buf, offsets, n)
@@ -308,7 +312,7 @@ def put_blobs_of(
     o: int,
     z: int,
 ) -> int:
-    """A vec(1), and the documents of the update that it ends."""
+    """Write a vec(1), and the documents of the update that it ends."""
     _size, low = read_zint(buf, p, n)
     if z - o < 64:
         return -1
@@ -320,7 +324,7 @@ def put_blobs_of(
 def put_blobs(
     buf: UInt8s, p: int, n: int, texts: UInt8s, lists: UpdateLists, offsets: int, out: MutableUInt8s, o: int, z: int
 ) -> int:
-    """The end of an update of version 15 or 16."""
+    """Write the end of an update of version 15 or 16."""
     return put_blobs_of(buf, p, n, texts, 15, lists, offsets, out, o, z)
 
 
@@ -328,7 +332,7 @@ def put_blobs(
 def put_old_blobs(
     buf: UInt8s, p: int, n: int, texts: UInt8s, lists: UpdateLists, offsets: int, out: MutableUInt8s, o: int, z: int
 ) -> int:
-    """The end of an update of versions 10 to 14."""
+    """Write the end of an update of versions 10 to 14."""
     return put_blobs_of(buf, p, n, texts, 14, lists, offsets, out, o, z)
 
 
@@ -336,7 +340,7 @@ def put_old_blobs(
 def put_last_offsets(
     buf: UInt8s, p: int, n: int, texts: UInt8s, lists: UpdateLists, out: MutableUInt8s, o: int, z: int
 ) -> int:
-    """The end of an update of versions 2 to 9."""
+    """Write the end of an update of versions 2 to 9."""
     if z - o < 64:
         return -1
     o = put_dwords(buf, p, n, out, put_text(texts, OFFSETS, out, o, z), z)

@@ -56,9 +56,11 @@ LAST_OFFSETS = _leaf("put_last_offsets", *_VALUES, members=True)
 
 
 class Vector(Construct):  # type: ignore[misc]
-    """vec(width): a zint count of elements, then the elements (section 2.2). low: of a count as versions 2 to 4 write.
+    """Construct type of vec(width): a zint count, then the elements
+    (`docs/spec/manticore-binlog.md#22-zstring-dstring-vector`).
 
-    The value is bytes for width 1, else an array of unsigned dwords or signed qwords.
+    The value is bytes for width 1, else an array of unsigned dwords or signed qwords. `low`: the count is written as
+    versions 2 to 4 do.
     """
 
     def __init__(self, width: int, *, low: bool = False) -> None:
@@ -87,7 +89,7 @@ class Vector(Construct):  # type: ignore[misc]
         return obj
 
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
-        """The count, then the elements; many of them, or bytes, are one row."""
+        """Yield the count, then the elements; bytes, or very many elements, are one row."""
         at = start
         while at < end - 1 and data[at] >= 128 and at - start < 9:
             at += 1
@@ -105,13 +107,13 @@ class Vector(Construct):  # type: ignore[misc]
 
 
 class Values(array):  # type: ignore[type-arg]
-    """Elements of a vector; `declared` is their count as it was written."""
+    """Elements of a vector; `declared` is the count as it was written."""
 
     declared: int
 
     @classmethod
     def counted(cls, code: str, data: bytes, declared: int) -> Values:
-        """Elements with their count."""
+        """Create the elements with their count."""
         made = cls(code, data)
         if sys.byteorder == "big":
             made.byteswap()
@@ -120,20 +122,20 @@ class Values(array):  # type: ignore[type-arg]
 
 
 class Blob(bytes):
-    """Bytes of a vec(1); `declared` is their count as it was written."""
+    """Bytes of a vec(1); `declared` is the count as it was written."""
 
     declared: int
 
     @classmethod
     def counted(cls, data: bytes, declared: int) -> Blob:
-        """Bytes with their count."""
+        """Create the bytes with their count."""
         made = cls(data)
         made.declared = declared
         return made
 
 
 class Scanned(Subconstruct):  # type: ignore[misc]
-    """A part that is parsed by its schema, and passed over by a kernel where only its end is wanted."""
+    """A part that is parsed by its schema, and skipped by a kernel where only its end is needed."""
 
     def __init__(self, subcon: Construct, kernel_: RecordKernel | ScalarKernel) -> None:
         super().__init__(subcon)
@@ -141,10 +143,12 @@ class Scanned(Subconstruct):  # type: ignore[misc]
 
 
 class Skipped(Construct):  # type: ignore[misc]
-    """Bytes whose end a kernel finds. skip(buf, p, n, *given) gives the end, or a negative number.
+    """Construct type of bytes whose end a kernel finds.
 
-    given: the version, or what else the kernel takes. scan: the kernel that scanners use, where they do not pass over
-    the whole body with one of their own.
+    Args:
+        skip: skip(buf, p, n, *given) returns the end, or a negative number.
+        given: the version, or other arguments of the kernel.
+        scan: kernel for scanners, where they do not skip the whole body with a kernel of their own.
     """
 
     def __init__(self, skip: Callable[..., int], *given: int, scan: ScalarKernel | None = None) -> None:
@@ -169,9 +173,9 @@ class Skipped(Construct):  # type: ignore[misc]
 
 
 class Settings(Construct):  # type: ignore[misc]
-    """The opaque bytes of RECONFIGURE: up to the checksum that fits and the record (or the end) behind it.
+    """Construct type of the opaque bytes of RECONFIGURE: up to a right checksum followed by a record (or the end).
 
-    Its place in the schema is behind the zints `id`, `tid` and `time`, which follow the op byte.
+    In the schema it must follow the zints `id`, `tid` and `time`, which come after the op byte.
     """
 
     def _parse(self, stream: Any, context: Any, path: str) -> bytes:

@@ -1,4 +1,4 @@
-"""The line of a transaction in compiled code."""
+"""The JSON line of a transaction in compiled code."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ its payload. The negative ones have no number."""
 def time_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, kind: int, time: int
 ) -> int:
-    """When a transaction was written, in the versions that say so."""
+    """Write when a transaction was written, in the versions that store it."""
     return put_null(out, o, z) if kind == ADD_CACHE else put_time(time, out, o, z)
 
 
@@ -42,7 +42,7 @@ def time_member(
 def object_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, kind: int, number: int
 ) -> int:
-    """The name of the table with this id, as far as it was told."""
+    """Write the name of the table with this id, if it is known."""
     if kind == ADD_CACHE:
         return put_null(out, o, z)
     reached = put_name(texts, number, out, o, z)
@@ -53,7 +53,7 @@ def object_member(
 def other_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: UInt8s, o: int, z: int, kind: int, p: int, n: int
 ) -> int:
-    """A body that is none of the known ones."""
+    """Leave a body of an unknown kind to the general writer."""
     return -2
 
 
@@ -61,7 +61,7 @@ def other_member(
 def seq_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, kind: int, tid: int
 ) -> int:
-    """The number of a transaction."""
+    """Write the TID of a transaction."""
     return put_null(out, o, z) if kind < 0 else put_unsigned(tid, out, o, z)
 
 
@@ -77,7 +77,11 @@ def survey(
     cache: int,
     out: MutableInt64s,
 ) -> int:
-    """The kinds of transactions. add_txn, index, cache: the operations of the version."""
+    """Classify transactions by kind.
+
+    Args:
+        add_txn, index, cache: operations of the version.
+    """
     for i in range(count):
         out[i] = ops[i]
         if ops[i] == index:
@@ -92,7 +96,7 @@ def survey(
 
 
 class Names(Mapping[int, str]):
-    """The names of a file's tables by their ids as columns have them; they become more."""
+    """Names of a file's tables by their ids as columns hold them; a live view that grows."""
 
     def __init__(self, names: Mapping[int, bytes]) -> None:
         self._names = names
@@ -108,7 +112,7 @@ class Names(Mapping[int, str]):
 
 
 def _whole(*fields: Construct) -> Shown:
-    """A body from the operation on, up to the checksum."""
+    """Create the schema of a body from the operation up to the checksum."""
     return Shown(Struct("op" / Unshown(Int8ul), *fields, Terminated))
 
 
@@ -138,7 +142,7 @@ def _bodies(version: int) -> JsonBodies:
 
 
 class Survey:
-    """The kinds of the transactions of a batch. Batches with some that are too large to be decoded are not ours."""
+    """Derives the kinds of the transactions of a batch; None for a batch with one too large to be decoded."""
 
     def __init__(self, context: LogContext) -> None:
         self._context, self._most = context, context.max_memory // MEMORY
@@ -161,7 +165,7 @@ class Survey:
 
 
 def json_line(context: object) -> JsonLine | None:
-    """The line of a transaction, in the versions that are proven."""
+    """Return the members of the line of a transaction, for verified versions; else None."""
     if not isinstance(context, LogContext) or context.version not in PROVEN_BY_DATA or context.ids != schema.ID64:
         return None
     if context.version <= LAST_LOWEST_FIRST:

@@ -1,7 +1,8 @@
 """Bodies of versions 2 to 4 (Sphinx up to 2.0): numbers of 7 bits a byte, the lowest first, also as lengths of texts.
 
-Kernels as in `walk`. Document ids take 8 bytes, or 4 where binlog.meta says id64=0 (`DocID_t` of that build).
-Source: Sphinx 2.0.9, `BinlogWriter_c::ZipOffset`, `RtBinlog_c`.
+Kernels return what those of `walk` do. Document ids take 8 bytes, or 4 where binlog.meta says id64=0 (`DocID_t` of
+that
+build). Source: Sphinx 2.0.9, `BinlogWriter_c::ZipOffset`, `RtBinlog_c`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ LAST_LOWEST_FIRST = 4
 
 @kernel()
 def read_low(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """Scalar kernel: the low 64 bits and the next position, SHORT, or MALFORMED after ten bytes."""
+    """Read a number: the low 64 bits and the next position, SHORT, or MALFORMED after ten bytes."""
     value = 0
     shift = 0
     while p < n:
@@ -40,7 +41,7 @@ def read_low(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
 
 @kernel(read_low)
 def skip_low(buf: UInt8s, p: int, n: int, count: int) -> int:
-    """So many numbers."""
+    """Skip `count` numbers."""
     for _ in range(count):
         if p < 0:
             return p
@@ -50,7 +51,7 @@ def skip_low(buf: UInt8s, p: int, n: int, count: int) -> int:
 
 @kernel(read_low)
 def read_low_vector(buf: UInt8s, p: int, n: int, width: int) -> tuple[int, int]:
-    """A count and as many elements: the count and the end."""
+    """Read a count and skip as many elements: the count and the end."""
     count, p = read_low(buf, p, n)
     if p < 0:
         return 0, p
@@ -61,25 +62,25 @@ def read_low_vector(buf: UInt8s, p: int, n: int, width: int) -> tuple[int, int]:
 
 @kernel(read_low_vector)
 def read_low_vector1(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """Scalar kernel of bytes: the count."""
+    """Read a vector of bytes: the count and the end."""
     return read_low_vector(buf, p, n, 1)
 
 
 @kernel(read_low_vector)
 def read_low_vector4(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """Scalar kernel of dwords: the count."""
+    """Read a vector of dwords: the count and the end."""
     return read_low_vector(buf, p, n, 4)
 
 
 @kernel(read_low_vector)
 def read_low_vector8(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """Scalar kernel of qwords: the count."""
+    """Read a vector of qwords: the count and the end."""
     return read_low_vector(buf, p, n, 8)
 
 
 @kernel(read_low_vector)
 def skip_low_vector(buf: UInt8s, p: int, n: int, width: int) -> int:
-    """A count and as many elements; a text is one of bytes."""
+    """Skip a count and as many elements; a text is a vector of bytes."""
     if p < 0:
         return p
     _count, p = read_low_vector(buf, p, n, width)
@@ -88,7 +89,7 @@ def skip_low_vector(buf: UInt8s, p: int, n: int, width: int) -> int:
 
 @kernel(read_low, skip_low, skip_low_vector)
 def skip_low_cache(buf: UInt8s, p: int, n: int, ids: int) -> int:
-    """The table of an ADD_CACHE."""
+    """Skip the table of an ADD_CACHE."""
     count, p = read_low(buf, p, n)
     if p >= 0 and (count < 0 or count > (n - p) // 6):
         return -1
@@ -101,7 +102,7 @@ def skip_low_cache(buf: UInt8s, p: int, n: int, ids: int) -> int:
 
 @kernel(read_low, skip_low, skip_low_vector)
 def skip_low_commit(buf: UInt8s, p: int, n: int, version: int, ids: int) -> int:
-    """RT commit."""
+    """Skip an RT commit."""
     rows, p = read_low(buf, p, n)
     if p >= 0 and rows != 0:
         p = skip_low_vector(buf, p, n, 1)
@@ -126,7 +127,7 @@ def skip_low_commit(buf: UInt8s, p: int, n: int, version: int, ids: int) -> int:
 
 @kernel(read_low, skip_low, skip_low_vector)
 def skip_low_update(buf: UInt8s, p: int, n: int, ids: int) -> int:
-    """Update attributes."""
+    """Skip an attribute update."""
     count, p = read_low(buf, p, n)
     if p >= 0 and (count < 0 or count > (n - p) // 2):
         return -1
@@ -141,9 +142,10 @@ def skip_low_update(buf: UInt8s, p: int, n: int, ids: int) -> int:
 
 @kernel(read_low, skip_low_vector, skip_low_cache, skip_low_commit, skip_low_update)
 def read_low_body(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at: int) -> int:
-    """Record kernel of a body: columns id, tid, time. The op is the byte before it.
+    """Read a body to the columns id, tid, time. The op is the byte before it.
 
-    table: the version, and the bytes of a document id.
+    Args:
+        table: version, and bytes of a document id.
     """
     op = int(buf[p - 1])
     ids = table[1]
@@ -173,7 +175,7 @@ def read_low_body(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s
 
 
 class LowZint(Construct):  # type: ignore[misc]
-    """A number of 7 bits a byte, the lowest first. A longer form than needed is kept (`Wide`)."""
+    """Construct type of a number of 7 bits a byte, the lowest first. A longer form than needed is kept (`WideZint`)."""
 
     kernel = ScalarKernel(read_low, (Form(0, 127),), unsigned=True)
 

@@ -1,4 +1,4 @@
-"""Kernels of zints and vectors that follow each other; see `walk` for what they return."""
+"""Kernels of successive zints and vectors; see `walk` for their results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from binlogtool.formats.manticore.payloads.zint import read_zint
 
 @kernel(read_zint)
 def skip_zints(buf: UInt8s, p: int, n: int, count: int) -> int:
-    """So many zints."""
+    """Skip `count` zints."""
     for _ in range(count):
         _value, p = read_zint(buf, p, n)
         if p < 0:
@@ -19,7 +19,7 @@ def skip_zints(buf: UInt8s, p: int, n: int, count: int) -> int:
 
 @kernel(read_zint)
 def read_vector(buf: UInt8s, p: int, n: int, width: int) -> tuple[int, int]:
-    """vec(width): the count and the end."""
+    """Read the count of a vec(width) and skip its elements: the count and the end."""
     count, p = read_zint(buf, p, n)
     if p < 0:
         return 0, p
@@ -30,24 +30,24 @@ def read_vector(buf: UInt8s, p: int, n: int, width: int) -> tuple[int, int]:
 
 @kernel(read_vector)
 def read_vector1(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """Scalar kernel of vec(1): the count."""
+    """Read a vec(1): the count and the end."""
     return read_vector(buf, p, n, 1)
 
 
 @kernel(read_vector)
 def read_vector4(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """Scalar kernel of vec(4): the count."""
+    """Read a vec(4): the count and the end."""
     return read_vector(buf, p, n, 4)
 
 
 @kernel(read_vector)
 def read_vector8(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """Scalar kernel of vec(8): the count."""
+    """Read a vec(8): the count and the end."""
     return read_vector(buf, p, n, 8)
 
 
 @kernel(read_vector)
 def skip_vector(buf: UInt8s, p: int, n: int, width: int) -> int:
-    """vec(width)."""
+    """Skip a vec(width)."""
     _count, p = read_vector(buf, p, n, width)
     return p

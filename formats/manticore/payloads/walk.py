@@ -1,7 +1,7 @@
-"""Kernels that pass over whole payloads: the schemas once more, for where only the end is wanted.
+"""Kernels that skip whole payloads: the schemas once more, for where only the end is needed.
 
-Each returns the position behind the value, SHORT or MALFORMED. No count is believed before it is compared with the
-bytes that are left.
+Each returns the position after the value, SHORT or MALFORMED. Every count is compared with the remaining bytes before
+it is used.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAX_SETTINGS = 262144
 
 @kernel()
 def load_dword(buf: UInt8s, p: int, n: int) -> int:
-    """The dword at `p`, or SHORT."""
+    """Load the dword at `p`, or SHORT."""
     if n - p < 4:
         return -1
     value: int = buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24
@@ -26,7 +26,7 @@ def load_dword(buf: UInt8s, p: int, n: int) -> int:
 
 @kernel(load_dword, skip_vector)
 def skip_text(buf: UInt8s, p: int, n: int, version: int) -> int:
-    """A zstring (version 15 on) or a dstring."""
+    """Skip a zstring (version 15 on) or a dstring."""
     if version >= 15:
         return skip_vector(buf, p, n, 1)
     length = load_dword(buf, p, n)
@@ -37,7 +37,7 @@ def skip_text(buf: UInt8s, p: int, n: int, version: int) -> int:
 
 @kernel(read_zint, skip_zints, skip_text)
 def skip_cache(buf: UInt8s, p: int, n: int, version: int) -> int:
-    """The table of an ADD_CACHE."""
+    """Skip the table of an ADD_CACHE."""
     count, p = read_zint(buf, p, n)
     if p >= 0 and (count < 0 or count > (n - p) // 4):
         return -1
@@ -53,13 +53,13 @@ def skip_cache(buf: UInt8s, p: int, n: int, version: int) -> int:
 
 @kernel(skip_cache)
 def read_cache(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """Scalar kernel of an ADD_CACHE's body, version 15 on."""
+    """Skip the body of an ADD_CACHE, version 15 on, with the signature of a scalar kernel."""
     return 0, skip_cache(buf, p, n, 15)
 
 
 @kernel(read_zint, skip_zints)
 def skip_checkpoints(buf: UInt8s, p: int, n: int) -> int:
-    """A count of pairs of zints."""
+    """Skip a count of pairs of zints."""
     count, p = read_zint(buf, p, n)
     if p < 0:
         return p
@@ -70,7 +70,7 @@ def skip_checkpoints(buf: UInt8s, p: int, n: int) -> int:
 
 @kernel(read_zint, skip_vector)
 def skip_docstore(buf: UInt8s, p: int, n: int) -> int:
-    """A flag and, if it is set, stored documents."""
+    """Skip a flag and, if it is set, stored documents."""
     if p >= n:
         return -1
     if buf[p] == 0:
@@ -87,7 +87,7 @@ def skip_docstore(buf: UInt8s, p: int, n: int) -> int:
 
 @kernel(load_dword)
 def skip_dwords(buf: UInt8s, p: int, n: int, width: int) -> int:
-    """A dword count and that many elements."""
+    """Skip a dword count and that many elements."""
     count = load_dword(buf, p, n)
     if count < 0 or count > (n - p - 4) // width:
         return -1
@@ -96,7 +96,7 @@ def skip_dwords(buf: UInt8s, p: int, n: int, width: int) -> int:
 
 @kernel(load_dword, skip_dwords)
 def skip_column(buf: UInt8s, p: int, n: int) -> int:
-    """One columnar attribute (section 7.6)."""
+    """Skip one columnar attribute."""
     kind = load_dword(buf, p, n)
     if kind < 0:
         return -1
@@ -117,7 +117,7 @@ def skip_column(buf: UInt8s, p: int, n: int) -> int:
 
 @kernel(load_dword, skip_column)
 def skip_columnar(buf: UInt8s, p: int, n: int) -> int:
-    """A flag and, if it is set, columnar attributes."""
+    """Skip a flag and, if it is set, columnar attributes."""
     if p >= n:
         return -1
     if buf[p] == 0:
@@ -135,7 +135,7 @@ def skip_columnar(buf: UInt8s, p: int, n: int) -> int:
 
 @kernel(skip_zints, skip_vector, skip_checkpoints, skip_docstore, skip_columnar)
 def skip_segment(buf: UInt8s, p: int, n: int, version: int) -> int:
-    """The segment of new rows of a commit."""
+    """Skip the segment of new rows of a commit."""
     if version >= 13:
         p = skip_zints(buf, p, n, 1)
     if p >= 0:
@@ -163,7 +163,7 @@ def skip_segment(buf: UInt8s, p: int, n: int, version: int) -> int:
 
 @kernel(read_zint, skip_segment, skip_vector)
 def skip_commit_of(buf: UInt8s, p: int, n: int, version: int, ids: int) -> int:
-    """RT commit. ids: bytes of a document id."""
+    """Skip an RT commit with document ids of `ids` bytes."""
     rows, p = read_zint(buf, p, n)
     if p >= 0 and rows != 0:
         p = skip_segment(buf, p, n, version)
@@ -172,13 +172,13 @@ def skip_commit_of(buf: UInt8s, p: int, n: int, version: int, ids: int) -> int:
 
 @kernel(skip_commit_of)
 def skip_commit(buf: UInt8s, p: int, n: int, version: int) -> int:
-    """RT commit, with document ids of 8 bytes."""
+    """Skip an RT commit with document ids of 8 bytes."""
     return skip_commit_of(buf, p, n, version, 8)
 
 
 @kernel(read_zint, skip_text, skip_zints, skip_vector)
 def skip_update_of(buf: UInt8s, p: int, n: int, version: int, ids: int) -> int:
-    """Update attributes. ids: bytes of a document id."""
+    """Skip an attribute update with document ids of `ids` bytes."""
     count, p = read_zint(buf, p, n)
     if p >= 0 and (count < 0 or count > (n - p) // 2):
         return -1
@@ -201,13 +201,13 @@ def skip_update_of(buf: UInt8s, p: int, n: int, version: int, ids: int) -> int:
 
 @kernel(skip_update_of)
 def skip_update(buf: UInt8s, p: int, n: int, version: int) -> int:
-    """Update attributes, with document ids of 8 bytes."""
+    """Skip an attribute update with document ids of 8 bytes."""
     return skip_update_of(buf, p, n, version, 8)
 
 
 @kernel(read_zint, skip_text, skip_zints)
 def skip_filter(buf: UInt8s, p: int, n: int, version: int) -> int:
-    """One filter of a stored query."""
+    """Skip one filter of a stored query."""
     p = skip_text(buf, p, n, version)
     if p >= 0:
         p = skip_zints(buf, p, n, 10)
@@ -231,7 +231,7 @@ def skip_filter(buf: UInt8s, p: int, n: int, version: int) -> int:
 
 @kernel(read_zint, skip_text, skip_zints, skip_filter)
 def skip_query(buf: UInt8s, p: int, n: int, version: int) -> int:
-    """One stored query."""
+    """Skip one stored query."""
     p = skip_zints(buf, p, n, 2)
     if p >= 0:
         p = skip_text(buf, p, n, version)
@@ -256,7 +256,7 @@ def skip_query(buf: UInt8s, p: int, n: int, version: int) -> int:
 
 @kernel(read_zint, skip_zints)
 def skip_counted(buf: UInt8s, p: int, n: int) -> int:
-    """A count of zints."""
+    """Skip a count and that many zints."""
     count, p = read_zint(buf, p, n)
     if p < 0:
         return p
@@ -267,7 +267,7 @@ def skip_counted(buf: UInt8s, p: int, n: int) -> int:
 
 @kernel(read_zint, skip_counted, skip_query)
 def skip_pq(buf: UInt8s, p: int, n: int, version: int) -> int:
-    """Percolate add/delete."""
+    """Skip a percolate add/delete."""
     p = skip_counted(buf, p, n)
     if p >= 0:
         p = skip_counted(buf, p, n)
@@ -285,14 +285,14 @@ def skip_pq(buf: UInt8s, p: int, n: int, version: int) -> int:
 
 @kernel(skip_counted, skip_text)
 def skip_pq_delete(buf: UInt8s, p: int, n: int, version: int) -> int:
-    """Percolate delete of versions 7 to 14."""
+    """Skip a percolate delete of versions 7 to 14."""
     p = skip_counted(buf, p, n)
     return p if p < 0 else skip_text(buf, p, n, version)
 
 
 @kernel(skip_update, skip_commit, skip_pq)
 def skip_payload(buf: UInt8s, p: int, n: int) -> int:
-    """The payload of an ADD_TXN, version 15 on."""
+    """Skip the payload of an ADD_TXN, version 15 on."""
     if p >= n:
         return -1
     op = buf[p]
@@ -307,9 +307,9 @@ def skip_payload(buf: UInt8s, p: int, n: int) -> int:
 
 @kernel(load_dword)
 def find_settings_end(buf: UInt8s, start: int, p: int, n: int) -> int:
-    """Where opaque bytes from `p` end: at a checksum of `[start, end)` that fits.
+    """Find the end of opaque bytes from `p`: the place of a right checksum of `[start, end)`.
 
-    Every place is tried in the first 4096 bytes up to the next `TXN!`, and then only the first few places where a
+    In the first 4096 bytes every place is tried up to the next `TXN!`; after that only the first few places where a
     record could follow, so that no file makes this slow.
     """
     crc = 0xFFFFFFFF
@@ -345,9 +345,10 @@ def find_settings_end(buf: UInt8s, start: int, p: int, n: int) -> int:
     find_settings_end,
 )
 def read_body(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at: int) -> int:
-    """Record kernel of a body of versions 5 to 14: columns id, tid, time. The op is the byte before it.
+    """Read a body of versions 5 to 14 to the columns id, tid, time. The op is the byte before it.
 
-    table: the version, and the bytes of a document id.
+    Args:
+        table: version, and bytes of a document id.
     """
     op = int(buf[p - 1])
     version = table[0]

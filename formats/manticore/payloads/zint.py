@@ -1,4 +1,7 @@
-"""zint: 7-bit groups, the most significant first (section 2.1)."""
+"""zint: 7-bit groups, the most significant first.
+
+Source: `docs/spec/manticore-binlog.md#21-zint-7-bit-groups-most-significant-group-first`.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,8 @@ class Wide(int):
 
 @kernel()
 def read_zint(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """Scalar kernel: the low 64 bits and the next position, SHORT, or MALFORMED after ten bytes."""
-    if n - p > 2:  # nearly all of them
+    """Read a zint: the low 64 bits and the next position, SHORT, or MALFORMED after ten bytes."""
+    if n - p > 2:  # the frequent case: up to three bytes
         value = buf[p]
         if value < 128:
             return value, p + 1
@@ -54,25 +57,30 @@ def read_zint(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
 
 @kernel(read_zint)
 def read_zint32(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """The same of a signed number of 32 bits."""
+    """Read a zint as a signed number of 32 bits."""
     value, p = read_zint(buf, p, n)
     return ((value & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000, p
 
 
 def zint_size(value: int) -> int:
-    """Bytes of the shortest zint of a value (as 64-bit two's complement)."""
+    """Return the bytes of the shortest zint of a value (as 64-bit two's complement)."""
     return max(1, ((value & U64).bit_length() + 6) // 7)
 
 
 def build_zint(value: int) -> bytes:
-    """The shortest zint, or as many bytes as a `Wide` says."""
+    """Encode a value as the shortest zint, or in the width of a `WideZint`."""
     rest, width = int(value) & U64, getattr(value, "width", zint_size(value))
     groups = [rest >> 7 * at & 127 for at in range(width)]
     return bytes([group | 128 for group in groups[:0:-1]] + groups[:1])
 
 
 class Zint(Construct):  # type: ignore[misc]
-    """A zint. bits: how many are kept; signed: two's complement. A longer form than needed is kept (`Wide`)."""
+    """Construct type of a zint. A longer form than needed is kept (`WideZint`).
+
+    Args:
+        bits: number of bits that are kept.
+        signed: two's complement.
+    """
 
     def __init__(self, bits: int = 64, signed: bool = False) -> None:
         super().__init__()

@@ -1,1 +1,1 @@
-"""What a starting server does with the log."""
+"""Replay prediction: the behaviour of a starting server."""

@@ -1,7 +1,7 @@
-"""What a transaction changes: documents by id, stored queries by id (section 6).
+"""Effects of applied transactions: changes of documents and stored queries, by id.
 
-A commit carries rows in a form that only the table's schema explains; so the image of a document is not its values but
-what holds them: the checksum of the payload that brought it and its place in there, and what updates said after that.
+A commit holds rows in a form that only the table's schema explains; so the image of a document is not its values but
+what identifies them: the checksum of the payload that added it, its place in there, and later updates.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ _COMMIT, _UPDATE = PayloadOp.COMMIT.name, PayloadOp.UPDATE_ATTRS.name
 
 
 class TableEffects(Effects):
-    """`replays.Effects` of all versions."""
+    """Row changes of all versions (implements `replay_rules.Effects`)."""
 
     def __init__(self) -> None:
         self._replayer: TableReplay | None = None
         self._seen: set[str] = set()
 
     def follow(self, replayer: Any) -> None:
-        """Learn what tables had saved before the start."""
+        """Take over the replayer, which knows what tables had saved before the start."""
         self._replayer = replayer if isinstance(replayer, TableReplay) else None
 
     def of(self, records: Records, i: int) -> Iterable[Change]:
-        """The changes of one transaction. A table without a saved TID is empty before its first one."""
+        """Return the changes of one transaction. A table without a saved TID is empty before its first one."""
         table = records.envelope.object[i] or ""
         changes = self._changes(table, records, i)
         if table in self._seen or self._replayer is None:
@@ -74,7 +74,7 @@ class TableEffects(Effects):
 
 
 def patch(image: bytes, operation: bytes) -> bytes | None:
-    """The image of a document after an update; a document that is not there stays so (section 6.1)."""
+    """Return the image of a document after an update; None if there is no such document, or it cannot be determined."""
     if not image or not operation:
         return None
     try:
@@ -84,14 +84,14 @@ def patch(image: bytes, operation: bytes) -> bytes | None:
         return None
     if not isinstance(values, dict) or not isinstance(changed, dict):
         return None
-    for name in changed:  # a whole JSON document replaces what was said about its parts
+    for name in changed:  # a whole JSON document replaces earlier updates of its parts
         for part in [one for one in values if one.startswith(f"{name}.")]:
             del values[part]
     return canonical([*origin, values | changed])
 
 
 def _commit(table: str, payload: Mapping[str, Any], content: list[int]) -> Iterator[Change]:
-    """Kill first, then add: an id in both places is the normal case."""
+    """Yield the changes of a commit: deletions first, then additions; an id is normally in both."""
     segment = payload.get("segment") or {}
     docids = segment.get("docids")
     if payload["rows"] and (docids is None or len(docids) != payload["rows"]):
@@ -113,7 +113,7 @@ def _update(table: str, payload: Mapping[str, Any], content: list[int]) -> Itera
 
 
 def _queries(table: str, payload: Mapping[str, Any]) -> Iterator[Change]:
-    """Stored queries. Which ones have a tag cannot be told (the log has its hash only): such a deletion is kept."""
+    """Yield the changes of stored queries. A deletion by tag is stored unresolved: the log has only the tag's hash."""
     for number in payload.get("del_ids", ()):
         yield Change(table, DELETE, canonical(number), b"")
     tags = payload.get("del_tags") or payload.get("tags")
@@ -127,7 +127,7 @@ def _queries(table: str, payload: Mapping[str, Any]) -> Iterator[Change]:
 
 
 def _content(records: Records, i: int) -> list[int]:
-    """TID, bytes and CRC-32 of the payload: the frame's checksum without what differs from file to file."""
+    """Return TID, bytes and CRC-32 of the payload: the frame's checksum without what differs from file to file."""
     e, body = records.envelope, records.bodies[i] or {}
     checked = records.checksum
     stored = 0 if checked is None or checked[i] is None else checked[i].stored
@@ -142,7 +142,9 @@ def _content(records: Records, i: int) -> list[int]:
 
 @lru_cache(4096)
 def _zeros(size: int) -> int:
-    """What so many zero bytes do to a CRC-32: x to the power of eight times `size`, modulo the polynomial."""
+    """Return the factor by which `size` zero bytes change a CRC-32: x to the power of 8 * size, modulo the
+    polynomial.
+    """
     result, power = _ONE, 1 << 23  # 1, and x to the power of 8, the lowest power in the highest bit
     while size > 0:
         if size & 1:
@@ -153,7 +155,7 @@ def _zeros(size: int) -> int:
 
 
 def _times(one: int, other: int) -> int:
-    """The product of two polynomials modulo that of CRC-32."""
+    """Multiply two polynomials modulo that of CRC-32."""
     product = 0
     while other:
         if other & _ONE:

@@ -1,4 +1,4 @@
-"""How far the replay of a file and of each table is."""
+"""Progress of the replay, per file and per table."""
 
 from __future__ import annotations
 
@@ -16,10 +16,15 @@ _MAX_TOLD = 20
 
 
 class Table(msgspec.Struct):
-    """A table of the server. tid: the last applied; None = not served, -1 = without binlog. saved: before the start.
+    """A table of the server.
 
-    gaps: TIDs `[first, last]` that were passed by. since: tid when the file at hand declared the table; last: the
-    highest TID in that file; time: the same of times.
+    Attributes:
+        tid: last applied; None = not served, -1 = without binlog.
+        saved: TID before the start.
+        gaps: TIDs `[first, last]` that were skipped.
+        since: tid when the current file declared the table.
+        last: highest TID in that file.
+        time: latest time in that file.
     """
 
     tid: int | None
@@ -30,7 +35,7 @@ class Table(msgspec.Struct):
     time: int = 0
 
     def passed_by(self, tid: int) -> bool:
-        """Was this TID, lower than the last applied one, never applied?"""
+        """Check that this TID, lower than the last applied one, was never applied."""
         return len(self.gaps) >= MAX_GAPS or any(low <= tid <= high for low, high in self.gaps)
 
 
@@ -43,7 +48,7 @@ class Lost(msgspec.Struct):
     tids: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
 
     def add(self, name: str, tid: int) -> None:
-        """One more."""
+        """Add one transaction."""
         self.count += 1
         if name in self.tids or len(self.tids) < _MAX_TOLD:
             low, high = self.tids.get(name, (tid, tid))
@@ -51,9 +56,14 @@ class Lost(msgspec.Struct):
 
 
 class Reading(msgspec.Struct):
-    """The file at hand. bad: where its damage starts. defects: places of an ADD_CACHE with the checksum 0, behind which
-    the server reads no further (section 2.3). contradictions: commits whose numbers contradict each other. ended: why
-    nothing more is applied (`dropped`, `deleted`), or None.
+    """The file that is replayed.
+
+    Attributes:
+        damage_start: offset of its first damaged range, or None.
+        cache_defects: offsets of ADD_CACHEs with the checksum 0, after which the server reads no further.
+        contradictions: offsets of commits whose numbers contradict each other.
+        end_reason: why nothing more is applied (`dropped`, `deleted`), or None.
+        ruled_count: transactions that were ruled on.
     """
 
     file: Examined
@@ -70,11 +80,11 @@ class Reading(msgspec.Struct):
 
     @property
     def cut_short(self) -> bool:
-        """Is anything behind the place where the replay of the file ended?"""
+        """True if anything is after the place where the replay of the file ended."""
         return self.bad is not None or self.taken < self.file.records
 
     def report(self) -> dict[str, Any]:
-        """What the server would log about it."""
+        """Return what the server would log about the file."""
         plain = self.kinds.total() - self.kinds[Op.ADD_INDEX.name] - self.kinds[Op.ADD_CACHE.name]
         tables = {name: [table.since, table.last] for name, table in self.known.items()}
         empty = self.file.size in (0, schema.HEADER_SIZE)

@@ -1,4 +1,4 @@
-"""The rules of a replay in words."""
+"""Reasons of a replay: why a transaction is applied, skipped or refused (`docs/spec/manticore-binlog.md`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a starting server does with each transaction: applied, skipped, refused or silently dropped (section 8)."""
+"""Predict what a starting server does with each transaction: apply, skip, refuse or silently drop it.
+
+Source: `docs/spec/manticore-binlog.md#8-what-the-server-does-with-it`.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ _GAVE_UP = SKIPPED, NOT_REACHED
 
 
 class TableReplay:
-    """`replays.Replayer` of a directory or of single files."""
+    """Replay rules of a directory or of single files (implements `replay_rules.Replayer`)."""
 
     def __init__(self, situation: Situation) -> None:
         self._saved = saved_tids(situation.against or {})
@@ -67,7 +70,7 @@ class TableReplay:
         self._waiting = list(self.plan.files)
 
     def itinerary(self) -> Itinerary:
-        """The files of the list, in its order, up to one that cannot be opened."""
+        """Return the files of the list, in its order, up to one that cannot be opened."""
         passed = {file.name: "no-meta" if self.plan.no_list else "unlisted" for file in self.plan.unlisted}
         if self.plan.refusal is not None:
             return Itinerary((), refusal=self.plan.refusal)
@@ -84,7 +87,7 @@ class TableReplay:
             return
 
     def _passed_over(self) -> None:
-        """Records in files that are not on the list."""
+        """Report transactions in files that are not on the list."""
         near = {file.name: found for file in self.plan.unlisted for found in file.findings if "server" in found.facts}
         for file in self.plan.unlisted:
             if file.records:
@@ -117,7 +120,7 @@ class TableReplay:
         return [*runs(verbs, first), *runs([rest] * (len(records) - len(verbs)), first + len(verbs))]
 
     def _reach(self, name: str) -> None:
-        """Opens the files up to this one; those before it have no transactions."""
+        """Open the files up to this one; those before it have no transactions."""
         while self.stop is None and (self.reading is None or self.reading.file.name != name) and self._waiting:
             self._close()
             if self.stop is None:
@@ -146,7 +149,7 @@ class TableReplay:
     def _fail(
         self, reading: Reading, offset: int | None, why: str, *, opens: bool = False, version: bool = False
     ) -> None:
-        """A fatal error, or with the flags the end of this file."""
+        """Handle a fatal error: stop the server, or with the replay flags end this file."""
         server = self.plan.version
         forced = server in FORCES_VERSIONS if version else opens or server >= FORCES_TRANSACTIONS
         if not (self.force and forced):
@@ -155,12 +158,12 @@ class TableReplay:
             reading.ended = self._ending(reading)
 
     def _ending(self, reading: Reading) -> str:
-        """What becomes of a file that cannot be read on: without a table in it, it is deleted."""
+        """Return what happens to a file that cannot be read on: one without a table is deleted."""
         alone = not reading.names and not self.replayed and self.plan.version >= schema.NEW_FRAME
         return "deleted" if alone else "dropped"
 
     def _damaged(self, reading: Reading) -> None:
-        """The server gets to bytes that are no transaction."""
+        """Handle bytes that are no transaction."""
         assert reading.bad is not None
         found = damage_finding(reading.file, reading.bad)
         action = "refuse" if found is None else found.facts.get("server", "refuse")
@@ -179,7 +182,9 @@ class TableReplay:
             reading.ended = self._ending(reading) if action == "delete" else "dropped"
 
     def _doubt(self, reading: Reading) -> ParseDoubt | None:
-        """Why a server of the old frame may not survive the garbage that it reads before it looks at a checksum."""
+        """Return why a server of the old frame may not survive the garbage that it reads before it verifies a
+        checksum.
+        """
         context, beside = log_context(reading.file), self.situation.beside
         read = None if beside is None else beside(reading.file.name)
         if context is None or context.version >= FATAL_MISMATCH or read is None or reading.bad is None:
@@ -187,7 +192,9 @@ class TableReplay:
         return parse_doubt(read, reading.bad, reading.file.size, context.version, context.ids)
 
     def _only_checked(self, reading: Reading) -> bool:
-        """Is the damaged transaction one whose payload the server passes over? Before version 15 it parses them all."""
+        """Check that the server skips the payload of the damaged transaction; before version 15 it parses every
+        payload.
+        """
         beside = self.situation.beside
         read = None if beside is None else beside(reading.file.name)
         if read is None or reading.bad is None or self.plan.version < schema.NEW_FRAME:
@@ -202,12 +209,12 @@ class TableReplay:
         table = self.tables[reading.names[number]]
         passed = table.tid is None or table.tid < 0 or tid <= table.tid
         if passed:
-            table.last = max(table.last, tid)  # the server counts it before it looks at the checksum
+            table.last = max(table.last, tid)  # the server counts it before it verifies the checksum
         return passed
 
     @property
     def _is_new(self) -> bool:
-        """Has the server frames of version 15 or later?"""
+        """True if the server has frames of version 15 or later."""
         return self.plan.version >= schema.NEW_FRAME
 
     # -- one transaction -------------------------------------------------------------------------------------------
@@ -264,7 +271,7 @@ class TableReplay:
         return SKIPPED, "no-data"
 
     def _descends(self, table: Table, tid: int, time: int) -> str | None:
-        """Up to version 14: what is checked of every transaction, also of those that are not applied."""
+        """Check what servers up to version 14 check of every transaction, also of those that are not applied."""
         if tid < table.last:
             return "descending-tid"
         if time < table.time and not self.force:
@@ -273,7 +280,7 @@ class TableReplay:
         return None
 
     def _pass(self, reading: Reading, records: Records, i: int, table: Table) -> str | None:
-        """Why the transaction is not applied, or None."""
+        """Return why the transaction is not applied, or None."""
         tid, name = records.envelope.seq[i] or 0, records.envelope.object[i] or ""
         if table.tid is None:
             return "not-served"
@@ -307,7 +314,7 @@ class TableReplay:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def _close(self) -> None:
-        """The end of the file at hand: damage behind its last transaction, and what is lost in it."""
+        """Close the current file: handle damage after its last transaction, and report its losses."""
         reading, self.reading = self.reading, None
         if reading is None:
             return
@@ -320,7 +327,7 @@ class TableReplay:
             self.replayed += bool(reading.names)
 
     def _told(self, reading: Reading) -> None:
-        """Losses of the file as findings."""
+        """Report the losses of the file."""
         file, lost = reading.file, reading.lost
         if lost is not None:
             text = f"{lost.count:,} transactions have TIDs lower than one before them: the server passes over them "
@@ -343,7 +350,9 @@ class TableReplay:
         self.findings.append((file.name, finding("silent-loss", offset, length, text, record=record, **facts)))
 
     def finish(self) -> tuple[Iterable[Ruling], Outcome]:
-        """The last file is closed, and those behind it that hold nothing; then comes one that cannot be opened."""
+        """Close the last file and open those after it that have no transactions; then comes one that cannot be
+        opened.
+        """
         self._close()
         while self.stop is None and self._waiting and not self._waiting[0].records:
             self._open(self._waiting.pop(0))
@@ -360,7 +369,7 @@ class TableReplay:
 
 
 def _read_all(reading: Reading) -> bool:
-    """Were all transactions before the damage seen (and not only those before some `--until`)?"""
+    """Check that all transactions before the damage were read (and not only those before some `--until`)."""
     found = None if reading.bad is None else damage_finding(reading.file, reading.bad)
     return found is None or found.record is None or reading.taken >= found.record
 

@@ -1,4 +1,4 @@
-"""What tables have saved already, as `--against` says it: JSON, or a table's own file."""
+"""TIDs that tables have saved already, as `--against` gives them: JSON, or a table's own file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ _QUERIES = b"QTSP\x07\0\0\0"
 
 
 def saved_tid(name: str, data: bytes) -> Mapping[str, Any] | None:
-    """The TID in a table's own `.meta` file: JSON, or that of Sphinx 2.2 or Manticore 2.8; named like the table."""
+    """Read the TID from a table's own `.meta` file: JSON, or that of Sphinx 2.2 or Manticore 2.8; None if it is
+    none.
+    """
     table = name.removesuffix(".meta")
     if len(data) >= 36 and data.startswith((*_INDEX, _QUERIES)):
         at = len(data) - 8 if data.startswith(_QUERIES) else 28
@@ -31,10 +33,10 @@ def saved_tid(name: str, data: bytes) -> Mapping[str, Any] | None:
 
 
 def saved_tids(against: Mapping[str, Any]) -> dict[str, int | None]:
-    """The TIDs that tables have saved; null = not served.
+    """Parse the TIDs that tables have saved; None = not served.
 
     Raises:
-        UsageError: something else is said.
+        UsageError: the position has another form.
     """
     known = against.get("tables", {})
     whole = isinstance(known, Mapping) and all(tid is None or type(tid) is int for tid in known.values())

@@ -1,4 +1,7 @@
-"""Which log files a server replays, in which order, and what keeps it from starting at all (section 8.1)."""
+"""Plan a start: the log files that a server replays, their order, and what makes it refuse.
+
+Source: `docs/spec/manticore-binlog.md#81-at-start-before-it-serves-anybody`.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +31,14 @@ unexpected one (seen with the percolate tables of Manticore 2.8.2; those of Sphi
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """files: the members that are replayed, in order. missing: name of a listed file that is not there -> how many
-    files are replayed before it. unlisted: members that the server passes over. version: that of the server. unchecked:
-    what keeps a start from being certain, in words.
+    """The plan of one start.
+
+    Attributes:
+        files: members that are replayed, in order.
+        missing: name of a listed file that does not exist -> number of files that are replayed before it.
+        unlisted: members that the server skips.
+        version: of the server.
+        unchecked: why it is not certain whether the server starts, in words.
     """
 
     files: tuple[Examined, ...] = ()
@@ -43,13 +51,13 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def log_context(file: Examined) -> LogContext | None:
-    """What is known of a log file; None = it is none."""
+    """Return the context of a log file; None if it is none."""
     context = None if file.layout is None else file.layout.context
     return context if isinstance(context, LogContext) else None
 
 
 def plan(situation: Situation) -> Plan:
-    """What the server of these files does first. Single files are replayed in the order of their names."""
+    """Plan the start of the server of these files. Single files are replayed in the order of their names."""
     logs = tuple(file for file in situation.files if log_context(file) is not None or file.layout is None)
     metas = [file for file in situation.files if _meta(file) is not None]
     own = (situation.against or {}).get("version")
@@ -82,7 +90,7 @@ def _listed(file: Examined, logs: tuple[Examined, ...], own: int | None, whole: 
         return Plan(unlisted=logs, version=version, refusal=why)
     by_name = {posixpath.basename(log.name): log for log in logs}
     short = meta.version is not None and not (meta.whole or meta.cut)
-    numbers = (*meta.numbers, *((0,) if short else ()))  # numbers that are not there read as 0
+    numbers = (*meta.numbers, *((0,) if short else ()))  # missing numbers are read as 0
     names = list(dict.fromkeys(map(meta.name, numbers)))
     files = tuple(by_name.pop(name) for name in names if name in by_name)
     there = {posixpath.basename(log.name) for log in files}
@@ -92,7 +100,9 @@ def _listed(file: Examined, logs: tuple[Examined, ...], own: int | None, whole: 
 
 
 def _bad_meta(file: Examined, meta: MetaContext, version: int, logs: tuple[Examined, ...]) -> Stop | None:
-    """Why the list cannot be used. Where transactions prove document ids of 4 bytes, the server is a build for them."""
+    """Return why the list cannot be used. Where transactions prove document ids of 4 bytes, the server is a build for
+    them.
+    """
     for found in file.findings:
         in_head = (found.offset or 0) < schema.HEADER_SIZE  # not the list, nor the digits
         if found.facts.get("server") == "refuse" and in_head:
@@ -103,7 +113,7 @@ def _bad_meta(file: Examined, meta: MetaContext, version: int, logs: tuple[Exami
         for one in contexts
     )
     old = meta.version is not None and meta.version < schema.NEW_FRAME
-    if old and meta.setting != 1 and meta.count and not of_32_bits:  # an empty list is not looked at any further
+    if old and meta.setting != 1 and meta.count and not of_32_bits:  # an empty list is not checked any further
         return Stop(file.name, schema.HEADER_SIZE, "USE_64BIT inconsistency (binary=1, binlog=0)")
     if meta.version is None and (file.size != len(b"SPLI") or not logs or _version_of(logs) >= schema.NEW_FRAME):
         return Stop(file.name, 0, "the meta file is torn in its head; what a server makes of that is not known")
@@ -114,7 +124,7 @@ def _bad_meta(file: Examined, meta: MetaContext, version: int, logs: tuple[Exami
 
 
 def _checked(found: Plan, meta_version: int) -> Plan:
-    """Versions of the files, where the server looks at them before anything else (section 8.1, step 2)."""
+    """Check the versions of the files, where the server does so before anything else."""
     if found.version < CHECKS_FIRST:
         return found
     why = next(_foreign(found, meta_version), None)
@@ -133,7 +143,7 @@ def _foreign(found: Plan, meta_version: int) -> Iterator[Stop]:
 
 
 def said_version(file: Examined) -> int | None:
-    """The version in the head of a log that holds data."""
+    """Return the version in the stored head of a log that holds data, or None."""
     context = log_context(file)
     flipped = corrected_head(file)
     if flipped is not None:
@@ -146,12 +156,12 @@ def said_version(file: Examined) -> int | None:
 
 
 def corrected_head(file: Examined) -> Finding | None:
-    """What is said of the head of a file that is read with a bit put right."""
+    """Return the finding about the head of a file that is read with a bit corrected, or None."""
     return next(filter(is_corrected, () if file.layout is None else file.layout.findings), None)
 
 
 def damage_at(file: Examined) -> int | None:
-    """Where the first bytes are that are no transaction."""
+    """Return the offset of the first bytes that are no transaction, or None."""
     tail = file.tail
     if tail is None:
         return None
@@ -161,12 +171,12 @@ def damage_at(file: Examined) -> int | None:
 
 
 def damage_finding(file: Examined, offset: int) -> Finding | None:
-    """What is wrong there."""
+    """Return the finding about the damage at an offset, preferably one with the server's action, or None."""
     at = [found for found in file.findings if found.offset == offset]
     told = [found for found in at if "server" in found.facts]
     return next(iter(told or at), None)
 
 
 def is_loss(found: Finding | None) -> bool:
-    """Is the damage more than the torn end of a last write?"""
+    """Check that the damage is more than the torn end of a last write."""
     return found is not None and found.severity is Severity.ERROR

@@ -1,8 +1,9 @@
-"""A damaged transaction as servers of the old frame read it: every length first, the checksum last.
+"""Simulate how servers of the old frame read a damaged transaction: every length first, the checksum last.
 
-Sphinx 2.2 and Manticore 2.8 take a length as it is ("FIXME? sanitize?" in `LoadVector`): a garbage one lets them crash,
-or read zeros for hours. Up to version 13 a wrong checksum alone only ends the replay of the file. Bytes after the end
-of the file are read as 0. Source: Sphinx 2.2.11 and Manticore 2.8.2, `RtBinlog_c::Replay*`; both were seen to crash.
+Sphinx 2.2 and Manticore 2.8 use a length unchecked ("FIXME? sanitize?" in `LoadVector`): a garbage length lets them
+crash, or read zeros for hours. Up to version 13 a wrong checksum alone only ends the replay of the file. Bytes after
+the end of the file are read as 0. Source: Sphinx 2.2.11 and Manticore 2.8.2, `RtBinlog_c::Replay*`; both were seen to
+crash.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ _MINUS_ONE = 0xFFFFFFFF
 
 
 class ParseDoubt(NamedTuple):
-    """Why a server may not get over a damaged transaction. crashes: it does not (seen wherever it was tried)."""
+    """Reason why a server may not survive a damaged transaction. crashes: it does not (seen wherever it was tried)."""
 
     why: str
     crashes: bool
 
 
 class _LengthError(Exception):
-    """A length that a server may not survive. negative: as the server's `int`."""
+    """A length that a server may not survive. negative: it is negative as the server's `int`."""
 
     def __init__(self, message: str, negative: bool) -> None:
         super().__init__(message)
@@ -55,7 +56,7 @@ class _Reader:
         self._number = read_low if version <= LAST_LOWEST_FIRST else read_zint
 
     def number(self) -> int:
-        """A number; 0 after the end of the file."""
+        """Read a number; 0 after the end of the file."""
         if self._at >= self._size:
             return 0
         data = self._read(self._at, MAX_ZINT)
@@ -64,33 +65,35 @@ class _Reader:
         return int(value) if after > 0 else 0
 
     def count(self, most: int, width: int = 1) -> int:
-        """A number as the server's `int`."""
+        """Read a number as the server's `int`."""
         return self._checked(self.number() & 0xFFFFFFFF, most, width)
 
     def vector(self, width: int) -> None:
-        """A count and so many elements."""
+        """Skip a count and that many elements."""
         count = self.count(MAX_BYTES, width)
         self._at += width * count
 
     def text(self) -> None:
-        """Four bytes of length, and the text."""
+        """Skip four bytes of length, and the text."""
         length = int.from_bytes(self._read(self._at, 4), "little") if self._at < self._size else 0
-        self._at += 4 + self._checked(length, _INT_MAX, 1)  # a text is allocated, and only what is there is filled in
+        self._at += 4 + self._checked(
+            length, _INT_MAX, 1
+        )  # a text is allocated, and filled only with the bytes that exist
 
     def numbers(self, count: int) -> None:
-        """So many numbers."""
+        """Skip `count` numbers."""
         for _ in range(count):
             if self._at >= self._size:
                 return
             self.number()
 
     def skip_names(self, count: int) -> None:
-        """A text and so many numbers."""
+        """Skip a text and `count` numbers."""
         self.text()
         self.numbers(count)
 
     def repeat(self, element: Callable[[], None]) -> None:
-        """A count, and each element by itself."""
+        """Read a count, and each element by itself."""
         for _ in range(self.count(MAX_COUNT)):
             if self._at >= self._size:
                 return
@@ -103,12 +106,13 @@ class _Reader:
 
 
 def parse_doubt(read: Read, offset: int, size: int, version: int, ids: int) -> ParseDoubt | None:
-    """Say why it cannot be determined what a server does with a damaged transaction; None = it only drops it.
+    """Find out why the server's reaction to a damaged transaction cannot be determined; None = it only drops the
+    file.
 
     Args:
         offset: of the transaction, whose operation and table are known.
         size: of the file.
-        ids: bytes of a document id.
+        id_size: bytes of a document id.
     """
     op = read(offset + _OP_AT, 1)[:1]
     kind = op[0] if op else 0
@@ -121,7 +125,7 @@ def parse_doubt(read: Read, offset: int, size: int, version: int, ids: int) -> P
         text = (
             f"the damaged transaction at {offset:#x} has {error}: the server takes it as it is, before it looks at the "
         )
-        if error.negative and kind == OldOp.COMMIT:  # Sphinx 2.2 got over one in an UPDATE
+        if error.negative and kind == OldOp.COMMIT:  # Sphinx 2.2 survived one in an UPDATE
             return ParseDoubt(f"{text}checksum, and crashes", True)
         return ParseDoubt(f"not checked: {text}checksum, and may crash or read for very long", False)
     return None
@@ -163,7 +167,7 @@ def _parse_commit(reader: _Reader, version: int, ids: int) -> None:
 
 
 def _parse_query(reader: _Reader) -> None:
-    """A stored query: its filters and the nodes of their tree."""
+    """Read a stored query: its filters and the nodes of their tree."""
     reader.numbers(2)
     reader.text()
     reader.text()

@@ -1,1 +1,1 @@
-"""Where a file can be cut into parts that are read alone."""
+"""Split points of files, and selection of file parts by GTID."""

@@ -1,4 +1,7 @@
-"""Borders between pages (specification section 5): who begins there skips what goes on, and who ends there reads on."""
+"""Find pages where a log file may be split: the part before reads an open record to its end, the part after skips it.
+
+See docs/spec/mariadb-innodb-binlog.md#5-chunks-and-records.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ _LOST = -1
 
 
 def cutter(layout: Layout) -> PageCuts | None:
-    """At level `event` the records are walked all the same: they say where the groups begin."""
+    """Create the finder of split points; level `event` also walks the records, to find where groups begin."""
     context = layout.context
     if not isinstance(context, FileContext) or context.reserve or not layout.readable:
         return None
@@ -39,15 +42,14 @@ def cutter(layout: Layout) -> PageCuts | None:
 
 
 class Stated(msgspec.Struct):
-    """What the events of groups say of those behind them: the FORMAT_DESCRIPTION that holds, and statements about
-    tables; as it is at the last border, and what came since."""
+    """The FORMAT_DESCRIPTION and the DDL statements that apply at the last split point, and those that came since."""
 
     description: bytes = b""
     history: TableHistory = msgspec.field(default_factory=TableHistory)
     _since: list[tuple[int, bytes]] = msgspec.field(default_factory=list)
 
     def take(self, events: bytes) -> None:
-        """The events of a group."""
+        """Add the events of a group."""
         at = 0
         while len(events) - at >= HEADER_SIZE:
             code, size = events[at + TYPE_AT], int.from_bytes(events[at + SIZE_AT : at + END_AT], "little")
@@ -63,11 +65,11 @@ class Stated(msgspec.Struct):
         return None
 
     def forget(self) -> None:
-        """Groups are missing, and with them perhaps a statement."""
+        """Record that groups are missing, and with them perhaps a DDL statement."""
         self._since = [one for one in self._since if one[0] == _DESCRIPTION] + [(_LOST, b"")]
 
     def settle(self) -> None:
-        """A border: what came since the last one holds."""
+        """Apply what came since the last split point."""
         for code, data in self._since:
             if code == _LOST:
                 self.history.forget()
@@ -78,24 +80,26 @@ class Stated(msgspec.Struct):
         self._since.clear()
 
     def carried(self) -> dict[str, Any]:
-        """What holds at the last border."""
+        """Return what applies at the last split point, JSON-able."""
         made: dict[str, Any] = {"description": self.description.hex()} if self.description else {}
         if not self.history.is_empty and (declared := self.history.carried()):
             made["declared"] = declared
         return made
 
     def resume(self, carried: dict[str, Any]) -> None:
-        """It holds again."""
+        """Restore what `to_carried` returned."""
         self.history.resume(carried.get("declared", ()))
         self.description = bytes.fromhex(carried.get("description", ""))
 
 
 class PageCuts(msgspec.Struct):
-    """See `formats.cuts.Cutter`.
+    """Finds pages where a file may be split; see `SplitFinder`.
 
-    The record that goes on over the start of a page belongs to the pages before, which the assembler reads to its end.
-    If others are nested in it, or it can be nested itself, the page is no border: who begins there could not tell which
-    is which.
+    A record that continues over the start of a page belongs to the part before, whose assembler reads it to its end.
+    If
+    others are nested in it, or it may be nested itself, the page is not a split point: a reader that starts there
+    could
+    not tell the records apart.
     """
 
     layout: Layout
@@ -107,7 +111,7 @@ class PageCuts(msgspec.Struct):
     _groups: Groups | None = None
 
     def feed(self, batch: Batch, compile_: Compile) -> Border | None:
-        """The start of the last page where a record begins, unless the one before it has nested ones."""
+        """Return the start of the last page where a record begins, unless the record before it has nested ones."""
         if batch.places is None:
             return behind(batch, batch.frames.count)
         found, size = None, self.context.page_size
@@ -125,7 +129,7 @@ class PageCuts(msgspec.Struct):
         return found
 
     def _learn(self, batch: Batch, border: int | None) -> None:
-        """Follows what the servers that started say of their events, and what statements say of tables."""
+        """Collect the FORMAT_DESCRIPTION events and DDL statements of the groups in a batch."""
         self._groups = self._groups or Groups(self.context)
         for i, kind in enumerate(batch.frames["type_code"][: batch.frames.count]):
             if i == border:
@@ -138,18 +142,18 @@ class PageCuts(msgspec.Struct):
                     self._stated.take(group.data)
 
     def carried_over(self) -> Any:
-        """The definitions of tables."""
+        """Return the definitions of tables."""
         history = self._stated.history
         return None if self.context.level != "event" or history.is_empty else history.carried()
 
     def carried(self) -> Any:
-        """What the log said of its events and tables before the border; pages say what goes on."""
+        """Return what the log said of its events and tables before the split point."""
         return self._stated.carried() if self.context.level == "event" else None
 
     def resume(self, carried: Any, record: int) -> None:
-        """Records are counted from there."""
+        """Start from carried definitions; records are counted from `record`."""
         self.context.first_record = record
-        if isinstance(carried, str):  # of a version that carried nothing else
+        if isinstance(carried, str):  # written by a version that carried only the description
             carried = {"description": carried} if carried else None
         if carried:
             self._stated.resume(carried)
@@ -158,13 +162,13 @@ class PageCuts(msgspec.Struct):
                 self.context.shared[DESCRIBED] = parse_description(bytes.fromhex(carried["description"]))
 
     def damage(self) -> None:
-        """The record before is not known."""
+        """Forget the record before the damage."""
         self._place, self._stop, self._alone = -1, _UNKNOWN, True
         self._stated.forget()
 
 
 def _readable(event: bytes) -> bool:
-    """Is it a FORMAT_DESCRIPTION that says something?"""
+    """Check if a FORMAT_DESCRIPTION can be parsed."""
     try:
         parse_description(event)
     except MalformedError:

@@ -1,8 +1,10 @@
-"""Which parts of a file can hold wanted groups, told by its GTID states alone (specification section 9).
+"""Find the parts of a file that can hold selected groups from its GTID states alone.
 
-A state lists the last sequence number of each (domain, server); numbers of a pair only grow. So the groups between two
-states are known by their numbers, and what holds none that is wanted is not read. Nothing relies on a state that is not
-there: a part whose states cannot be read is read itself.
+See docs/spec/mariadb-innodb-binlog.md#9-gtid-position-search-gtid_searchfind_gtid_pos. A state lists the last
+sequence
+number of each (domain, server), and the numbers of a pair only grow. So the numbers between two states are known, and
+a
+part without selected numbers is not read. A part whose states cannot be read is read itself.
 """
 
 from __future__ import annotations
@@ -26,18 +28,22 @@ Full = Mapping[Pair, int]
 
 
 class _Wanted(msgspec.Struct, frozen=True):
-    """What the user asks for, as intervals. start, stop: sequence numbers by domain."""
+    """The selected GTIDs as intervals.
+
+    Attributes:
+        start, stop: sequence numbers by domain.
+    """
 
     start: Mapping[int, int] | None
     stop: Mapping[int, int] | None
     include: GtidSet | None
 
     def between(self, before: Full, after: Full) -> bool:
-        """Is any group wanted of those behind one state, up to another one?"""
+        """Check if any group after one state, up to another one, is selected."""
         return any(self._any(pair, before.get(pair, 0), number) for pair, number in after.items())
 
     def behind(self, before: Full) -> bool:
-        """Can a group behind a state be wanted?"""
+        """Check if a group after a state may be selected."""
         if self.include is None or self.include.domains:
             return True
         sources = (source.partition("-") for source in self.include.sources)
@@ -45,7 +51,7 @@ class _Wanted(msgspec.Struct, frozen=True):
         return any(self._any(pair, before.get(pair, 0), _END) for pair in known)
 
     def _any(self, pair: Pair, low: int, high: int) -> bool:
-        """Is a number in `(low, high]` of this pair wanted?"""
+        """Check if a number in `(low, high]` of this pair is selected."""
         domain, server = pair
         if self.start is not None and domain in self.start:
             low = max(low, self.start[domain])
@@ -67,10 +73,10 @@ def _wanted(demand: GtidDemand) -> _Wanted:
 
 
 def seek(context: FileContext, demand: GtidDemand) -> list[tuple[int, int]] | None:
-    """The parts `[start, end)` of a file that have to be read, in order; None = all of it.
+    """Return the parts `[start, end)` of a file that have to be read, in order; None = all of it.
 
     Raises:
-        UsageError: what is demanded is no position or set.
+        UsageError: the demand is not a valid position or set.
     """
     header, number, size = context.header, context.number, context.size
     if context.reserve:
@@ -97,7 +103,7 @@ def _joined(parts: Iterator[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 class _Search(msgspec.Struct):
-    """Looks at the states of one file."""
+    """Reads the GTID states of one file."""
 
     context: FileContext
     store: Store
@@ -105,7 +111,7 @@ class _Search(msgspec.Struct):
     number: int
 
     def state(self, number: int, page: int) -> dict[Pair, int] | None:
-        """The state at the start of a page, as it is stored; None if there is none that can be read."""
+        """Read the state stored at the start of a page; None if there is none that can be read."""
         place = Place(number, page * self.context.page_size)
         try:
             return pairs(parse_state(self.store.record(place, RecordType.GTID_STATE, self.context.max_record)))
@@ -113,7 +119,11 @@ class _Search(msgspec.Struct):
             return None
 
     def parts(self, marks: list[int], first: Full, last: Full | None, size: int) -> Iterator[tuple[int, int]]:
-        """The parts between the marks that may hold wanted groups. last: None = what follows is not known."""
+        """Iterate over the parts between state pages that may hold selected groups.
+
+        Args:
+            last: state after the file; None = unknown.
+        """
         page_size = self.context.page_size
         pending: list[tuple[int, int, Full, Full | None]] = [(0, len(marks), first, last)]
         while pending:
@@ -131,7 +141,7 @@ class _Search(msgspec.Struct):
                 yield marks[low] * page_size, marks[high] * page_size if high < len(marks) else size
 
     def _full(self, first: Full, page: int) -> Full | None:
-        """The whole state at a page: that of the file's start, and what changed since."""
+        """Return the complete state at a page: that of the file's start, with the changes since."""
         changed = self.state(self.number, page)
         return None if changed is None else {**first, **changed}
 

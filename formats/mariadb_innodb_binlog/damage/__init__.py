@@ -1,1 +1,1 @@
-"""What damage means to a file."""
+"""Classification of damage, and repair of the header page."""

@@ -1,4 +1,6 @@
-"""What the engine sees as damage, in the words of this format (section 15)."""
+"""Classify damage in terms of this format
+(docs/spec/mariadb-innodb-binlog.md#15-invariants-for-verify-and-diagnoses).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext
 
 
 def explain_damage(layout: Layout, data: memoryview, offset: int, found: Finding) -> Finding:
-    """The finding with `diagnosis` in its facts."""
+    """Return the finding with a `diagnosis` in its facts."""
     context: FileContext = layout.context
     if found.id == "zero-tail":
         what = "the file is held in reserve" if context.empty else "held in reserve"

@@ -1,4 +1,7 @@
-"""The header page with one flipped bit: its two CRCs say which (section 3)."""
+"""Repair a header page with one flipped bit, which its two CRCs identify.
+
+See docs/spec/mariadb-innodb-binlog.md#3-header-page-page-0.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ MAGIC_SIZE = 4
 
 
 def heads(head: Head) -> Iterator[HeadFlip]:
-    """See `formats.heads`. Both CRCs of the page must be right afterwards."""
+    """Yield the flipped bit of a header page, if both CRCs are right after it is corrected. See `formats.heads`."""
     short = head.data[:SHORT_HEADER]
     if head.peek is None or len(short) < SHORT_HEADER or not any(short):
         return
@@ -39,7 +42,7 @@ def heads(head: Head) -> Iterator[HeadFlip]:
 
 
 def _page(head: Head) -> bytes:
-    """The whole header page; nothing where its size is not to be had."""
+    """Return the whole header page; b"" if its size is unknown."""
     header = parse_header(head.data)
     if header is None or header.magic != MAGIC or header.page_size_shift not in SHIFTS or head.peek is None:
         return b""

@@ -1,6 +1,6 @@
-"""Commit marks: a transaction has one XID event, at its end, and no other transaction of the same run has its number.
+"""Check commit marks: a transaction has one XID event, at its end, and its XID is unique in one run of the server.
 
-No server writes anything else, and other containers cannot hold it: there recovery goes by these marks.
+No server writes anything else, and classic binary logs cannot hold it: their recovery depends on these marks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ RECENT = 4096
 
 
 class Oddity(NamedTuple):
-    """What is odd: id and diagnosis of the finding, and the words."""
+    """An anomaly of a group: id and diagnosis of the finding, and its text."""
 
     id: str
     diagnosis: str
@@ -23,16 +23,21 @@ class Oddity(NamedTuple):
 
 
 class CommitMarks(msgspec.Struct):
-    """Those of one log, in its order."""
+    """Checks the commit marks of one log, in its order."""
 
     _recent: dict[int, None] = msgspec.field(default_factory=dict)
 
     def restart(self) -> None:
-        """A server was started: it counts anew."""
+        """Forget all XIDs: a server was started and restarts its count."""
         self._recent.clear()
 
     def take(self, xid: int, *, joined: bool) -> Iterator[Oddity]:
-        """The next group. xid: 0 = it has none. joined: see `commits.CommitNumbers`."""
+        """Check the next group.
+
+        Args:
+            xid: 0 = it has none.
+            joined: see `commits.CommitNumbers`.
+        """
         if joined:
             text = "events of another transaction stand in the group, without a GTID event in front of them"
             yield Oddity("incomplete-transaction", "no-gtid", text)

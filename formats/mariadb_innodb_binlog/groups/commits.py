@@ -1,7 +1,9 @@
-"""What COMMIT records say about their event groups: a GTID event, then events without holes (sections 6.1, 6.7).
+"""Scan COMMIT records for facts about their event groups: a GTID event, then events without gaps.
 
-Here the container says where a group ends, so `binlog_events.groups.steps` is not asked: what is told is only whether
-the events inside are one transaction, or one statement alone, as their GTID event says.
+See docs/spec/mariadb-innodb-binlog.md#61-commit-type-1-one-event-group. Here the record says where a group ends, so
+`binlog_events.groups.steps` is not used: only checked is whether the events are one transaction, or a single
+statement,
+as their GTID event says.
 """
 
 from __future__ import annotations
@@ -46,7 +48,11 @@ _WIDTH = 10
 
 
 class GroupHead(NamedTuple):
-    """The first event of a group. time: microseconds since 1970. None = not known."""
+    """The first event of a group; None = unknown.
+
+    Attributes:
+        time: microseconds since 1970.
+    """
 
     type_code: int | None
     gtid: Gtid | None
@@ -58,7 +64,7 @@ NOTHING = GroupHead(None, None, None, None)
 
 
 def first_event(data: Data, at: int) -> GroupHead:
-    """The event at `data[at]`."""
+    """Read the header and GTID of the event at `data[offset]`."""
     if len(data) < at + HEADER_SIZE:
         return NOTHING
     second, code, server = _head(data, at)
@@ -71,13 +77,13 @@ def first_event(data: Data, at: int) -> GroupHead:
 
 
 def flags2(data: Data, at: int) -> int:
-    """The flags of the GTID event at `data[at]`, 0 if there is none."""
+    """Read the flags of the GTID event at `data[offset]`; 0 if there is none."""
     end = at + HEADER_SIZE + FLAGS2
     return data[end] if len(data) > end and data[at + TYPE_AT] == GTID else 0
 
 
 def commit_head(data: Data) -> GroupHead:
-    """The first event in a COMMIT record."""
+    """Read the first event in a COMMIT record."""
     try:
         return first_event(data, parse_commit(data).payload)
     except MalformedError:
@@ -89,8 +95,13 @@ def commit_head(data: Data) -> GroupHead:
 
 @kernel(word32)
 def tile(buf: UInt8s, p: int, n: int) -> tuple[int, int, int, int]:
-    """How many events stand in `buf[p:n]` one behind the other, where the next one fails to, or n, where the first XID
-    event stands, or -1, and how many are statements, or hold rows."""
+    """Walk the consecutive events in `buf[pos:limit]`.
+
+    Returns:
+        (number of events, where the next one does not fit or `limit`, position of the first XID event or -1, number
+        of
+        statements and row events).
+    """
     events = 0
     mark = -1
     changes = 0
@@ -115,7 +126,7 @@ def tile(buf: UInt8s, p: int, n: int) -> tuple[int, int, int, int]:
 
 @kernel(word32, word64, read_compr_int, tile)
 def commit_numbers(buf: UInt8s, count: int, codes: Int64s, lows: Int64s, highs: Int64s, out: MutableInt64s) -> int:
-    """For each COMMIT record: ten numbers, see `CommitNumbers`; returns how many there are."""
+    """Write ten numbers for each COMMIT record (see `CommitNumbers`); returns the number of COMMIT records."""
     found = 0
     for i in range(count):
         if codes[i] != _COMMIT:
@@ -153,12 +164,20 @@ def commit_numbers(buf: UInt8s, count: int, codes: Int64s, lows: Int64s, highs: 
 
 
 class CommitNumbers(NamedTuple):
-    """A COMMIT record of a batch. at: place in the batch. payload: where its events start; -1: out-of-band data, or its
-    header is malformed, so that nothing else is known.
+    """Facts about a COMMIT record of a batch.
 
-    type_code: of the first event. events: -1 = they do not tile the payload. seq_no: -1 without a GTID event. xid: of
-    the first XID event, 0 = there is none. joined: not 0 = the group is not one transaction, or one statement alone:
-    events stand behind its XID, or there is more than a statement although its GTID event says that one stands alone.
+    Attributes:
+        record_index: index in the batch.
+        payload_at: where its events start; -1: its header is malformed, or it has out-of-band data, so nothing else
+            is
+            known.
+        type_code: of the first event.
+        events: number of events; -1 = they do not fill the payload exactly.
+        seq_no: -1 without a GTID event.
+        xid: of the first XID event; 0 = none.
+        joined: not 0 = the group is not one transaction or a single statement: events follow its XID, or there is
+            more
+            than one statement although its GTID event says that it stands alone.
     """
 
     at: int
@@ -174,7 +193,7 @@ class CommitNumbers(NamedTuple):
 
     @property
     def gtid(self) -> Gtid | None:
-        """The group's identity."""
+        """The GTID of the group; None without a GTID event."""
         return Gtid(self.domain_id, self.server_id, self.seq_no & _U64) if self.type_code == GTID else None
 
 
@@ -182,14 +201,14 @@ _U64 = (1 << 64) - 1
 
 
 class Commits:
-    """The kernel with its buffer."""
+    """Runs `scan_commit_records` over batches."""
 
     def __init__(self, compile_: Callable[[Kernel], Kernel]) -> None:
         self._run = compile_(commit_numbers)
         self._out = array("q")
 
     def of(self, batch: Batch) -> Iterator[CommitNumbers]:
-        """The COMMIT records of a batch, in order."""
+        """Iterate over the COMMIT records of a batch, in order."""
         count = batch.frames.count
         if len(self._out) < _WIDTH * count:
             self._out = array("q", bytes(8 * _WIDTH * count))

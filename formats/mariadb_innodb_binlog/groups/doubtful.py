@@ -1,4 +1,4 @@
-"""Events of groups of which nothing proves a part: their COMMIT record, or out-of-band data, lies in unproven pages."""
+"""Salvage events of groups with an unproven part: the COMMIT record, or out-of-band data, is in an unproven page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ _ALONE = 0
 
 
 class _Pages(Store):
-    """Pages at any place of the log, also unproven ones. used: those of these that were asked for, and why they are."""
+    """Reads pages anywhere in the log, also unproven ones.
+
+    Attributes:
+        used: unproven pages that were read, and why they are unproven.
+    """
 
     def __init__(self, context: FileContext, doubt: Doubt) -> None:
         super().__init__(context)
@@ -60,11 +64,11 @@ class DoubtfulEvents:
         return self._of(self._records.all(batch, why))
 
     def damage(self, start: int, end: int) -> Iterator[Doubted]:
-        """Pages were skipped."""
+        """Yield the events of groups that skipped pages cut off."""
         return self._of(self._records.skip(start, end))
 
     def finish(self) -> Iterator[Doubted]:
-        """The group whose COMMIT record goes on in the next file."""
+        """Yield the events of the group whose COMMIT record continues in the next file."""
         return self._of(self._records.rest())
 
     def _of(self, made: Iterator[Doubted]) -> Iterator[Doubted]:
@@ -88,12 +92,12 @@ class DoubtfulEvents:
             yield from ((one, all_whys) for one in events if isinstance(one, Batch))
 
     def _about(self, group: EventGroup, page: tuple[int, int], why: Finding) -> Finding:
-        """Why a page is unproven; of another file, as something about the group."""
+        """Return why a page is unproven; for a page of another file, as a finding about the group."""
         if page[0] == self._context.number:
             return why
         return elsewhere(why, group.place.offset, group.size, *page)
 
 
 def doubtful_events(context: FileContext, compile_: Callable[[Kernel], Kernel], doubt: Doubt) -> Doubtful:
-    """What `Layout.doubtful` asks for at this level."""
+    """Create the reader for `FileLayout.make_salvage_assembler` at level `event`."""
     return DoubtfulEvents(context, compile_, doubt)

@@ -1,4 +1,7 @@
-"""Level `event`: the events of the groups, in commit order, decoded as those of a binary log (section 6.7)."""
+"""Level `event`: the events of the groups, in commit order, decoded like those of a classic binary log.
+
+See docs/spec/mariadb-innodb-binlog.md#67-payload-events.
+"""
 
 from __future__ import annotations
 
@@ -40,13 +43,16 @@ DEFAULT_DESCRIPTION = FormatDescription(4, "12.3.0-MariaDB", 0, HEADER_SIZE, b""
 
 
 class _GroupTracker(Tracker):
-    """Each group is for itself: of one only what its statements declare is known in the next. `owner` is that of its
-    first event: a group may hold several that end in themselves."""
+    """Tracks transactions and table maps of groups, each for itself.
+
+    Only definitions of tables are carried from one group to the next. `owner` is that of the group's first event: a
+    group may hold several events that are complete in themselves.
+    """
 
     _batch: Batch | None = None
 
     def notes(self, batch: Batch) -> Notes:
-        """What the events of whole groups belong to."""
+        """Return the owners and table maps of the events of whole groups."""
         if batch is not self._batch:
             self.group = NO_RECORD
             self._last = self.follower(batch) if self.follower else self.follow(batch, 0, batch.frames.count)
@@ -69,7 +75,7 @@ class _GroupTracker(Tracker):
         return Notes(owners, maps)
 
     def apart(self) -> _GroupTracker:
-        """One that knows the same and goes its own way."""
+        """Return an independent copy."""
         return _tracker(None if self.maps.history is None else self.maps.history.apart())
 
 
@@ -78,7 +84,7 @@ def _tracker(history: TableHistory | None) -> _GroupTracker:
 
 
 class Events:
-    """Describes and decodes the events of one file."""
+    """Describes and decodes the events of one file's groups."""
 
     def __init__(self, context: FileContext) -> None:
         history = None if context.hints.as_stored else TableHistory(context.hints.schema, context.earlier)
@@ -90,36 +96,38 @@ class Events:
         self._shared = context.shared
 
     def apart(self) -> Events:
-        """One that knows the same; what it learns is its own."""
+        """Return an independent copy."""
         own = copy(self)
         own.context = replace(self.context, tracker=self.context.tracker.apart())
         own._shared = dict(self._shared)
         return own
 
     def learn(self, description: FormatDescription) -> None:
-        """A server that started wrote its FORMAT_DESCRIPTION; it holds for the groups behind it."""
+        """Set the FORMAT_DESCRIPTION that a starting server wrote; it applies to the groups after it."""
         self.context.description = self._shared[DESCRIBED] = description
 
     def lose(self) -> None:
-        """Groups are missing, and with them perhaps a statement about a table."""
+        """Record that groups are missing, and with them perhaps a DDL statement."""
         self.context.tracker.lose()
 
     def describe(self, batch: Batch, start: int, stop: int) -> Described:
-        """The envelope of events."""
+        """Return the envelopes of events."""
         return meaning.describe(self.context, batch, start, stop)
 
     def bodies(self, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
-        """The bodies of events."""
+        """Decode the bodies of events."""
         return meaning.bodies(self.context, batch, start, stop, limits)
 
     def extras(self, batch: Batch, start: int, stop: int) -> list[Mapping[str, Any] | None]:
-        """The common headers of events."""
+        """Return the common headers of events."""
         return meaning.extras(self.context, batch, start, stop)
 
 
 class EventAssembler:
-    """`formats.layouts.Assembler`: the events of groups, inside of their COMMIT records. A batch has those of many
-    plain groups, or of one that is none."""
+    """`Assembler` of the events of groups, from their COMMIT records.
+
+    A batch has the events of many groups without out-of-band data, or of one group with it.
+    """
 
     def __init__(self, context: FileContext, records: Assembler, compile_: Callable[[Kernel], Kernel]) -> None:
         self._records = records
@@ -128,20 +136,20 @@ class EventAssembler:
 
     @property
     def count(self) -> int:
-        """The number of the next record."""
+        """Number of the next record."""
         return self._records.count
 
     def feed(self, batch: Batch) -> Iterator[Batch | Finding]:
-        """The events of the groups whose COMMIT records end in these pages."""
+        """Yield the events of the groups whose COMMIT records end in these pages."""
         yield from self._of(self._records.feed(batch))
 
     def damage(self, start: int, end: int) -> Iterator[Batch | Finding]:
-        """Pages were skipped."""
+        """Yield the events of groups before skipped pages."""
         yield from self._of(self._records.damage(start, end))
         self.events.lose()
 
     def finish(self) -> Iterator[Batch | Finding]:
-        """The events of the group whose COMMIT record goes on in the next file."""
+        """Yield the events of the group whose COMMIT record continues in the next file."""
         yield from self._of(self._records.finish())
 
     def _of(self, made: Iterator[Batch | Finding]) -> Iterator[Batch | Finding]:
@@ -168,7 +176,7 @@ class EventAssembler:
         return found
 
     def events_of(self, group: EventGroup) -> Iterator[Batch | Finding]:
-        """The events of a group, and what is wrong with them."""
+        """Yield the events of a group, and findings about them."""
         if group.problem is not None:
             yield group.problem
         columns, end = self._columns(group.data)
@@ -185,7 +193,7 @@ class EventAssembler:
             yield self._missing(found)
 
     def _columns(self, data: bytes) -> tuple[dict[str, array[int]], int]:
-        """The events that tile the bytes, as columns, and where they end."""
+        """Return the consecutive events in the bytes as columns, and where they end."""
         columns = {name: array("q") for name in NAMES}
         add = [columns[name].append for name in NAMES]
         at, size = 0, len(data)
@@ -202,7 +210,7 @@ class EventAssembler:
         return columns, at
 
     def _tail(self, event: bytes) -> int:
-        """Bytes of checksum behind a FORMAT_DESCRIPTION; what it says holds from now on."""
+        """Apply a FORMAT_DESCRIPTION; returns the size of the checksum after it."""
         try:
             description = parse_description(event)
         except MalformedError:
@@ -214,7 +222,7 @@ class EventAssembler:
 def event_assembler(
     context: FileContext, records: Callable[[Callable[[Kernel], Kernel]], Assembler]
 ) -> Callable[[Callable[[Kernel], Kernel]], Assembler]:
-    """What `Layout.assemble` asks for at this level."""
+    """Return the function that creates an `EventAssembler`, for `FileLayout.make_assembler` at level `event`."""
 
     def make(compile_: Callable[[Kernel], Kernel]) -> Assembler:
         return EventAssembler(context, records(compile_), compile_)

@@ -1,8 +1,12 @@
-"""Out-of-band data: forests of perfect binary trees (section 7).
+"""Read out-of-band data: forests of perfect binary trees.
 
-The shape is a function of the number of nodes. Node i has height 1 (a leaf), or is the parent of the two last trees if
-these have the same height; in both cases its right link leads to node i - 1. So the right links alone give all places,
-from the last to the first, each smaller than the one before; the left links must agree with them.
+See docs/spec/mariadb-innodb-binlog.md#7-out-of-band-data-forest-of-perfect-binary-trees. The shape is a function of
+the
+number of nodes. Node i has height 1 (a leaf), or is the parent of the last two trees if these have the same height;
+in
+both cases its right link leads to node i - 1. So the right links alone give all positions, from the last to the
+first,
+each smaller than the one before; the left links must agree with them.
 """
 
 from __future__ import annotations
@@ -25,13 +29,19 @@ _KIND = RecordType.OOB_DATA
 
 
 class Forest:
-    """The nodes of a reference, checked in shape and order; their data is read by `pieces`.
+    """The nodes of a reference, checked in shape and order; their data is read by `iter_pieces`.
 
-    problem: what is wrong although all nodes are there. nodes: how many there are.
+    Attributes:
+        problem: what is wrong although all nodes are present.
+        nodes: number of nodes.
+
+    Args:
+        before: position of the record that holds the reference; all nodes are before it.
+        max_bytes: size limit of a group in bytes.
 
     Raises:
-        UnreadableError: a node is missing, is no node, or is not where the shape demands it; `oob-too-large`: over the
-            ceiling `most` bytes.
+        UnreadableError: a node is missing, invalid, or not where the shape demands it; `oob-too-large`: over the
+            limit.
     """
 
     def __init__(self, store: Store, reference: Reference, before: Place, most: int) -> None:
@@ -54,25 +64,25 @@ class Forest:
         self._shape()
 
     def place(self, index: int) -> Place:
-        """Where a node stands."""
+        """Return the position of a node."""
         at = 4 * (self.nodes - 1 - index)
         return Place(self._numbers[at], self._numbers[at + 1])
 
     def places(self) -> Iterator[Place]:
-        """Where the nodes stand, by index."""
+        """Iterate over the positions of the nodes, by index."""
         return map(self.place, range(self.nodes))
 
     def pieces(self) -> Iterator[memoryview]:
-        """The data, in order, chunk by chunk.
+        """Iterate over the data, in order, chunk by chunk.
 
         Raises:
-            UnreadableError: a record is not whole.
+            UnreadableError: a record is incomplete.
         """
         for place in self.places():
             yield from data_of(self._store, place)
 
     def _links(self, before: Place) -> None:
-        """Follows the right links from the last node to the first."""
+        """Follow the right links from the last node to the first."""
         place, above = self.reference.last, before
         for index in range(self.nodes - 1, -1, -1):
             if not place:
@@ -92,7 +102,7 @@ class Forest:
             raise UnreadableError(text, "oob-shape")
 
     def _shape(self) -> None:
-        """Compares the left links with the shape."""
+        """Compare the left links with the shape."""
         heights: list[int] = []
         for index in range(self.nodes):
             expected = NOWHERE
@@ -109,13 +119,13 @@ class Forest:
 
     def _wrong_left(self, index: int, left: Place, expected: Place) -> None:
         if left:
-            node_at(self._store, left)  # there may be no node at all
+            node_at(self._store, left)  # raises an error if there is no node
         text = f"out-of-band node {index} has the left link {left}, the shape demands {expected}"
         raise UnreadableError(text, "oob-shape")
 
 
 def node_at(store: Store, place: Place) -> Node:
-    """The header of the node at a place.
+    """Read the header of the node at a position.
 
     Raises:
         UnreadableError: there is none.
@@ -132,10 +142,10 @@ def node_at(store: Store, place: Place) -> Node:
 
 
 def data_of(store: Store, place: Place) -> Iterator[memoryview]:
-    """The data of the node at a place, without its header.
+    """Iterate over the data of the node at a position, without its header.
 
     Raises:
-        UnreadableError: the record is not whole.
+        UnreadableError: the record is incomplete.
     """
     head = b""
     skipped = False

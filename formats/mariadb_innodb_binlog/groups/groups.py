@@ -1,6 +1,8 @@
-"""Event groups: what a COMMIT record holds, and then its out-of-band data (section 6.1).
+"""Read event groups: the content of a COMMIT record, then its out-of-band data.
 
-    group = Groups(layout.context).at(batch, index)     # of a COMMIT record
+See docs/spec/mariadb-innodb-binlog.md#61-commit-type-1-one-event-group.
+
+    group = CommitGroupReader(layout.context).read_group(batch, index)     # of a COMMIT record
 
 `batch` comes from a scan of the file at level "record". For a whole log: each file in its order, each batch of it.
 """
@@ -23,10 +25,17 @@ FINDINGS = {"oob-too-large": "inflate-limit", "oob-shape": "payload-undecodable"
 
 
 class EventGroup(msgspec.Struct, frozen=True):
-    """One event group. place: of its COMMIT record, `size` bytes of the file; record: its number in the file.
+    """One event group.
 
-    head: its first event. references: of its out-of-band data. payload: bytes of `data` that stand in the COMMIT
-    record. data: all events, one behind the other, without checksums. problem: what is wrong although all is there.
+    Attributes:
+        position: position of its COMMIT record.
+        size: bytes of the COMMIT record in the file.
+        record: number of the COMMIT record in the file.
+        head: its first event.
+        references: of its out-of-band data.
+        payload_size: bytes of `data` that are in the COMMIT record.
+        data: all events, consecutive, without checksums.
+        problem: what is wrong although all data is present.
     """
 
     place: Place
@@ -40,19 +49,19 @@ class EventGroup(msgspec.Struct, frozen=True):
 
     @property
     def gtid(self) -> Gtid | None:
-        """Its identity; None for a FORMAT_DESCRIPTION that a restart wrote."""
+        """The GTID; None for a FORMAT_DESCRIPTION that a restart wrote."""
         return self.head.gtid
 
 
 class Groups:
-    """Reads the groups of one file. One for a file: it keeps a few pages."""
+    """Reads the groups of one file; caches a few pages, so use one reader per file."""
 
     def __init__(self, context: FileContext, store: Store | None = None) -> None:
         self._context = context
         self.store = store or Store(context)
 
     def at(self, batch: Batch, index: int) -> EventGroup | Finding:
-        """The group of COMMIT record `index` of a batch."""
+        """Read the group of COMMIT record `index` of a batch."""
         assert batch.places is not None
         offset, size = int(batch.places[0][index]), int(batch.places[1][index])
         record = batch.first_record + index
@@ -87,7 +96,7 @@ class Groups:
 
 
 def unreadable(error: UnreadableError, offset: int, size: int, record: int, head: GroupHead) -> Finding:
-    """The finding about a COMMIT record whose out-of-band data cannot be read."""
+    """Create the finding about a COMMIT record whose out-of-band data cannot be read."""
     id_ = FINDINGS.get(error.diagnosis, "dangling-reference")
     hint = "; --max-inflate raises it" if error.diagnosis == "oob-too-large" else ""
     text = f"{error.diagnosis}: {error}{hint}"

@@ -1,4 +1,4 @@
-"""Lines of JSON by compiled code: those of the events of groups are the lines of any events."""
+"""JSON lines by compiled code: events of groups use the lines of classic binary log events."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext
 
 
 def json_line(context: FileContext) -> JsonLine | None:
-    """The line of events; of records and pages there is none. Each pass over the file has its own knowledge."""
+    """Return the JSON line of events; None for records and pages, which have no compiled line."""
     return None if context.events is None else event_line(lambda: context.events.context, inside=True)

@@ -1,4 +1,4 @@
-"""Out-of-band records that no COMMIT record has reached yet: garbage of rollbacks, or data of open transactions."""
+"""Track out-of-band records that no COMMIT record refers to: garbage of rollbacks, or data of open transactions."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ MOST = 1 << 17
 
 
 class Live(msgspec.Struct):
-    """Follows the OOB_DATA records of a log. first_file: of the files that were followed without a hole.
+    """Tracks the OOB_DATA records of a log.
 
-    records, bytes: all that were seen. forgotten: how many fell out of the memory.
+    Attributes:
+        first_file: first of the files that were followed without a gap.
+        records, bytes: of all records.
+        reached, reached_bytes: of records that a COMMIT record refers to.
+        forgotten: number of records that are no longer tracked.
     """
 
     first_file: int | None = None
@@ -28,7 +32,7 @@ class Live(msgspec.Struct):
     _sizes: dict[tuple[int, int], int] = msgspec.field(default_factory=dict)
 
     def add(self, places: Sequence[tuple[int, int]], sizes: Sequence[int]) -> None:
-        """Records were met, in order."""
+        """Add records, in order."""
         self.records += len(sizes)
         self.bytes += sum(sizes)
         self._sizes.update(zip(places, sizes, strict=True))
@@ -39,15 +43,15 @@ class Live(msgspec.Struct):
             self.forgotten += too_many
 
     def knows(self, place: Place) -> bool:
-        """Would a record at this place be known, if nothing had reached it?"""
+        """Check if a record at this position would be tracked, unless a COMMIT record referred to it."""
         return self.first_file is not None and place.file_no >= self.first_file and not self.forgotten
 
     def holds(self, place: Place) -> bool:
-        """Is there a record that nothing has reached?"""
+        """Check if there is a record at this position that no COMMIT record refers to."""
         return place in self._sizes
 
     def reach(self, places: Iterable[Place]) -> Place | None:
-        """A COMMIT record refers to these; returns one that another one has reached before."""
+        """Mark the records that a COMMIT record refers to; returns one that was referred to before."""
         shared = None
         for place in places:
             size = self._sizes.pop(place, None)
@@ -59,9 +63,9 @@ class Live(msgspec.Struct):
         return shared
 
     def lose(self, next_file: int) -> None:
-        """Records may have been missed."""
+        """Record that records before a file may have been missed."""
         self.first_file = next_file
 
     def unreached(self) -> tuple[int, int]:
-        """How many remembered records nothing has reached, and their bytes."""
+        """Return the number of tracked records that no COMMIT record refers to, and their bytes."""
         return len(self._sizes), sum(self._sizes.values())

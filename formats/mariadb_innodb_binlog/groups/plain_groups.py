@@ -1,4 +1,4 @@
-"""The events of groups that lie as a whole in their COMMIT records: columns over the bytes of many records."""
+"""Read the events of groups without out-of-band data as columns over the bytes of many COMMIT records."""
 
 from __future__ import annotations
 
@@ -30,8 +30,12 @@ _ROOM = 1 << 14
 
 @kernel(word32)
 def put_events(buf: UInt8s, p: int, n: int, out: MutableInt64s, at: int) -> int:
-    """Columns of the events that stand in `buf[p:n]`, from event `at` on; the number behind the last, -1 = that is not
-    all that stands there, or there is no room, or a FORMAT_DESCRIPTION among them."""
+    """Append the events in `buf[pos:limit]` to the columns, from event `event` on.
+
+    Returns:
+        Number of events after the last one; -1 = the bytes are not only events, the columns are full, or there is a
+        FORMAT_DESCRIPTION.
+    """
     while p < n:
         if n - p < HEADER_SIZE or at == _ROOM:
             return -1
@@ -58,7 +62,7 @@ def unfold(
     buf: UInt8s, i: int, count: int, codes: Int64s, lows: Int64s, highs: Int64s, places: Int64s, sizes: Int64s,
     first: int, out: MutableInt64s,
 ) -> tuple[int, int]:  # fmt: skip
-    """The events of the groups from record `i` on; the first group that is not a plain one, and how many events."""
+    """Read the events of the groups from `record` on; returns (first group for the general path, events read)."""
     made = 0
     while i < count:
         if codes[i] == _COMMIT:
@@ -79,14 +83,14 @@ def unfold(
 
 
 class PlainGroups:
-    """The kernel with its room."""
+    """Runs `unfold_groups` over batches."""
 
     def __init__(self, compile_: Callable[[Kernel], Kernel]) -> None:
         self._run = compile_(unfold)
         self._out = words(_ROOM * (len(NAMES) + len(RecordPlaces._fields)))
 
     def of(self, batch: Batch, at: int) -> tuple[Batch | None, int]:
-        """The events of the groups from record `at` of a batch of records on, and the first one that needs more."""
+        """Read the events of the groups from record `index` on; returns (events, first group for the general path)."""
         assert batch.places is not None
         given = [batch.frames[name] for name in ("type_code", "offset", "end")]
         reached, count = self._run(
@@ -98,7 +102,7 @@ class PlainGroups:
 
 
 def events_in(window: memoryview, frames: dict[str, Any], places: RecordPlaces) -> Batch:
-    """A batch of events."""
+    """Create a batch of events."""
     assert places.record is not None
     first = int(places.record[0])
     table = Table(len(places.offset), frames)

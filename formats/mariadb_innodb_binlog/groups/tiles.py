@@ -1,4 +1,4 @@
-"""Do events tile a group exactly? Looks at headers only, piece by piece."""
+"""Check, piece by piece and by headers only, that events fill a group exactly."""
 
 from __future__ import annotations
 
@@ -18,9 +18,14 @@ _xid = unpacker_of(XID, "xid")
 
 
 class Tiles(msgspec.Struct):
-    """Takes the bytes of a group in pieces. events: whole headers so far. broken: an impossible size was met.
+    """Takes the bytes of a group in pieces.
 
-    xid: of the first XID event, 0 = there was none. behind: events after it. changes: statements, and events with rows.
+    Attributes:
+        events: complete headers so far.
+        is_broken: an impossible event size was found.
+        xid: of the first XID event; 0 = none so far.
+        after_xid: events after the XID event.
+        changes: statements, and events with rows.
     """
 
     events: int = 0
@@ -32,7 +37,7 @@ class Tiles(msgspec.Struct):
     _head: bytearray = msgspec.field(default_factory=bytearray)
 
     def add(self, data: bytes | memoryview) -> None:
-        """The next bytes."""
+        """Add the next bytes."""
         at, size = 0, len(data)
         while at < size and not self.broken:
             if self._skip:
@@ -48,7 +53,7 @@ class Tiles(msgspec.Struct):
 
     @property
     def _wanted(self) -> int:
-        """Bytes of the event at hand that are looked at: of an XID event all."""
+        """Bytes of the current event that are inspected; all of an XID event."""
         return _XID_END if len(self._head) > TYPE_AT and self._head[TYPE_AT] == _XID else END_AT
 
     def _headed(self) -> None:
@@ -64,10 +69,10 @@ class Tiles(msgspec.Struct):
 
     @property
     def several(self) -> bool:
-        """Is there more than one statement that stands alone?"""
+        """True if the group has more than one statement that is complete in itself."""
         return self.xid > 0 or self.changes > 1
 
     @property
     def whole(self) -> bool:
-        """Did the last event end with the last byte?"""
+        """True if the last event ended with the last byte."""
         return not self.broken and not self._skip and not self._head

@@ -1,1 +1,1 @@
-"""Is the log whole?"""
+"""Validation of files and of the log."""

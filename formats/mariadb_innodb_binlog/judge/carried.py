@@ -1,4 +1,4 @@
-"""What the judges of the files of one log hand on to each other."""
+"""State that the validators of the files of one log pass on to each other."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from binlogtool.formats.mariadb_innodb_binlog.records.records import Place, Prep
 
 
 class LogFold(msgspec.Struct):
-    """What is carried from file to file of one log. number: the file judged last; whole: it was without damage.
+    """What is carried from file to file of one log.
 
-    span: file number, place and stop of the last commit. goes_on: it was open at the end of its file.
+    Attributes:
+        last_file: of the file validated last.
+        last_file_intact: that file had no damage.
+        commit_span: file number, offset and end of the last commit.
+        commit_continues: the last commit was incomplete at the end of its file.
     """
 
     number: int | None = None
@@ -26,7 +30,7 @@ class LogFold(msgspec.Struct):
     marks: CommitMarks = msgspec.field(default_factory=CommitMarks)
 
     def inside_commit(self, place: Place) -> bool:
-        """Does the record at this place stand between the chunks of the last commit?"""
+        """Check if the record at this position is between the chunks of the last commit."""
         number, first, stop = self.span
         if number == place.file_no:
             return first < place.offset < stop
@@ -34,7 +38,12 @@ class LogFold(msgspec.Struct):
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What `judge_set` needs of a file. unreached: out-of-band records and bytes that nothing has reached so far."""
+    """What `validate_log_set` needs of a file.
+
+    Attributes:
+        unreached: number and bytes of out-of-band records that no COMMIT record refers to so far.
+        pending: number of prepared XA transactions.
+    """
 
     unreached: tuple[int, int] = (0, 0)
     pending: int = 0

@@ -1,4 +1,7 @@
-"""The files of a log against each other (section 15): numbers, headers, ends and starts, what is held in reserve."""
+"""Validate the files of a log against each other: numbers, headers, ends and starts, preallocated files.
+
+See docs/spec/mariadb-innodb-binlog.md#15-invariants-for-verify-and-diagnoses.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ _MOST_EMPTY = 2
 
 
 class _File(NamedTuple):
-    """A member that could be read."""
+    """A member of the log set that could be read."""
 
     name: str
     number: int
@@ -30,12 +33,12 @@ class _File(NamedTuple):
 
     @property
     def empty(self) -> bool:
-        """Nothing but zeros."""
+        """True if the file is all zeros."""
         return self.context.empty and self.tail.end == 0
 
 
 def judge_set(members: Sequence[Member]) -> Sequence[SetFinding]:
-    """What is wrong with the log as a whole."""
+    """Validate the log as a whole."""
     files = [one for one in map(_file, members) if one is not None]
     return [
         *_names(members),
@@ -78,7 +81,7 @@ def _names(members: Sequence[Member]) -> Iterator[SetFinding]:
 
 
 def _missing(files: Sequence[_File]) -> Iterator[SetFinding]:
-    """Numbers have no gaps. The lowest ones may be purged, unless something refers to them."""
+    """Check that numbers have no gaps. The lowest files may be purged, unless something refers to them."""
     told = 0
     for one, two in pairwise(files):
         for number in range(one.number + 1, two.number):
@@ -117,7 +120,7 @@ def _purged(full: Sequence[_File]) -> Iterator[SetFinding]:
 
 
 def _reserve(files: Sequence[_File]) -> Iterator[SetFinding]:
-    """Empty files stand at the end: one, or two after a crash."""
+    """Check that empty files are at the end: one, or two after a crash."""
     full = [one.number for one in files if not one.empty]
     for one in files:
         if one.empty and full and one.number < full[-1]:
@@ -148,7 +151,7 @@ def _headers(files: Sequence[_File]) -> Iterator[SetFinding]:
 
 
 def _borders(files: Sequence[_File]) -> Iterator[SetFinding]:
-    """Only the last file with data may have an end of data; a record that goes on must have begun."""
+    """Check that only the last file with data has an end of data, and that continued records were begun."""
     full = [one for one in files if not one.empty]
     for one, two in pairwise(full):
         seen = one.context.seen
@@ -172,13 +175,13 @@ def _borders(files: Sequence[_File]) -> Iterator[SetFinding]:
 
 
 def _tail(files: Sequence[_File]) -> Iterator[SetFinding]:
-    """How the log ends: a torn page, and out-of-band data that no group has reached."""
+    """Check how the log ends: a torn page, and out-of-band data that no group refers to."""
     full = [one for one in files if not one.empty]
     if not full:
         return
     last = full[-1]
     wrong = next((one for one in last.tail.findings if one.id == "checksum-mismatch"), None)
-    torn = None if wrong is None or "flipped_bit" in wrong.facts else wrong.offset  # a crash flips no single bit
+    torn = None if wrong is None or "flipped_bit" in wrong.facts else wrong.offset  # a crash does not flip a single bit
     if torn is not None and torn == last.tail.first_damage and _nothing_behind(last, torn):
         text = (
             "torn-tail-page: the last page with data has a wrong CRC: the only page that is written in place, so a "
@@ -192,7 +195,7 @@ def _tail(files: Sequence[_File]) -> Iterator[SetFinding]:
 
 
 def _nothing_behind(last: _File, torn: int) -> bool:
-    """Is the page behind this one empty, or not there?"""
+    """Check if the page after this one is empty or missing."""
     size, beside = last.context.page_size, last.context.beside
     read = None if beside is None else beside(last.name.rsplit("/", 1)[-1])
     return read is None or not any(read(torn + size, size))
@@ -225,6 +228,6 @@ def _found(
     severity: Severity | None = None,
     **facts: int,
 ) -> SetFinding:
-    """place: offset and length."""
+    """Create a finding about a member; `byte_range` is (offset, length)."""
     made: Finding = finding(id_, *place, text, severity=severity, diagnosis=diagnosis, **facts)
     return SetFinding(name, made)

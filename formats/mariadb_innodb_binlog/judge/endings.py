@@ -1,4 +1,7 @@
-"""What the end of a file tells about it: its size, its states, how it was closed (section 15)."""
+"""Validate what only the end of a file reveals: its size, its GTID states, how it was closed.
+
+See docs/spec/mariadb-innodb-binlog.md#15-invariants-for-verify-and-diagnoses.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _CLOSED = CRC_SIZE + 3
 
 
 def ending(judge: FileJudge, tail: Tail) -> Iterator[Finding]:
-    """What is wrong with a file as a whole."""
+    """Validate a file as a whole."""
     if judge.context.empty and not judge.types:
         return
     yield from _size(judge, tail)
@@ -25,7 +28,7 @@ def ending(judge: FileJudge, tail: Tail) -> Iterator[Finding]:
 
 
 def _size(judge: FileJudge, tail: Tail) -> Iterator[Finding]:
-    """V-SIZE: whole pages, as many as the header says; fewer only after FLUSH BINARY LOGS, which closes a file."""
+    """Check V-SIZE: as many whole pages as the header says; fewer only after FLUSH BINARY LOGS, which closes a file."""
     context, seen, size = judge.context, judge.context.seen, judge.context.page_size
     pages, rest = divmod(tail.size, size)
     said = None if context.header is None else context.header.page_count
@@ -60,7 +63,7 @@ def _size(judge: FileJudge, tail: Tail) -> Iterator[Finding]:
 
 
 def _states(judge: FileJudge, tail: Tail) -> Iterator[Finding]:
-    """V-STATE: a state at the start of page 1 and of each multiple of the interval, if data can follow in the file."""
+    """Check V-STATE: a GTID state at the start of page 1 and of each multiple of the interval, up to the data end."""
     context = judge.context
     header, size = context.header, context.page_size
     if header is None or judge.stop <= size:

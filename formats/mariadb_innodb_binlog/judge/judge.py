@@ -1,4 +1,7 @@
-"""Is a file of the log whole? Records, states, references and events, in the order of the file (section 15)."""
+"""Validate one file of the log: records, states, references and events, in the order of the file.
+
+See docs/spec/mariadb-innodb-binlog.md#15-invariants-for-verify-and-diagnoses.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,7 @@ Found = Iterator[Finding]
 
 
 def judge(layout: Layout, compile_: Callable[[Kernel], Kernel], limits: Limits) -> FileJudge:
-    """`Format.judge`"""
+    """Create the validator of one file (`ValidationRules.validator`)."""
     context: FileContext = layout.context
     fold: LogFold = context.shared.setdefault(_SHARED, LogFold())
     return FileJudge(context, layout, fold, Commits(compile_), Screen(compile_), limits)
@@ -89,7 +92,7 @@ class FileJudge:
         self._begin()
 
     def _begin(self) -> None:
-        """A file that is not the next one, or that follows damage, starts anew."""
+        """Forget what is carried if the file does not follow the last one, or follows damage."""
         fold = self.fold
         if fold.number is None or fold.number + 1 != self.number or not fold.whole:
             fold.replay.lose()
@@ -98,7 +101,7 @@ class FileJudge:
     # -- records -------------------------------------------------------------------------------------------------------
 
     def feed(self, batch: Batch) -> Sequence[Finding]:
-        """What is wrong with these records."""
+        """Return the findings about the records of a batch."""
         return list(self._feed(batch))
 
     def _feed(self, batch: Batch) -> Found:
@@ -120,12 +123,12 @@ class FileJudge:
             self.end = max(self.end, self._late(batch, stops))
 
     def _late(self, batch: Batch, stops: list[int]) -> int:
-        """Of records that could have been parts of an open one until damage came: where the last one ends, or 0."""
+        """Return the end of the last record that could have been nested in an open one until damage came; 0 = none."""
         (nested,) = columns_of(batch, 0, batch.frames.count, "nested")
         return max((stop for stop, n in zip(stops, nested, strict=True) if not n and stop <= self.before), default=0)
 
     def _nodes(self, batch: Batch, codes: list[int], places: list[int]) -> None:
-        """All out-of-band records of a batch are remembered at once."""
+        """Track all out-of-band records of a batch at once."""
         if _NODE not in codes:
             return
         (sizes,) = columns_of(batch, 0, batch.frames.count, "size")
@@ -136,7 +139,7 @@ class FileJudge:
         self._oob[1] += sum(size)
 
     def _misplaced(self, batch: Batch, i: int) -> Finding:
-        """A state that is not at the start of a page. After some of them the same finding stands for the others."""
+        """Report a state that is not at the start of a page; beyond the limit, the last finding is returned again."""
         self._misplaced_count += 1
         if self._misplaced_found is None or self._misplaced_count <= self.limits.max_findings_per_id:
             text = "a GTID_STATE record stands inside a page; states stand at the start of a page"
@@ -161,10 +164,10 @@ class FileJudge:
     def _marks(self, batch: Batch, index: int, xid: int, *, joined: bool) -> Found:
         for odd in self.fold.marks.take(xid, joined=joined):
             at = record_at(batch, index, self.number)
-            yield about(at, odd.id, odd.diagnosis, odd.text, Severity.NOTE)  # the server itself reads it
+            yield about(at, odd.id, odd.diagnosis, odd.text, Severity.NOTE)  # the server accepts it
 
     def _odd_commit(self, at: At, batch: Batch, numbers: CommitNumbers) -> Found:
-        """A COMMIT record with out-of-band data, or with something wrong."""
+        """Check a COMMIT record with out-of-band data, or with a defect."""
         self.xa_awaited = None
         try:
             commit = parse_commit(at.data)
@@ -191,7 +194,7 @@ class FileJudge:
             yield from self._marks(batch, numbers.at, tiles.xid, joined=joined)
 
     def _group(self, at: At, commit: Commit, head: GroupHead, tiles: Tiles) -> Found:
-        """The data of a group: all there, and tiled by events."""
+        """Check that the data of a group is complete and filled by events."""
         tiles.add(at.data[commit.payload :])
         self.with_oob += bool(commit.references)
         try:
@@ -215,7 +218,7 @@ class FileJudge:
             yield about(at, "payload-undecodable", "event-misaligned", text)
 
     def _bounds(self, at: At, reference: Reference) -> Found:
-        """Files before oob_ref_file_no (and xa_ref_file_no) hold nothing that this one needs."""
+        """Check that the file does not refer to files before oob_ref_file_no (and xa_ref_file_no)."""
         header = self.context.header
         if header is None:
             return
@@ -290,7 +293,7 @@ class FileJudge:
             yield about(at, "unmapped-bytes", "bad-chunk", "a DUMMY record holds other bytes than ff")
 
     def _unanswered(self, at: At) -> Found:
-        """The COMMIT record of an XA transaction stands right behind its XA_COMPLETE."""
+        """Check that a COMMIT record directly follows an XA_COMPLETE that says commit."""
         if self.xa_awaited is not None:
             text = "the XA_COMPLETE record before this one says commit, and no COMMIT record follows it"
             yield about(at, "dangling-reference", "xa-malformed", text, Severity.WARNING)
@@ -333,7 +336,7 @@ class FileJudge:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def damage(self, start: int, end: int) -> None:
-        """Bytes were skipped, or records could not be put together."""
+        """Record that bytes were skipped, or records could not be assembled."""
         self.stop = max(self.stop, self.context.seen.leading_end if not self.damages else 0)
         if self.end is None:
             self.end = min(self.stop, start) if start >= self.layout.frames_at else self.stop
@@ -344,7 +347,7 @@ class FileJudge:
         self.fold.live.lose(self.number + 1)
 
     def finish(self, tail: Tail) -> Verdict:
-        """What only the end tells, and what goes to the report."""
+        """Return the verdict: findings that only the end of the file reveals, and facts for the report."""
         fold, context = self.fold, self.context
         if self.end is None:
             self.stop = max(self.stop, context.seen.leading_end)

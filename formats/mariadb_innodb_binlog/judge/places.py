@@ -1,4 +1,4 @@
-"""Where a record stands, and findings about it."""
+"""Position of a record, and findings about it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from binlogtool.formats.mariadb_innodb_binlog.records.records import Place
 
 
 class At(msgspec.Struct):
-    """A record: where it stands, for findings."""
+    """A record with its position, for findings."""
 
     place: Place
     size: int
@@ -22,14 +22,18 @@ class At(msgspec.Struct):
 
 
 def record_at(batch: Batch, i: int, number: int) -> At:
-    """A record of a batch. number: of its file."""
+    """Return record `index` of a batch.
+
+    Args:
+        file_number: of its file.
+    """
     names = ("offset", "end", "place", "size", "chunks", "nested", "stop")
     low, high, place, size, chunks, nested, stop = (int(batch.frames[name][i]) for name in names)
     return At(Place(number, place), size, batch.first_record + i, batch.window[low:high], chunks, nested, stop)
 
 
 def about(at: At, id_: str, diagnosis: str, text: str, severity: Severity | None = None) -> Finding:
-    """A finding about the whole record."""
+    """Create a finding about a whole record."""
     return finding(
         id_, at.place.offset, at.size, f"{diagnosis}: {text}", record=at.record, severity=severity, diagnosis=diagnosis
     )

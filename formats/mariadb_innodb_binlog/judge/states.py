@@ -1,4 +1,4 @@
-"""GTID states against the commits between them (sections 6.2 and 15)."""
+"""Compare GTID states with the commits between them (docs/spec/mariadb-innodb-binlog.md#62-gtid_state-type-2)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _LISTED = 8
 
 
 def pairs(state: State) -> dict[Pair, int]:
-    """The sequence numbers of a state record."""
+    """Return the sequence numbers of a state record by (domain, server)."""
     return {(gtid.domain_id, gtid.server_id): gtid.seq_no for gtid in state.gtids}
 
 
 def differences(stored: Mapping[Pair, int], expected: Mapping[Pair, int]) -> list[tuple[Pair, int | None, int | None]]:
-    """(pair, stored number, expected number) where they differ."""
+    """Return (pair, stored number, expected number) where two states differ."""
     return [
         (pair, stored.get(pair), expected.get(pair))
         for pair in {**expected, **stored}
@@ -29,7 +29,7 @@ def differences(stored: Mapping[Pair, int], expected: Mapping[Pair, int]) -> lis
 
 
 def said(differing: list[tuple[Pair, int | None, int | None]]) -> str:
-    """The differences in words, the first ones."""
+    """Describe the first differences."""
     words = [
         f"{domain}-{server}: {_number(stored)}, expected {_number(known)}"
         for (domain, server), stored, known in differing[:_LISTED]
@@ -43,10 +43,13 @@ def _number(value: int | None) -> str:
 
 
 class Replay(msgspec.Struct):
-    """The state that the commits of a log make. known: False = commits may have been missed, so a state is believed.
+    """Follows the GTID state that the commits of a log produce.
 
-    full: the last number of each pair. updated: those that changed since the start of this file. last: the last commit,
-    and the numbers that its pair had before in both.
+    Attributes:
+        is_known: False = commits may have been missed, so the next stored state is trusted.
+        full: last number of each pair.
+        updated: numbers that changed since the start of this file.
+        last_commit: the last commit, and the numbers that its pair had before in `full` and `updated`.
     """
 
     known: bool = False
@@ -55,7 +58,7 @@ class Replay(msgspec.Struct):
     last: tuple[Gtid, int | None, int | None] | None = None
 
     def commit(self, gtid: Gtid) -> int | None:
-        """Takes a commit; returns the number that its pair had before."""
+        """Add a commit; returns the number that its pair had before."""
         pair = (gtid.domain_id, gtid.server_id)
         before = self.full.get(pair)
         self.last = (gtid, before, self.updated.get(pair))
@@ -63,14 +66,16 @@ class Replay(msgspec.Struct):
         return before
 
     def lose(self) -> None:
-        """Commits may have been missed."""
+        """Record that commits may have been missed."""
         self.known, self.last = False, None
 
     def opened(self, state: State, first_file: bool, crossed: bool) -> list[tuple[Pair, int | None, int | None]]:
-        """The full state at the start of a file: how it differs from what is known.
+        """Compare the full state at the start of a file with the commits; returns the differences.
 
-        crossed: it stands inside of the last commit, which may be in it or not. A state of another history (other
-        pairs) is believed afterwards, one with other numbers is not.
+        Args:
+            inside_commit: it is inside the last commit, which may be in it or not.
+
+        A state of another history (other pairs) is trusted afterwards, one with other numbers is not.
         """
         stored = pairs(state)
         differing = self._differing(stored, self.full, crossed) if self.known else []
@@ -82,7 +87,11 @@ class Replay(msgspec.Struct):
         return differing
 
     def differential(self, state: State, crossed: bool) -> list[tuple[Pair, int | None, int | None]]:
-        """A state inside a file: how it differs (crossed: see `opened`). Where commits were missed it is believed."""
+        """Compare a state inside a file with the commits; returns the differences. It is trusted after a gap.
+
+        Args:
+            inside_commit: see `check_full_state`.
+        """
         stored = pairs(state)
         if not self.known:
             self.full.update(stored)
@@ -93,7 +102,7 @@ class Replay(msgspec.Struct):
     def _differing(
         self, stored: Mapping[Pair, int], expected: Mapping[Pair, int], crossed: bool
     ) -> list[tuple[Pair, int | None, int | None]]:
-        """The differences, unless it is only that the commit around the state record is not yet in it."""
+        """Return the differences, unless the only one is that the commit around the state record is not yet in it."""
         found = differences(stored, expected)
         if crossed and len(found) == 1 and self.last is not None:
             gtid, full, updated = self.last
@@ -104,7 +113,7 @@ class Replay(msgspec.Struct):
 
 
 def other_history(differing: list[tuple[Pair, int | None, int | None]]) -> bool:
-    """Are there pairs that the other side does not have at all?"""
+    """Check for pairs that the other side does not have at all."""
     return any(stored is None or known is None for _, stored, known in differing)
 
 
@@ -113,5 +122,5 @@ def _one_commit(full: Mapping[Pair, int]) -> bool:
 
 
 def texts(full: Mapping[Pair, int]) -> Iterator[str]:
-    """The state as GTIDs."""
+    """Iterate over the GTIDs of a state as text."""
     return (f"{domain}-{server}-{number}" for (domain, server), number in full.items())

@@ -1,4 +1,9 @@
-"""Records from pages (section 5): those in one chunk stay where they are, others are joined behind them."""
+"""Assemble records from the chunks of pages.
+
+See docs/spec/mariadb-innodb-binlog.md#5-chunks-and-records. A record in one chunk stays where it is in the window;
+the
+chunks of others are joined after the pages.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +40,14 @@ _FAULTS = {
 
 
 class Part(msgspec.Struct):
-    """A record of several chunks, as far as it was met. place: file offset of its first chunk."""
+    """A record of several chunks, as far as they were read.
+
+    Attributes:
+        offset: file offset of its first chunk.
+        size: bytes of its chunks so far.
+        stop: file offset after its last chunk so far.
+        too_long: it exceeds the size limit; its data is incomplete.
+    """
 
     kind: int
     place: int
@@ -46,7 +58,7 @@ class Part(msgspec.Struct):
     too_long: bool = False
 
     def add(self, data: memoryview, most: int, stop: int | None = None) -> None:
-        """One more chunk, which ends at file offset `stop`; what goes beyond the ceiling is counted, not kept."""
+        """Add a chunk that ends at file offset `stop`; data beyond the limit is counted but not kept."""
         self.stop = self.stop if stop is None else stop
         self.size += len(data) + CHUNK_HEAD
         self.chunks += 1
@@ -56,7 +68,7 @@ class Part(msgspec.Struct):
 
     @property
     def here(self) -> int:
-        """How many bytes of its own file it takes: what was added from the next one is none of them."""
+        """Number of bytes in its own file, without chunks of the next file."""
         return max(self.stop - self.place, 0)
 
     def __str__(self) -> str:
@@ -73,11 +85,11 @@ class _Made:
 
     @property
     def count(self) -> int:
-        """How many records there are so far."""
+        """Number of records so far."""
         return len(self.columns["offset"])
 
     def whole(self, rows: memoryview[int], first: int, last: int) -> None:
-        """The rows `[first, last)` of the walk, each a record in one chunk."""
+        """Add the rows `[first, last)` of the walk, each a record in one chunk."""
         add, count = self.columns, last - first
         starts, ends = rows[4 * first + 2 : 4 * last : 4], rows[4 * first + 3 : 4 * last : 4]
         add["offset"].extend(starts)
@@ -91,7 +103,7 @@ class _Made:
         add["stop"].extend([end + self.base for end in ends])
 
     def joined(self, part: Part, nested: bool) -> None:
-        """A record of several chunks, or a nested one."""
+        """Add a record of several chunks, or a nested one."""
         start = len(self.window)
         self.window += part.data
         values = (start, len(self.window), 1, part.kind, part.chunks, int(nested), part.place, part.size, part.stop)
@@ -109,7 +121,7 @@ _ONE, _ZERO = array("q", [1]), array("q", [0])
 
 
 def assembler(context: FileContext) -> Callable[[Callable[[Kernel], Kernel]], Assembler]:
-    """What `Layout.assemble` asks for."""
+    """Return the function that creates a `RecordAssembler`, for `FileLayout.make_assembler`."""
 
     def make(compile_: Callable[[Kernel], Kernel]) -> Assembler:
         return Records(context, compile_)
@@ -138,12 +150,12 @@ class Records:
 
     @property
     def pending(self) -> int | None:
-        """File offset of the first record that is begun and not given yet."""
+        """File offset of the first record that is begun and not yet returned; None = none."""
         begun = [part.place for part in (self._open, self._nest, *self._held[:1]) if part is not None]
         return min(begun, default=None)
 
     def feed(self, batch: Batch) -> Iterator[Batch | Finding]:
-        """The records that end in these pages, and what is wrong with the chain of chunks."""
+        """Yield the records that end in these pages, and findings about the chain of chunks."""
         if self._damage is not None:
             self._lost()
         window, size, step = batch.window, self.context.page_size, self._walk.pages
@@ -171,7 +183,7 @@ class Records:
         yield from self._in_order(made, found)
 
     def _in_order(self, made: _Made, found: list[tuple[int, Finding]]) -> Iterator[Batch | Finding]:
-        """The records, and each finding behind as many of them as were made before it."""
+        """Yield the records, and each finding after the records that were assembled before it."""
         at = 0
         for before, one in found:
             yield from self._batch(made, at, before)
@@ -204,7 +216,7 @@ class Records:
         elif step in _GOES_ON:
             known = self._nest if step in (Step.NESTED_MORE, Step.NESTED_CLOSES) else self._open
             if known is None:
-                return  # it was given up
+                return  # it was dropped before
             known.add(data[start:end], self.context.max_record, made.base + end)
             if step is Step.CLOSES:
                 yield from self._close(made, known)
@@ -231,7 +243,7 @@ class Records:
             yield from self._hold(made, part)
 
     def _hold(self, made: _Made, part: Part) -> Iterator[Finding]:
-        """A nested record waits for the end of the one that it is nested in; not for ever."""
+        """Hold a nested record until the end of the one that it is nested in, up to a memory limit."""
         self._held.append(part)
         self._held_bytes += len(part.data) + _PART_COST
         if self._held_bytes > _MOST_HELD:
@@ -243,7 +255,7 @@ class Records:
             self._release(made, nested=False)
 
     def _close(self, made: _Made, part: Part) -> Iterator[Finding]:
-        """The open record is whole: it, and then what was nested in it."""
+        """Complete the open record: add it, and then the records nested in it."""
         self._open = None
         if part.too_long:
             yield self._too_long(part)
@@ -275,7 +287,7 @@ class Records:
                 f"continuation-without-start: a chunk goes on with a {RecordType(kind).name} record that was not "
                 "begun; pages in a wrong order, or an old copy of a page"
             )
-            if self._blamed.get(step) != page:  # once for a page is enough
+            if self._blamed.get(step) != page:  # report it once per page
                 yield self._finding(step, place, made.base + end - place, text)
             self._blamed[step] = page
         elif step is not Step.BROKEN:
@@ -313,7 +325,7 @@ class Records:
     # -- damage and the end --------------------------------------------------------------------------------------------
 
     def damage(self, start: int, end: int) -> Iterator[Batch]:
-        """Pages were skipped; if none follow, this is how the log ends."""
+        """Record that pages were skipped; if none follow, the log ends there."""
         self._damage_seen += 1
         self._damage = (start, end) if self._damage is None else (self._damage[0], end)
         made = _Made(memoryview(b""), 0)
@@ -321,17 +333,17 @@ class Records:
         yield from self._batch(made, 0, made.count)
 
     def _lost(self) -> None:
-        """Pages follow a damaged range: what was open before it is lost with it, what was nested is not."""
+        """Drop the record that was open before a damaged range; records nested in it are kept."""
         state, self._damage = self._walk.state, None
         state[OPEN], state[NEST] = PERHAPS, 0
         self._open, self._nest, self._foreign = None, None, False
 
     def behind(self) -> Iterator[bytes]:
-        """The pages behind those that were read, here and in the next file, as far as a record can go on there."""
+        """Iterate over the pages after those that were read, here and in the next file, where a record may continue."""
         return chain(own_pages(self.context, self._reached), next_pages(self.context))
 
     def finish(self) -> Iterator[Batch | Finding]:
-        """The record that is open at the end: it goes on in the next file, or the log ends in it."""
+        """Yield the record that is open at the end: it continues in the next file, or the log ends in it."""
         part, inside, made = self._open, self._inside(), _Made(memoryview(b""), 0)
         self.context.seen.zeros = self._damage is not None
         if part is not None:
@@ -348,11 +360,11 @@ class Records:
         yield from self._batch(made, 0, made.count)
 
     def _inside(self) -> bool:
-        """Is a record open, be it one that began elsewhere?"""
+        """Check if a record is open, even one that began elsewhere."""
         return self._open is not None or self._foreign
 
     def _goes_on(self, part: Part) -> bool:
-        """Adds what the next file has of a record; False if it is not whole there."""
+        """Add the chunks that a record has in the next file; False if it is incomplete there."""
         walk = self._walk
         for page in self.behind():
             if not page:
@@ -370,7 +382,7 @@ class Records:
         return False
 
     def _incomplete(self, part: Part) -> Finding:
-        """The log ends inside a record: the tail of a crash, or (if more follows) damage."""
+        """Report that the log ends inside a record: after a crash, or (if more follows) by damage."""
         context = self.context
         unknown = context.beside is None and self._damage is None and not self._walk.state[ENDED]
         if unknown:
@@ -387,7 +399,7 @@ class Records:
 
 
 def columns_of(batch: Batch, start: int, stop: int, *names: str) -> list[list[int]]:
-    """Parts of columns as plain integers."""
+    """Return parts of columns as lists of integers."""
     return [_plain(batch.frames[name][start:stop]) for name in names]
 
 

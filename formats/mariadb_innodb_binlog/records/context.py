@@ -1,4 +1,4 @@
-"""What the head of a file says, and what is known of a file while it is read."""
+"""The header of a file, and its context while it is read."""
 
 from __future__ import annotations
 
@@ -24,9 +24,12 @@ _CRC_AT = SHORT_HEADER - CRC_SIZE
 
 
 class FileHeader(NamedTuple):
-    """The fields of a header page. start_lsn: every redo record of this file has a mini-transaction from it on.
+    """The fields of a header page.
 
-    diff_state_interval: in pages. oob_ref_file_no, xa_ref_file_no: see section 3; NO_FILE = none.
+    Attributes:
+        start_lsn: no redo record of this file has a mini-transaction before it.
+        diff_state_interval: in pages.
+        oob_ref_file_no, xa_ref_file_no: see docs/spec/mariadb-innodb-binlog.md#3-header-page-page-0; NO_FILE = none.
     """
 
     magic: int
@@ -42,27 +45,32 @@ class FileHeader(NamedTuple):
 
 
 def parse_header(data: bytes | memoryview) -> FileHeader | None:
-    """The fields, right or wrong; None if there are fewer bytes."""
+    """Parse the header fields without checking them; None if there are too few bytes."""
     return FileHeader(*_FIELDS.unpack_from(data)) if len(data) >= FIELDS_SIZE else None
 
 
 def short_crc_right(data: bytes | memoryview) -> bool:
-    """Is the CRC of the first 512 bytes right?"""
+    """Check the CRC of the first 512 bytes."""
     stored = bytes(data[_CRC_AT:SHORT_HEADER])
     return len(stored) == CRC_SIZE and CRC32C(data[:_CRC_AT]) == int.from_bytes(stored, "little")
 
 
 def page_crc_right(data: bytes | memoryview) -> bool:
-    """Is the CRC at the end of these bytes, a whole page, right?"""
+    """Check the CRC at the end of a whole page."""
     end = len(data) - CRC_SIZE
     return end > 0 and CRC32C(data[:end]) == int.from_bytes(data[end:], "little")
 
 
 class Seen(msgspec.Struct):
-    """What one pass over the records of a file finds. end: behind the last chunk; data_end: offset of the end mark.
+    """What one pass over the records of a file finds.
 
-    leading: type of the record that goes on at the start; leading_end: where it ends, 0 = not seen. open: type of the
-    one that goes on in the next file. zeros: pages of zeros (or damaged ones) stand at the end.
+    Attributes:
+        end: offset after the last chunk.
+        data_end: offset of the end mark.
+        leading_type: type of the record that continues at the start.
+        leading_end: where that record ends; 0 = not found.
+        open_type: type of the record that continues in the next file.
+        ends_with_zeros: the file ends with pages of zeros (or damaged ones).
     """
 
     end: int = 0
@@ -76,12 +84,19 @@ class Seen(msgspec.Struct):
 class FileContext(msgspec.Struct):
     """What is known of one file.
 
-    number: from its name, or else its header. header: its fields; None if it is empty or cannot be trusted. empty: all
-    zero at its start, as a server leaves it in reserve; reserve: and no data in its first pages. read: the file itself,
-    None for a stream. beside: other files. shared, hints, redo: see `Head`. events: what decodes the events of the
-    groups, at level `event`. seen: filled by the pass over the records. first_record: number of the first one, where
-    the pass begins in the middle; declared: the definitions of tables that hold there. earlier: those that
-    the files before this one carry over (see `ddl.table_history`).
+    Attributes:
+        number: from its name, or else its header.
+        header: its fields; None if it is empty or cannot be trusted.
+        starts_with_zeros: all zero at its start, as in a preallocated file.
+        is_preallocated: it is empty, and its first pages have no data.
+        read: reads the file itself; None for a stream.
+        open_sibling: opens other files.
+        shared, hints, redo: see `FileHead`.
+        events: decodes the events of the groups, at level `event`.
+        scan_summary: filled by the pass over the records.
+        first_record: number of the first record, if the pass begins in the middle.
+        declared: definitions of tables that apply there.
+        earlier: returns the definitions that the files before this one carry over (see `ddl.table_history`).
     """
 
     number: int | None

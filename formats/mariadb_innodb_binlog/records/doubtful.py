@@ -1,6 +1,6 @@
-"""Records of pages of which nothing proves some (`--on-damage salvage`): those with a part in them that are sound.
+"""Salvage records with a part in unproven pages (`--on-damage salvage`), if they are sound.
 
-A page counts as far as its chunks follow each other; a record, if it is what its type demands.
+A page counts as far as its chunks follow each other; a record, if it matches its type.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ Doubts = list[tuple[int, int, Finding]]
 
 
 def well_framed(page: Data) -> int:
-    """Up to where chunks follow each other; the size of the page if it has some and nothing else.
+    """Return how far chunks follow each other in a page; the size of the page if it has chunks and nothing else.
 
-    What stands in front of something that is no chunk does not count: its length may be what is wrong.
+    The chunk before something that is not a chunk does not count: its length may be what is wrong.
     """
     at, last, limit = 0, 0, len(page) - CRC_SIZE
     while at < limit - CHUNK_HEAD and page[at]:
@@ -52,12 +52,12 @@ def well_framed(page: Data) -> int:
 
 
 def whole_page(page: bytes, _context: FileContext) -> bool:
-    """`FrameLevel.prove`: has a page chunks, and nothing else?"""
+    """Check if a page has chunks and nothing else (`FrameLevel.prove`)."""
     return well_framed(page) == len(page)
 
 
 def is_sound(kind: int, data: Data, place: Place) -> bool:
-    """Is a record what its type demands?"""
+    """Check if a record matches its type."""
     try:
         if kind == RecordType.COMMIT:
             commit = parse_commit(data)
@@ -76,7 +76,11 @@ def is_sound(kind: int, data: Data, place: Place) -> bool:
 
 
 def _is_group(events: Data, *, whole: bool) -> bool:
-    """Do these bytes begin with the first event of a group? whole: and are tiled by events."""
+    """Check if these bytes begin with the first event of a group.
+
+    Args:
+        must_be_complete: the bytes must also be filled by events exactly.
+    """
     at, end = 0, len(events)
     while end - at >= HEADER_SIZE:
         code, size = events[at + TYPE_AT], int.from_bytes(events[at + SIZE_AT : at + END_AT], "little")
@@ -89,7 +93,11 @@ def _is_group(events: Data, *, whole: bool) -> bool:
 
 
 class _Records(Records):
-    """Those of one file. A record that goes on in the next file may do so in an unproven page: `crossed` says why."""
+    """Assembles the records of one file, also from unproven pages of the next file.
+
+    Attributes:
+        crossed: why pages of the next file that were used are unproven.
+    """
 
     def __init__(self, context: FileContext, compile_: Callable[[Kernel], Kernel], doubt: Doubt) -> None:
         super().__init__(context, compile_)
@@ -97,7 +105,7 @@ class _Records(Records):
         self._doubt = doubt
 
     def behind(self) -> Iterator[bytes]:
-        """See `Records.behind`."""
+        """See `RecordAssembler.iter_following_pages`."""
         yield from own_pages(self.context, self._reached)
         yield from next_pages(self.context, self._taken)
 
@@ -113,7 +121,7 @@ class _Records(Records):
 
 
 def elsewhere(why: Finding, place: int, size: int, file_no: int, page_no: int) -> Finding:
-    """Why a page of another file is unproven, as something about a record at this place."""
+    """Return why a page of another file is unproven, as a finding about a record of this file."""
     text = f"page {page_no} of {file_name(file_no)}: {why.message}"
     return structs.replace(why, offset=place, length=size, message=text)
 
@@ -131,15 +139,15 @@ class DoubtfulRecords:
         return self._sound(self.all(batch, why))
 
     def damage(self, start: int, end: int) -> Iterator[Doubted]:
-        """Pages were skipped."""
+        """Yield the salvaged records before skipped pages."""
         return self._sound(self.skip(start, end))
 
     def finish(self) -> Iterator[Doubted]:
-        """The record that goes on in the next file."""
+        """Yield the salvaged record that continues in the next file."""
         return self._sound(self.rest())
 
     def all(self, batch: Batch, why: Finding | None) -> Iterator[Doubted]:
-        """All records that end in these pages, also those that are proven."""
+        """Iterate over all records that end in these pages, including proven ones."""
         start = batch.base + int(batch.frames["offset"][0])
         if why is not None:
             page = batch.frame_bytes(0)
@@ -154,11 +162,11 @@ class DoubtfulRecords:
             self._doubts.clear()
 
     def skip(self, start: int, end: int) -> Iterator[Doubted]:
-        """All that wait for the end of one that goes on in skipped pages."""
+        """Iterate over the records that wait for the end of one that continues in skipped pages."""
         return self._runs(self._records.damage(start, end))
 
     def rest(self) -> Iterator[Doubted]:
-        """All that are left at the end of the file."""
+        """Iterate over the records that are left at the end of the file."""
         crossing = self._records.pending
         for batch, whys in self._runs(self._records.finish()):
             crossed = self._records.crossed
@@ -170,7 +178,7 @@ class DoubtfulRecords:
             yield batch, whys
 
     def _runs(self, made: Iterator[Batch | Finding]) -> Iterator[Doubted]:
-        """The batches in runs of records with the same doubts."""
+        """Split batches into runs of records with the same reasons for doubt."""
         for batch in made:
             if isinstance(batch, Finding) or batch.places is None:
                 continue
@@ -199,7 +207,7 @@ class DoubtfulRecords:
 
 
 def _cut(batch: Batch, page: bytes, reach: int) -> Batch:
-    """The page with nothing behind what is well framed."""
+    """Return the batch with zeros after the well-framed part of its page."""
     if reach == len(page):
         return batch
     low = int(batch.frames["offset"][0])
@@ -210,7 +218,7 @@ def _cut(batch: Batch, page: bytes, reach: int) -> Batch:
 
 
 def _part(batch: Batch, start: int, stop: int) -> Batch:
-    """The records `[start, stop)` of a batch."""
+    """Return the records `[start, stop)` of a batch."""
     columns = {name: column[start:stop] for name, column in batch.frames.columns.items()}
     return structs.replace(
         batch, frames=Table(stop - start, columns), first_record=batch.first_record + start,
@@ -219,5 +227,5 @@ def _part(batch: Batch, start: int, stop: int) -> Batch:
 
 
 def doubtful_records(context: FileContext, compile_: Callable[[Kernel], Kernel], doubt: Doubt) -> Doubtful:
-    """What `Layout.doubtful` asks for at this level."""
+    """Create the reader for `FileLayout.make_salvage_assembler` at level `record`."""
     return DoubtfulRecords(context, compile_, doubt)

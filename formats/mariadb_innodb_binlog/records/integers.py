@@ -1,4 +1,7 @@
-"""InnoDB's compressed integer: 1 to 7 or 9 bytes, the length in the low three bits (specification section 4)."""
+"""Read InnoDB's compressed integer: 1 to 7 or 9 bytes, with the length in the low three bits.
+
+See docs/spec/mariadb-innodb-binlog.md#4-compressed-integers-compr_int (`mysys/my_compr_int.cc`).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ MAX_SIZE = 9
 
 @kernel()
 def read_compr_int(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """Scalar kernel: the value (its 64-bit pattern) and the next position, SHORT, or MALFORMED beyond 64 bits."""
+    """Read a compressed integer: (value as 64-bit pattern, next position); -1 = truncated, -2 = over 64 bits."""
     if p >= n:
         return 0, -1
     first = buf[p]
@@ -40,19 +43,19 @@ def read_compr_int(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
 
 
 def compr_int_size(value: int) -> int:
-    """Bytes of the shortest form."""
+    """Return the size in bytes of the shortest encoding."""
     size = (max(value.bit_length(), 1) + 3 + 7) // 8
     return size if size < 8 else MAX_SIZE
 
 
 def build_compr_int(value: int) -> bytes:
-    """The shortest form, as the server writes it."""
+    """Encode a compressed integer in its shortest form, as the server does."""
     size = compr_int_size(value)
     return (value << 3 | min(size - 1, 7)).to_bytes(size, "little")
 
 
 def take(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """The value at `data[at]` and the position behind it.
+    """Parse the integer at `data[offset]`; returns (value, its end).
 
     Raises:
         MalformedError: it does not end inside the bytes, or has more than 64 bits.
@@ -65,7 +68,7 @@ def take(data: bytes | memoryview, at: int) -> tuple[int, int]:
 
 
 class ComprInt(Construct):  # type: ignore[misc]
-    """A compressed integer."""
+    """Construct of a compressed integer."""
 
     scan = ScalarKernel(read_compr_int)
 

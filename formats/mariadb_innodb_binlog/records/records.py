@@ -1,4 +1,4 @@
-"""The contents of records as values: fast, for bulk work (specification section 6)."""
+"""Parse the contents of records (docs/spec/mariadb-innodb-binlog.md#6-record-contents)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _xid_head = unpacker_of(XID, "format_id", "gtrid_length", "bqual_length")
 
 
 class Place(NamedTuple):
-    """Where a record starts; (0, 0) = none. Places of one log are ordered."""
+    """Where a record starts; (0, 0) = none. Positions of one log are ordered."""
 
     file_no: int
     offset: int
@@ -37,7 +37,7 @@ NOWHERE = Place(0, 0)
 
 
 class Reference(NamedTuple):
-    """Out-of-band data: number of nodes, place of the node with index 0, place of the last one."""
+    """Reference to out-of-band data: number of nodes, position of the node with index 0, position of the last one."""
 
     nodes: int
     first: Place
@@ -45,7 +45,7 @@ class Reference(NamedTuple):
 
 
 class Gtid(NamedTuple):
-    """MariaDB's identity of a transaction."""
+    """GTID of MariaDB."""
 
     domain_id: int
     server_id: int
@@ -56,14 +56,22 @@ class Gtid(NamedTuple):
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """A COMMIT record. payload: where the events start in it."""
+    """A COMMIT record.
+
+    Attributes:
+        payload_at: where the events start in it.
+    """
 
     references: tuple[Reference, ...]
     payload: int
 
 
 class State(msgspec.Struct, frozen=True):
-    """A GTID_STATE record. rest: bytes behind the last GTID (0 in a sound one)."""
+    """A GTID_STATE record.
+
+    Attributes:
+        rest: number of bytes after the last GTID (0 in a sound record).
+    """
 
     xa_ref_plus_1: int
     gtids: tuple[Gtid, ...]
@@ -71,7 +79,11 @@ class State(msgspec.Struct, frozen=True):
 
 
 class Node(NamedTuple):
-    """An OOB_DATA record. data: where its data starts in it."""
+    """Header of an OOB_DATA record.
+
+    Attributes:
+        data_at: where its data starts in the record.
+    """
 
     node_index: int
     left: Place
@@ -80,7 +92,7 @@ class Node(NamedTuple):
 
 
 class Xid(NamedTuple):
-    """An XA identity as it is stored."""
+    """An XA transaction id as it is stored."""
 
     format_id: int
     gtrid: bytes
@@ -96,14 +108,18 @@ class Prepared(msgspec.Struct, frozen=True):
 
 
 class Completed(msgspec.Struct, frozen=True):
-    """An XA_COMPLETE record. flags: bit 0 = rollback."""
+    """An XA_COMPLETE record.
+
+    Attributes:
+        flags: bit 0 = rollback.
+    """
 
     flags: int
     xid: Xid
 
     @property
     def rollback(self) -> bool:
-        """Was the transaction rolled back?"""
+        """True if the transaction was rolled back."""
         return bool(self.flags & 1)
 
 
@@ -120,7 +136,7 @@ def _reference(data: Data, nodes: int, at: int) -> tuple[Reference, int]:
 
 
 def parse_commit(data: Data) -> Commit:
-    """The header of a COMMIT record.
+    """Parse the header of a COMMIT record.
 
     Raises:
         MalformedError: it does not fit into the record.
@@ -137,10 +153,10 @@ def parse_commit(data: Data) -> Commit:
 
 
 def parse_state(data: Data) -> State:
-    """A GTID_STATE record.
+    """Parse a GTID_STATE record.
 
     Raises:
-        MalformedError: a number is cut or out of range, or there are more GTIDs than bytes.
+        MalformedError: a number is truncated or out of range, or there are more GTIDs than bytes.
     """
     count, at = take(data, 0)
     xa_ref, at = take(data, at)
@@ -159,7 +175,7 @@ def parse_state(data: Data) -> State:
 
 
 def parse_node(data: Data) -> Node:
-    """The header of an OOB_DATA record.
+    """Parse the header of an OOB_DATA record.
 
     Raises:
         MalformedError: it does not fit into the record, or no data follows.
@@ -185,10 +201,10 @@ def _xid(data: Data, at: int) -> tuple[Xid, int]:
 
 
 def parse_prepared(data: Data) -> Prepared:
-    """An XA_PREPARE record.
+    """Parse an XA_PREPARE record.
 
     Raises:
-        MalformedError: it is cut, its XID is too long, or bytes are left over.
+        MalformedError: it is truncated, its XID is too long, or bytes are left over.
     """
     xid, at = _xid(data, 1)
     nodes, at = take(data, at)
@@ -198,10 +214,10 @@ def parse_prepared(data: Data) -> Prepared:
 
 
 def parse_completed(data: Data) -> Completed:
-    """An XA_COMPLETE record.
+    """Parse an XA_COMPLETE record.
 
     Raises:
-        MalformedError: it is cut, its XID is too long, or bytes are left over.
+        MalformedError: it is truncated, its XID is too long, or bytes are left over.
     """
     xid, at = _xid(data, 1)
     _no_rest(data, at)
@@ -214,7 +230,7 @@ def _no_rest(data: Data, at: int) -> None:
 
 
 def shortest(record: Commit | Node, data: Data) -> bool:
-    """Are all integers of the header in their shortest form, as the server writes them?"""
+    """Check that all integers of the header are in their shortest form, as the server writes them."""
     if isinstance(record, Node):
         numbers, end = [record.node_index, *record.left, *record.right], record.data
     else:

@@ -1,4 +1,6 @@
-"""Which records of a batch have to be looked at one by one: all but sound nodes and fillers, which can be very many."""
+"""Select the records of a batch that need individual checks: all but sound nodes and fillers, which can be very
+many.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,12 @@ from binlogtool.formats.mariadb_innodb_binlog.records.integers import read_compr
 
 @kernel(read_compr_int)
 def is_sound_node(buf: UInt8s, p: int, n: int, number: int, place: int) -> bool:
-    """Has the OOB_DATA record `buf[p:n]`, which stands at `place` of file `number`, a sound header and links back?"""
+    """Check the OOB_DATA record `buf[pos:limit]`: sound header, and links that lead to earlier positions.
+
+    Args:
+        file_number: of the record's file.
+        offset: file offset of the record.
+    """
     file_no = 0
     for k in range(5):
         value, after = read_compr_int(buf, p, n)
@@ -36,7 +43,7 @@ def is_sound_node(buf: UInt8s, p: int, n: int, number: int, place: int) -> bool:
 
 @kernel()
 def is_filler(buf: UInt8s, p: int, n: int) -> bool:
-    """Are these bytes all ff?"""
+    """Check that all bytes are ff."""
     while p < n and buf[p] == 255:
         p += 1
     return p == n
@@ -46,7 +53,7 @@ def is_filler(buf: UInt8s, p: int, n: int) -> bool:
 def screen(
     buf: UInt8s, count: int, codes: Int64s, lows: Int64s, highs: Int64s, places: Int64s, number: int, out: MutableInt64s
 ) -> int:
-    """Writes the records that have to be looked at; returns how many there are."""
+    """Write the indexes of the records that need individual checks; returns their number."""
     found = 0
     for i in range(count):
         if codes[i] == 3:
@@ -62,14 +69,18 @@ def screen(
 
 
 class Screen:
-    """The kernel with its buffer."""
+    """Runs `select_unsound_records` over batches."""
 
     def __init__(self, compile_: Callable[[Kernel], Kernel]) -> None:
         self._run = compile_(screen)
         self._out = array("q")
 
     def __call__(self, batch: Batch, number: int) -> list[int]:
-        """The records of a batch of file `number` that have to be looked at, in order."""
+        """List the records of a batch that need individual checks, in order.
+
+        Args:
+            file_number: of the batch's file.
+        """
         count = batch.frames.count
         if len(self._out) < count:
             self._out = array("q", bytes(8 * count))

@@ -1,4 +1,4 @@
-"""Pages and records at any place of a log: what references need. Few pages are kept; each is checked before use."""
+"""Read pages and records anywhere in a log, to follow references. Caches a few pages; each is checked before use."""
 
 from __future__ import annotations
 
@@ -43,7 +43,12 @@ _VISIT: Final = 128
 
 
 class UnreadableError(Exception):
-    """A record cannot be read. missing: its file is not there. diagnosis: see section 15."""
+    """A record cannot be read.
+
+    Attributes:
+        missing: its file does not exist.
+        diagnosis: see docs/spec/mariadb-innodb-binlog.md#15-invariants-for-verify-and-diagnoses.
+    """
 
     def __init__(self, why: str, diagnosis: str, missing: bool = False) -> None:
         super().__init__(why)
@@ -56,10 +61,12 @@ def _sound(page: bytes, _file_no: int, _page_no: int) -> bytes | None:
 
 
 def next_pages(context: FileContext, taken: Callable[[bytes, int, int], bytes | None] = _sound) -> Iterator[bytes]:
-    """The data pages of the file behind this one, as far as they are sound and not empty. taken: a page, its file and
-    its number -> as what it counts, None = it does not.
+    """Iterate over the data pages of the next file, as far as they are accepted.
 
-    None if one of the two is not the file that its name says, or this one is shorter than its header says.
+    Nothing if one of the two files is not the one that its name says, or this file is shorter than its header says.
+
+    Args:
+        accept_page: returns the page to use for (page, file number, page number); None = not accepted.
     """
     number, size = context.number, context.page_size
     read = None if context.beside is None or number is None else context.beside(file_name(number + 1))
@@ -76,7 +83,11 @@ def next_pages(context: FileContext, taken: Callable[[bytes, int, int], bytes | 
 
 
 def own_pages(context: FileContext, at: int) -> Iterator[bytes]:
-    """The data pages of this file behind what was read of it, if only a part was; ends at one that is not sound."""
+    """Iterate over the data pages of this file from `offset` on; ends with b"" at a page that is not sound.
+
+    Args:
+        offset: end of the part that was read; 0 = all was read.
+    """
     read, size = context.read, context.page_size
     while read is not None and at and context.size is not None and at + size <= context.size:
         page = read(at, size)
@@ -88,7 +99,7 @@ def own_pages(context: FileContext, at: int) -> Iterator[bytes]:
 
 
 def _complete(header: FileHeader | None, number: int, file_size: int | None, page_size: int) -> bool:
-    """Can a record go on behind the end of this file?"""
+    """Check if a record may continue after the end of this file."""
     if header is None:
         return True
     whole = file_size is None or file_size >= header.page_count * page_size
@@ -96,7 +107,7 @@ def _complete(header: FileHeader | None, number: int, file_size: int | None, pag
 
 
 def tail_behind(context: FileContext) -> bool:
-    """Does nothing follow this file but what a crash leaves: an empty file, or one with a single bad or first page?"""
+    """Check that only crash leftovers follow this file: an empty file, or one with a single bad or first page."""
     number, beside = context.number, context.beside
     if number is None or beside is None:
         return True
@@ -115,7 +126,7 @@ def tail_behind(context: FileContext) -> bool:
 
 
 def _first_stop(read: Read, size: int) -> int:
-    """Offset of the first page that is not sound."""
+    """Return the offset of the first page that is not sound."""
     at = size
     while len(page := read(at, size)) == size and page_crc_right(page):
         at += size
@@ -123,7 +134,7 @@ def _first_stop(read: Read, size: int) -> int:
 
 
 def size_of(read: Read) -> int:
-    """Bytes of a file of which only reading is known."""
+    """Find the size of a file by reading."""
     high = MIB
     while read(high - 1, 1):
         high *= 2
@@ -135,7 +146,11 @@ def size_of(read: Read) -> int:
 
 
 class Store:
-    """The files of a log, by number. read_bytes: how much was read from them."""
+    """Reads the files of a log, by number.
+
+    Attributes:
+        read_bytes: number of bytes read from them.
+    """
 
     def __init__(self, context: FileContext) -> None:
         self._context = context
@@ -147,7 +162,7 @@ class Store:
         self.read_bytes = 0
 
     def file(self, number: int) -> Read | None:
-        """How to read a file; None if it is not there (or its name cannot be used)."""
+        """Return the function that reads a file; None if it does not exist (or its name cannot be used)."""
         context = self._context
         known: Read | None
         size: int | None
@@ -167,13 +182,13 @@ class Store:
         return known
 
     def _charge(self, size: int) -> None:
-        """Forged references may lead to the same data again and again: there is an end to it."""
+        """Deduct a read from the allowance: forged references could lead to the same data without end."""
         self._allowance -= size + _VISIT
         if self._allowance < 0:
             raise UnreadableError("references lead to far more out-of-band data than the files hold", "oob-too-large")
 
     def page(self, file_no: int, page_no: int) -> bytes:
-        """A sound page.
+        """Read a sound page.
 
         Raises:
             UnreadableError: there is none.
@@ -199,14 +214,14 @@ class Store:
         return data
 
     def unproven(self, file_no: int, page_no: int, data: bytes) -> bytes | None:
-        """What is taken in place of a page with a wrong CRC; None = nothing."""
+        """Return the page to use instead of one with a wrong CRC; None = none."""
         return None
 
     def pieces(self, place: Place, kind: RecordType) -> Iterator[memoryview]:
-        """The data of the record at a place, chunk by chunk.
+        """Iterate over the data of the record at a position, chunk by chunk.
 
         Raises:
-            UnreadableError: there is no such record, or it is not whole.
+            UnreadableError: there is no such record, or it is incomplete.
         """
         file_no, (page_no, at) = place.file_no, divmod(place.offset, self._size)
         if page_no == 0 or at > self._size - CRC_SIZE - CHUNK_HEAD - 1:
@@ -223,7 +238,7 @@ class Store:
             wanted = kind | CONT
 
     def _chunk(self, page: bytes, at: int, wanted: int, place: Place) -> tuple[int, int, int]:
-        """The chunk at a place in a page: its type byte, and where its data lies."""
+        """Return (type byte, start of data, end of data) of the chunk at an offset in a page."""
         byte = page[at] if at < self._size - CRC_SIZE - CHUNK_HEAD else 0
         end = at + CHUNK_HEAD + _length(page, at)[0]
         if byte & ~LAST != wanted or not at + CHUNK_HEAD < end <= self._size - CRC_SIZE:
@@ -234,7 +249,7 @@ class Store:
         return byte, at + CHUNK_HEAD, end
 
     def _next(self, file_no: int, page_no: int, wanted: int) -> tuple[int, int, int]:
-        """Where the next chunk of an open record stands: the first one of the next page that is not nested."""
+        """Return the position of an open record's next chunk: the first one of the next page that is not nested."""
         page_no += 1
         inside = False
         while True:
@@ -258,7 +273,7 @@ class Store:
             page_no += 1
 
     def _ends(self, file_no: int, page_no: int) -> bool:
-        """Does a file end before this page by its own header?"""
+        """Check if a file ends before this page according to its header."""
         read = self.file(file_no)
         head = b"" if read is None else read(0, SHORT_HEADER)
         header = parse_header(head)
@@ -267,10 +282,10 @@ class Store:
         return not short_crc_right(head) or (header.file_no == file_no and page_no >= header.page_count)
 
     def record(self, place: Place, kind: RecordType, most: int) -> bytes:
-        """The data of the record at a place.
+        """Read the data of the record at a position.
 
         Raises:
-            UnreadableError: there is no such record, it is not whole, or longer than `most` bytes.
+            UnreadableError: there is no such record, it is incomplete, or longer than `max_bytes`.
         """
         joined = bytearray()
         for piece in self.pieces(place, kind):
@@ -281,7 +296,7 @@ class Store:
 
 
 class Joined:
-    """Codec of the annotated hexdump: from the first chunk of a record to the whole record, in whichever files."""
+    """Codec of the annotated hexdump: returns the whole record for its first chunk, from whichever files."""
 
     located = True
 
@@ -290,10 +305,10 @@ class Joined:
         self._store: Store | None = None
 
     def __call__(self, payload: memoryview, limits: Limits, offset: int) -> bytes:
-        """The record whose first chunk has its data at this file offset.
+        """Return the record whose first chunk has its data at this file offset.
 
         Raises:
-            CodecError: it is not whole.
+            CodecError: it is incomplete.
         """
         store = self._store = self._store or Store(self._context)
         place = Place(self._context.number or 0, offset - CHUNK_HEAD)

@@ -1,4 +1,7 @@
-"""From good pages to chunks: one kernel, which also knows where a record begins, goes on and ends (section 5)."""
+"""Kernel that walks the chunks of good pages and knows where records begin, continue and end.
+
+See docs/spec/mariadb-innodb-binlog.md#5-chunks-and-records.
+"""
 
 # ruff: noqa: SIM109 - kernels have no `in`
 from __future__ import annotations
@@ -19,7 +22,7 @@ GROUP = 256 * KIB
 
 
 class Step(enum.IntEnum):
-    """What a chunk is to the records; from ORPHAN on: what is wrong, and where data ends."""
+    """Role of a chunk in its record; from ORPHAN on: faults, and the end of data."""
 
     WHOLE = 0
     """A record in one chunk, not nested."""
@@ -72,7 +75,7 @@ _MOST_PIECES = 64
 def put(
     step: int, kind: int, start: int, end: int, state: MutableInt64s, rows: MutableInt64s, specials: MutableInt64s
 ) -> int:
-    """Adds a row; all but whole records are special."""
+    """Append a row; all but whole records are special."""
     at = state[ROWS]
     rows[4 * at] = step
     rows[4 * at + 1] = kind
@@ -87,7 +90,7 @@ def put(
 
 @kernel()
 def first_byte(buf: UInt8s, p: int, n: int) -> int:
-    """Position of the first byte in `[p, n)` that is not zero, or n."""
+    """Return the position of the first byte in `[pos, limit)` that is not zero, or `limit`."""
     while p < n and buf[p] == 0:
         p += 1
     return p
@@ -97,7 +100,11 @@ def first_byte(buf: UInt8s, p: int, n: int) -> int:
 def take_chunk(
     flags: int, kind: int, start: int, end: int, state: MutableInt64s, rows: MutableInt64s, specials: MutableInt64s
 ) -> int:
-    """One chunk with sound type and length. flags: the two upper bits of its type byte."""
+    """Process a chunk with valid type and length.
+
+    Args:
+        flags: the two upper bits of its type byte.
+    """
     if state[NEST] != 0:
         if kind == state[NEST] and flags & CONT:
             put(_NESTED_CLOSES if flags & LAST else _NESTED_MORE, kind, start, end, state, rows, specials)
@@ -149,7 +156,7 @@ def take_end(
     rows: MutableInt64s,
     specials: MutableInt64s,
 ) -> int:
-    """A type byte of 0 at `buf[at]`, in the page at `buf[p]`: nothing but zeros may follow."""
+    """Process a type byte of 0 at `buf[end_at]` in the page at `buf[page_at]`: only zeros may follow."""
     if state[ENDED] == 0:
         put(_END, 0, at - origin, at - origin, state, rows, specials)
     state[ENDED] = 1
@@ -170,7 +177,10 @@ def walk(
     rows: MutableInt64s,
     specials: MutableInt64s,
 ) -> int:
-    """The chunks of the pages from `buf[p]` on: rows of (step, type, start, end of data), positions from `origin`."""
+    """Walk the chunks of the pages from `buf[page_at]` on.
+
+    Writes rows of (step, type, start, end of data), with positions relative to `origin`; returns their number.
+    """
     state[ROWS] = 0
     state[SPECIALS] = 0
     for _ in range(pages):
@@ -220,7 +230,13 @@ def walk(
 
 
 class Walk:
-    """The kernel with its buffers: `rows` holds four numbers a row, `specials` the rows that are not whole records."""
+    """Runs `walk_pages`.
+
+    Attributes:
+        rows: four numbers per row.
+        specials: rows that are not whole records.
+        pages: maximum number of pages per call.
+    """
 
     def __init__(self, page_size: int, compile_: Callable[[Kernel], Kernel]) -> None:
         self.page_size = page_size
@@ -233,5 +249,5 @@ class Walk:
         self._run = compile_(walk)
 
     def __call__(self, window: memoryview, start: int, pages: int, origin: int) -> int:
-        """Walks at most `self.pages` pages from `window[start]` on; returns the number of rows."""
+        """Walk at most `self.pages` pages from `window[start]` on; returns the number of rows."""
         return int(self._run(window, start, pages, self.page_size, origin, self.state, self.rows, self.specials))

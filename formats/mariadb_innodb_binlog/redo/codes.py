@@ -1,4 +1,7 @@
-"""Constants and codes of the InnoDB redo log (specification section 11; MariaDB `log0log.h`, `mtr0types.h`)."""
+"""Constants and codes of the InnoDB redo log (MariaDB `log0log.h`, `mtr0types.h`).
+
+See docs/spec/mariadb-innodb-binlog.md#11-innodb-redo-log-format-of-108-and-later-for-the-offline-parser.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,10 @@ SAME_PAGE = 0x80
 
 
 class LogFormat(enum.IntEnum):
-    """The first field of the file (section 11.1). Formats before 10.8 are named to be refused."""
+    """First field of the file. Formats before 10.8 are listed to be rejected.
+
+    See docs/spec/mariadb-innodb-binlog.md#111-file-header-big-endian.
+    """
 
     FORMAT_3_23 = 0
     FORMAT_10_2 = 1
@@ -64,7 +70,10 @@ RELEASES = {
 
 
 class RecordType(enum.IntEnum):
-    """Page records by bits 4..6, file records by bits 4..7 of their first byte (section 11.5)."""
+    """Page records by bits 4..6, file records by bits 4..7 of their first byte.
+
+    See docs/spec/mariadb-innodb-binlog.md#115-record.
+    """
 
     FREE_PAGE = 0x00
     INIT_PAGE = 0x10

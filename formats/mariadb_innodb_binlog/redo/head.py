@@ -1,4 +1,8 @@
-"""The first 12 KiB of a redo log: which format it is, and where recovery starts (specification sections 11.1, 11.2)."""
+"""Read the first 12 KiB of a redo log: its format, and where recovery starts.
+
+See docs/spec/mariadb-innodb-binlog.md#111-file-header-big-endian and
+docs/spec/mariadb-innodb-binlog.md#112-checkpoint-blocks-at-4096-and-8192.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,13 @@ _BLOCK = 4096
 
 
 class RedoHeader(msgspec.Struct, frozen=True):
-    """The file header. format: see `LogFormat`. creator: as text, without its NUL bytes. crc_ok: is its CRC right?"""
+    """The file header.
+
+    Attributes:
+        format: see `RedoLogFormat`.
+        creator: as text, without its NUL bytes.
+        crc_ok: its CRC is right.
+    """
 
     format: int
     first_lsn: int
@@ -45,7 +55,12 @@ class RedoHeader(msgspec.Struct, frozen=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """A checkpoint block. offset: in the file. problem: why the server does not use it; empty = valid."""
+    """A checkpoint block.
+
+    Attributes:
+        offset: in the file.
+        problem: why the server does not use it; "" = valid.
+    """
 
     offset: int
     checkpoint_lsn: int
@@ -54,12 +69,16 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
     @property
     def valid(self) -> bool:
-        """May recovery start from it?"""
+        """True if recovery may start from it."""
         return not self.problem
 
 
 class Head(msgspec.Struct, frozen=True):
-    """What the first 12 KiB say. checkpoint: the one to use; None if the log cannot be walked."""
+    """Content of the first 12 KiB.
+
+    Attributes:
+        checkpoint: the one to use; None if the log cannot be walked.
+    """
 
     header: RedoHeader | None
     checkpoints: tuple[Checkpoint, ...]
@@ -68,7 +87,7 @@ class Head(msgspec.Struct, frozen=True):
 
 
 def read_head(data: bytes, size: int) -> Head:
-    """Reads header and checkpoints from the first `START_OFFSET` bytes of a file of `size` bytes."""
+    """Read header and checkpoints from the first `START_OFFSET` bytes of a file of `size` bytes."""
     if len(data) < HEADER_SIZE:
         return Head(None, (), None, (_too_small(size),))
     fields = HEADER.parse(data[:HEADER_SIZE])
@@ -95,7 +114,7 @@ def read_head(data: bytes, size: int) -> Head:
 
 
 def _order(checkpoint: Checkpoint) -> tuple[int, int]:
-    """The greater LSN wins, on a tie the second block."""
+    """Sort key of checkpoints: the greater LSN is preferred, on a tie the second block."""
     return checkpoint.checkpoint_lsn, checkpoint.offset
 
 
@@ -107,7 +126,7 @@ def _header(fields: Any) -> RedoHeader:
 
 
 def _refusal(header: RedoHeader, fields: Any, size: int) -> Finding | None:
-    """Why nothing behind the header can be read."""
+    """Return the finding about a header after which nothing can be read; None if it is usable."""
     number = header.format
     if number == LogFormat.FORMAT_3_23:
         return _older(header)
@@ -183,7 +202,7 @@ def _about(block: Any, one: Checkpoint, chosen: Checkpoint | None) -> Iterator[F
 def _damaged(
     checksum: Verified, names: Any, base: int, what: str, diagnosis: str, severity: Severity, more: str = ""
 ) -> Finding:
-    """A wrong CRC; where one flipped bit explains it, the field that holds the bit."""
+    """Report a wrong CRC, with the field that holds the flipped bit if one flipped bit explains it."""
     length = checksum.end - checksum.start
     facts: dict[str, Any] = {"diagnosis": diagnosis, "stored": checksum.stored, "computed": checksum.computed}
     text = f"{what} has a wrong checksum: {checksum.stored:08x} is stored, {checksum.computed:08x} computed"

@@ -1,4 +1,4 @@
-"""All records of a mini-transaction as one field of the schema."""
+"""Field type of the records of a mini-transaction."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from binlogtool.limits import Limits
 
 
 class Records(Construct):  # type: ignore[misc]
-    """All records of one mini-transaction, up to its end byte, as their bytes; the annotated parse names their parts.
+    """Construct of all records of one mini-transaction, up to its end byte, as their bytes; their parts can be
+    traced.
 
-    encrypted: only the type and the length of a record are in clear.
+    Args:
+        encrypted: only the type and the length of a record are readable.
     """
 
     kernel = ScalarKernel(records_end)
@@ -43,5 +45,5 @@ class Records(Construct):  # type: ignore[misc]
         return obj
 
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
-        """The records by index, each with its parts."""
+        """Trace the records by index, each with its parts."""
         return record_parts(data, start, end, self.encrypted)

@@ -1,4 +1,4 @@
-"""The parts of redo log records for the annotated view: type, length, page id, offset, data."""
+"""Trace the parts of redo log records for the annotated view: type, length, page id, offset, data."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _RANGED = (RecordType.WRITE, RecordType.MEMSET, RecordType.MEMMOVE)
 
 
 def record_parts(data: bytes, start: int, end: int, encrypted: bool) -> Iterator[Part]:
-    """The records of the mini-transaction at `data[start:end]`.
+    """Trace the records of the mini-transaction at `data[start:end]`.
 
     Raises:
-        MalformedError: behind the good parts of a record whose content or length is wrong.
+        MalformedError: after the good parts of a record whose content or length is wrong.
     """
     body = data[start:end]
     if encrypted:
@@ -54,7 +54,7 @@ def _parts(path: str, body: bytes, record: RedoRecord, base: int) -> Iterator[Pa
 
 
 def _fields(record: RedoRecord) -> tuple[list[str], str]:
-    """Names of the varints behind the type, and of what is left."""
+    """Return the names of the varints after the type, and of the remaining bytes."""
     if record.space_id is None or record.page_no is None:
         return [], "data"
     ids = [] if record.same_page and record.type < RecordType.FILE_CREATE else ["space_id", "page_no"]
@@ -81,7 +81,7 @@ def _rest(path: str, body: bytes, base: int, at: int, end: int, record: RedoReco
 
 
 def _sealed(body: bytes, base: int) -> Iterator[Part]:
-    """The records of an encrypted log: type and length, and the rest as it is."""
+    """Trace the records of an encrypted log: type and length, and the encrypted rest."""
     at = index = 0
     while at < len(body) and body[at] > 1:
         end = next_record(body, at, len(body))

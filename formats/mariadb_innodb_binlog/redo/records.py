@@ -1,7 +1,7 @@
-"""The records of a mini-transaction: where each one ends, and what it says (specification section 11.5).
+"""Decode the records of a mini-transaction.
 
-Source: MariaDB `storage/innobase/include/mtr0types.h` (the format in words), `log/log0recv.cc` (`log_parse_start`,
-`recv_sys_t::parse_tail`, `log_phys_t::apply`).
+See docs/spec/mariadb-innodb-binlog.md#115-record. Source: MariaDB `storage/innobase/include/mtr0types.h`,
+`log/log0recv.cc` (`log_parse_start`, `recv_sys_t::parse_tail`, `log_phys_t::apply`).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _NOT_SAME = -1
 
 @kernel(read_varint)
 def next_record(buf: UInt8s, p: int, n: int) -> int:
-    """Where the record at `p` ends; -1 = not inside `n`, -2 = no length that a record can have.
+    """Find the end of the record at `pos`; -1 = not before `limit`, -2 = an impossible length.
 
-    buf[p] must be above 1 (0 and 1 are the end byte of the mini-transaction).
+    `buf[pos]` must be greater than 1 (0 and 1 are the end byte of the mini-transaction).
     """
     size: int = buf[p] & 15
     p += 1
@@ -48,9 +48,10 @@ def next_record(buf: UInt8s, p: int, n: int) -> int:
 
 @kernel(next_record)
 def records_end(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """Scalar kernel: the number of records at `p`, and the position of the end byte behind them.
+    """Return (number of records at `pos`, position of the end byte after them).
 
-    The position is -1 if the end byte is not inside `n`, -2 for a bad length, no record, or MTR_SIZE_MAX bytes of them.
+    The position is -1 if the end byte is not before `limit`, -2 for a bad length, no record, or MTR_SIZE_MAX bytes of
+    them.
     """
     start = p
     count = 0
@@ -71,10 +72,15 @@ def records_end(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
 class RedoRecord(NamedTuple):
     """One record; fields that its type does not have are None (numbers) or empty.
 
-    lsn: of its first byte. size: in bytes. offset, length: range of the page that it changes, absolute in the page.
-    data: WRITE: the bytes; MEMSET: the pattern, repeated over the range; EXTENDED and OPTION: what follows the subtype;
-    file records: the name or names. source: MEMMOVE: absolute offset that the bytes come from. checkpoint_lsn: of a
-    FILE_CHECKPOINT, None for its padding form. problem: why the server would call the record corrupted, in words.
+    Attributes:
+        lsn: of its first byte.
+        size: in bytes.
+        offset, length: range of the page that it changes; the offset counts from the start of the page.
+        data: WRITE: the bytes; MEMSET: the pattern, repeated over the range; EXTENDED and OPTION: what follows the
+            subtype; file records: the name or names.
+        source: MEMMOVE: offset in the page that the bytes come from.
+        checkpoint_lsn: of a FILE_CHECKPOINT, None for its padding form.
+        problem: why the server would consider the record corrupted; "" = nothing.
     """
 
     type: RecordType
@@ -113,10 +119,15 @@ _TYPES = {int(type_): type_ for type_ in RecordType}
 
 
 def decode_records(body: bytes, lsn: int) -> Iterator[RedoRecord]:
-    """The records of one mini-transaction. `body`: all its bytes before the end byte, which stand at `lsn`.
+    """Decode the records of one mini-transaction.
 
     A record whose content is wrong has a `problem`; the next one is found by its length. Ends early only where a
-    length cannot be decoded (never behind `records_end`).
+    length
+    cannot be decoded (never after `find_records_end` accepted the bytes).
+
+    Args:
+        body: all its bytes before the end byte.
+        lsn: of the first byte.
     """
     at, page = 0, _Page()
     while at < len(body) and body[at] > 1:
@@ -128,7 +139,7 @@ def decode_records(body: bytes, lsn: int) -> Iterator[RedoRecord]:
 
 
 class _Page:
-    """What one record hands to the next: the page, and the end of the last write."""
+    """State that one record passes to the next: the page, and the end of the last write."""
 
     def __init__(self) -> None:
         self.space_id: int | None = None
@@ -137,7 +148,7 @@ class _Page:
         self.pages = False
 
     def record(self, body: bytes, at: int, end: int, lsn: int) -> RedoRecord:
-        """The record at `body[at:end]`."""
+        """Decode the record at `body[record_at:end]`."""
         first = body[at]
         start = at + 1 if first & 15 else read_varint(body, at + 1, end)[1]
         same = first >= SAME_PAGE
@@ -170,7 +181,7 @@ class _Page:
         return RedoRecord(*head, body[at] if at < end else None, data=body[at + 1 : end])
 
     def _change(self, head: _Head, body: bytes, at: int, end: int) -> RedoRecord:
-        """WRITE, MEMSET or MEMMOVE: all change a range of the page."""
+        """Decode a WRITE, MEMSET or MEMMOVE, which change a range of the page."""
         _require(self.offset != _NOT_SAME, "same_page behind a record that ends its page")
         delta, at = _number(body, at, end)
         offset, length, source = self.offset + delta, end - at, None
@@ -199,7 +210,7 @@ class _Head(NamedTuple):
 
 
 def _file_record(body: bytes, first: int, at: int, end: int, lsn: int, size: int) -> RedoRecord:
-    """A record of the group that comes before any page record."""
+    """Decode a record of the group that comes before any page record."""
     kind = _TYPES.get(first & 0xF0)
     if kind is None:
         return RedoRecord(RecordType.RESERVED, lsn, size, same_page=True, problem=f"{first:#04x} is no file record")

@@ -1,7 +1,9 @@
-"""What crash recovery makes of the binlog files: the pages it writes, where the log ends, what it removes.
+"""Simulate crash recovery of the binlog files: the pages it writes, the end of the log, the files it removes.
 
-Source: MariaDB `storage/innobase/handler/innodb_binlog.cc`, class `binlog_recovery` (specification section 12). Pages
-are built from the redo log alone, never from what the file holds.
+Source: MariaDB `storage/innobase/handler/innodb_binlog.cc`, class `binlog_recovery`; see
+docs/spec/mariadb-innodb-binlog.md#12-crash-recovery-of-the-server-class-binlog_recovery. Pages are built from the
+redo
+log alone, never from the content of the file.
 """
 
 from __future__ import annotations
@@ -31,9 +33,11 @@ _VERSION = 1
 
 
 class BinlogFile(msgspec.Struct, frozen=True):
-    """A binlog file as recovery looks at it. size: in bytes, as it is on disk.
+    """A binlog file as recovery sees it.
 
-    start_lsn, page_count: of its header; None = the header page is empty or damaged, so the file counts as empty.
+    Attributes:
+        size: in bytes, on disk.
+        start_lsn, page_count: of its header; None = the header page is empty or damaged, so the file counts as empty.
     """
 
     file_no: int
@@ -43,12 +47,12 @@ class BinlogFile(msgspec.Struct, frozen=True):
 
     @property
     def empty(self) -> bool:
-        """Has it no usable header?"""
+        """True if it has no usable header."""
         return self.start_lsn is None
 
 
 def binlog_file(file_no: int, header_page: bytes, size: int, page_size: int = PAGE_SIZE) -> BinlogFile:
-    """The file by its first page (section 3). A wrong page CRC, as of a page half written, makes it empty."""
+    """Create a `RecoveryFile` from the header page; a wrong page CRC, as of a half-written page, makes it empty."""
     payload = header_page[: page_size - _CRC]
     stored = header_page[page_size - _CRC : page_size]
     if len(stored) < _CRC or CRC32C(payload) != int.from_bytes(stored, "little"):
@@ -58,7 +62,11 @@ def binlog_file(file_no: int, header_page: bytes, size: int, page_size: int = PA
 
 
 class RecoveredPage(NamedTuple):
-    """A whole page as recovery writes it. used: bytes that the redo log proves, from the start of the page."""
+    """A whole page as recovery writes it.
+
+    Attributes:
+        used: bytes from the start of the page that the redo log proves.
+    """
 
     file_no: int
     page_no: int
@@ -67,14 +75,18 @@ class RecoveredPage(NamedTuple):
 
 
 class RecoveryOutcome(msgspec.Struct, frozen=True):
-    """What recovery did besides writing pages.
+    """Result of recovery besides the pages.
 
-    writes: redo records that were looked at. applied: those that were put into pages; the others were durable already.
-    file_no, page_no, offset: end of the last durable binlog write; None if no record was applied.
-    page_count: pages that file `file_no` gets, as its header says (to be bounded before use); those behind `page_no`
-    become zero. None = its size stays.
-    removed: existing files that are deleted. succeeds: does the server start, as far as its binlog is concerned? If
-    not, no file is removed or resized, but the pages before the refusal are written. findings: why not, or warnings.
+    Attributes:
+        succeeds: the server starts, as far as its binlog is concerned. If not, no file is removed or resized, but the
+            pages before the failure are written.
+        writes: redo records that were read.
+        applied: redo records that were put into pages; the others were durable already.
+        file_no, page_no, offset: end of the last durable binlog write; None if no record was applied.
+        page_count: pages that file `file_no` gets, according to its header (to be bounded before use); those after
+            `page_no` become zero. None = its size does not change.
+        removed: existing files that are deleted.
+        findings: why it fails, or warnings.
     """
 
     succeeds: bool = True
@@ -89,7 +101,10 @@ class RecoveryOutcome(msgspec.Struct, frozen=True):
 
 
 class PageRelation(enum.StrEnum):
-    """How a page on disk compares with the one that recovery writes (section 13)."""
+    """Relation of a page on disk to the recovered one.
+
+    See docs/spec/mariadb-innodb-binlog.md#13-truncate-to-durable-offline.
+    """
 
     EQUAL = "equal"
     AHEAD = "disk ahead"
@@ -99,10 +114,11 @@ class PageRelation(enum.StrEnum):
 
 
 def compare_page(disk: bytes, page: RecoveredPage) -> PageRelation:
-    """Compares a page on disk (empty bytes: not there) with a recovered one.
+    """Compare a page on disk (b"" = absent) with a recovered one.
 
-    AHEAD: it goes on behind the proven bytes, which recovery cuts. BEHIND: zero or an older prefix, recovery adds to
-    it. TORN: its CRC is wrong. CONFLICT: other bytes with a right CRC: damage, or the redo log of another server.
+    AHEAD: it continues after the proven bytes, which recovery truncates. BEHIND: zero or an older prefix, recovery
+    completes it. TORN: its CRC is wrong. CONFLICT: other bytes with a right CRC: damage, or the redo log of another
+    server.
     """
     if disk == page.data:
         return PageRelation.EQUAL
@@ -116,9 +132,13 @@ def compare_page(disk: bytes, page: RecoveredPage) -> PageRelation:
 
 
 class BinlogRecovery:
-    """One run of recovery over the binlog writes of a redo log; iterate `pages` to its end, then ask for `outcome`.
+    """One run of recovery over the binlog writes of a redo log: exhaust `iter_pages`, then read `outcome`.
 
-    writes: `page_writes(log)`. files: the binlog files that exist, in any order. Holds one page at a time.
+    Holds one page at a time.
+
+    Args:
+        writes: `iter_page_writes(log)`.
+        files: the binlog files that exist, in any order.
     """
 
     def __init__(self, writes: Iterable[PageWrite], files: Sequence[BinlogFile], page_size: int = PAGE_SIZE) -> None:
@@ -128,7 +148,7 @@ class BinlogRecovery:
         self._size = page_size
 
     def pages(self) -> Iterator[RecoveredPage]:
-        """The pages that recovery writes, in order; each one once."""
+        """Iterate over the pages that recovery writes, in order; each one once."""
         run, count = _Run(self._files, self._size), 0
         try:
             for write in self._writes:
@@ -148,7 +168,13 @@ class _Refused(Exception):
 
 
 class _Start(NamedTuple):
-    """Where recovery starts. file_no: None = all files are empty: every record is ignored. lsn: start of the file."""
+    """Where recovery starts.
+
+    Attributes:
+        file_no: None = all files are empty, so every record is ignored.
+        lsn: start of the file.
+        first: the first redo record.
+    """
 
     file_no: int | None
     lsn: int
@@ -156,7 +182,7 @@ class _Start(NamedTuple):
 
 
 class _Run:
-    """The state of `binlog_recovery`: the current page and its place."""
+    """State of `binlog_recovery`: the current page and its position."""
 
     def __init__(self, files: dict[int, BinlogFile], page_size: int) -> None:
         self.files, self.size = files, page_size
@@ -173,7 +199,7 @@ class _Run:
         self.previous: tuple[int, int, int, int] | None = None
 
     def apply(self, write: PageWrite) -> Iterator[RecoveredPage]:
-        """Puts one record into its page; before that, hands over the page before it, if that one is complete now."""
+        """Put one record into its page; first yields the previous page, if that one is complete now."""
         space, page_no, offset = self._checked(write)
         if self._durable(write, space, page_no, offset):
             return
@@ -181,7 +207,7 @@ class _Run:
         self._put(write, offset)
 
     def _durable(self, write: PageWrite, space: int, page_no: int, offset: int) -> bool:
-        """Is the record skipped: a repetition, or for bytes that are in the files already?"""
+        """Check if a record is skipped: it is a repetition, or its bytes are in the files already."""
         if self.start is None:
             start = self._begin(write, space, page_no, offset)
             if self.early:
@@ -209,7 +235,10 @@ class _Run:
         return self.start
 
     def _checked(self, write: PageWrite) -> tuple[int, int, int]:
-        """Parity of the file, page number and offset of a record that may be applied (section 11.6)."""
+        """Return (parity of the file, page number, offset) of a record that may be applied.
+
+        See docs/spec/mariadb-innodb-binlog.md#116-binlog-records-in-the-redo-log.
+        """
         record = write.record
         problem = record.problem
         if not problem and (record.type is not RecordType.WRITE or record.same_page or record.space_id is None):
@@ -222,7 +251,7 @@ class _Run:
         return record.space_id & 1, record.page_no, record.offset
 
     def _repeated(self, end_lsn: int, space: int, page_no: int, offset: int) -> bool:
-        """Is it a record of the mini-transaction of the one before that does not advance?"""
+        """Check if a record belongs to the same mini-transaction as the previous one and does not advance."""
         here, before = (page_no, offset), self.previous
         if before is not None and before[0] == end_lsn:
             same = space == before[1]
@@ -232,7 +261,7 @@ class _Run:
         return False
 
     def _move(self, write: PageWrite, space: int, page_no: int, offset: int) -> Iterator[RecoveredPage]:
-        """Goes on to the next page or file if the record belongs there; hands over the page that is left."""
+        """Advance to the next page or file if the record belongs there; yields the finished page."""
         full = self.used in (0, self.size - _CRC)
         if space != self.file_no & 1:
             if not full or self.page_no + (self.used > 0) < self._physical_pages():
@@ -250,7 +279,7 @@ class _Run:
             raise _refused(write, f"records are missing in file {self.file_no}, page {page_no}")
 
     def _physical_pages(self) -> int:
-        """Pages of the current file on disk; 0 while none of its pages was written by recovery, as in the server."""
+        """Return the pages of the current file on disk; 0 until recovery wrote one of its pages, as in the server."""
         if self.opened != self.file_no or self.file_no not in self.files:
             return 0
         return self.files[self.file_no].size // self.size
@@ -265,7 +294,7 @@ class _Run:
         self.end = (self.file_no, self.page_no, self.used)
 
     def _header(self, write: PageWrite, length: int) -> None:
-        """The record of a header page has its fields only; the rest of the page is zero but for the extra CRC."""
+        """Complete a header page: the record has its fields only; the rest is zero except for the extra CRC."""
         page, at = self.page, _SHORT_HEADER - _CRC
         page[length:] = bytes(self.size - length)
         page[at:_SHORT_HEADER] = CRC32C(page[:at]).to_bytes(_CRC, "little")
@@ -278,7 +307,7 @@ class _Run:
         self.headers[self.file_no] = fields.pages
 
     def flush(self) -> Iterator[RecoveredPage]:
-        """The current page with its CRC, if it has any byte; the next one starts as zero."""
+        """Yield the current page with its CRC, if it has any bytes; the next page starts as zeros."""
         at = self.size - _CRC
         if not self.used:
             return
@@ -291,7 +320,7 @@ class _Run:
         yield done
 
     def finished(self, writes: int) -> RecoveryOutcome:
-        """What happens behind the last record: size, and files to be removed."""
+        """Return the outcome after the last record: size, and files to be removed."""
         assert self.start is not None
         if self.start.file_no is None:
             gone = tuple(sorted(self.files))
@@ -309,7 +338,7 @@ class _Fields(NamedTuple):
 
 
 def _header_fields(page: bytes) -> _Fields | None:
-    """The fields of a header page; None if it is empty or not valid (`fsp_binlog_extract_header_page`)."""
+    """Parse the fields of a header page; None if it is empty or not valid (`fsp_binlog_extract_header_page`)."""
     at = _SHORT_HEADER - _CRC
     if CRC32C(page[:at]) != int.from_bytes(page[at:_SHORT_HEADER], "little"):
         return None
@@ -318,9 +347,10 @@ def _header_fields(page: bytes) -> _Fields | None:
 
 
 def _first_file(files: dict[int, BinlogFile], write: PageWrite, space: int, page_no: int, offset: int) -> _Start:
-    """The file that the first record belongs to, or the one whose start the records have still to reach (section 12).
+    """Find the file that the first record belongs to, or the one whose start the records have still to reach.
 
-    Only the two newest files that are not empty can need recovery.
+    Only the two newest files that are not empty can need recovery. See
+    docs/spec/mariadb-innodb-binlog.md#12-crash-recovery-of-the-server-class-binlog_recovery.
     """
     last = max(files, default=0)
     for newest in (last, last - 1):
@@ -328,7 +358,7 @@ def _first_file(files: dict[int, BinlogFile], write: PageWrite, space: int, page
         if two is None or (one is None and two.empty and (newest == last or newest == min(files))):
             return _Start(None, 0, write)
         if two.start_lsn is None and (one is None or one.start_lsn is None):
-            continue  # two empty files: the newest is put aside, and deleted in the end
+            continue  # two empty files: the newest is skipped, and deleted at the end
         known = two if one is None or not two.empty else one
         assert known.start_lsn is not None
         begins_next = space != known.file_no & 1 and write.start_lsn >= known.start_lsn and not page_no and not offset

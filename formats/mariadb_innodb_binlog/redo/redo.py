@@ -1,10 +1,12 @@
-"""The InnoDB redo log `ib_logfile0` of MariaDB 10.8 and later: what it proves about the binlog (section 11).
+"""Read what the InnoDB redo log `ib_logfile0` of MariaDB 10.8 and later proves about the binlog.
 
     log = RedoLog(read, size)
-    summary = redo_summary(log)
-    for write in page_writes(log): ...
+    summary = summarize_redo_log(log)
+    for write in iter_page_writes(log): ...
 
-Older formats and encrypted logs are told apart by their header; see `RedoLog.findings`.
+See docs/spec/mariadb-innodb-binlog.md#11-innodb-redo-log-format-of-108-and-later-for-the-offline-parser. Older
+formats
+and encrypted logs are recognized by their header; see `RedoLog.findings`.
 """
 
 from __future__ import annotations
@@ -33,10 +35,14 @@ _MAX_PROBLEMS = 100
 
 
 class RedoLog:
-    """A redo log file. Reads the first 12 KiB at once, the ring only in `mtrs`; holds at most a few MiB of it.
+    """A redo log file. Reads the first 12 KiB at once, the ring only in `iter_mtrs`; holds at most a few MiB of it.
 
-    header: None if the file is shorter than one. checkpoints: both blocks. checkpoint: the one that recovery starts
-    from, None if there is none. findings: about header and checkpoints. readable: can mini-transactions be walked?
+    Attributes:
+        header: None if the file is shorter than one.
+        checkpoints: both blocks.
+        checkpoint: the one that recovery starts from; None if there is none.
+        findings: about header and checkpoints.
+        is_readable: mini-transactions can be walked.
     """
 
     def __init__(self, read: Read, size: int) -> None:
@@ -51,26 +57,31 @@ class RedoLog:
 
     @property
     def encrypted(self) -> bool:
-        """Are page ids and data of its records unreadable without the server's key?"""
+        """True if page ids and data of its records are unreadable without the server's key."""
         return self.header is not None and self.header.encrypted
 
     def mtrs(self) -> MtrWalk:
-        """The mini-transactions from the checkpoint to the last durable one: one pass, to be iterated once.
+        """Return a walk over the mini-transactions from the checkpoint to the last durable one; iterate over it once.
 
         Raises:
-            ValueError: the log is not `readable`.
+            ValueError: the log is not readable.
         """
         if self._ring is None or self.checkpoint is None:
             raise ValueError("this redo log cannot be walked")
         return MtrWalk(self._ring, self.checkpoint.checkpoint_lsn, self.encrypted)
 
     def offset(self, lsn: int) -> int | None:
-        """Place of an LSN in the file; None if the log is not `readable`."""
+        """Return the offset of an LSN in the file; None if the log is not readable."""
         return None if self._ring is None else self._ring.offset(lsn)
 
 
 class RedoFile(msgspec.Struct, frozen=True):
-    """A data file that file records name. type: of the first of them. names: two for FILE_RENAME (old, new)."""
+    """A data file named by file records.
+
+    Attributes:
+        type: of the first of them.
+        names: one, two for FILE_RENAME (old, new).
+    """
 
     space_id: int
     type: RecordType
@@ -79,13 +90,17 @@ class RedoFile(msgspec.Struct, frozen=True):
 
 
 class RedoSummary(msgspec.Struct, frozen=True):
-    """What a redo log holds from its checkpoint on.
+    """Content of a redo log from its checkpoint on.
 
-    checkpoint_lsn, end_lsn, reason: None if the log cannot be walked. end_lsn: the last durable LSN.
-    mtrs: valid mini-transactions; records: by type. wraps: does the walk pass the end of the file?
-    file_checkpoints: (LSN of the mini-transaction, checkpoint LSN that it names), in order.
-    file_checkpoint_lsn: where the FILE_CHECKPOINT of the chosen checkpoint was first met; None = not at all.
-    files: at most 10,000, each name once. binlog_writes: WRITE records of the binlog's tablespaces.
+    Attributes:
+        checkpoint_lsn, end_lsn, reason: None if the log cannot be walked; end_lsn is the last durable LSN.
+        mtrs: number of valid mini-transactions.
+        records: number of records by type.
+        file_checkpoints: (LSN of the mini-transaction, checkpoint LSN that it names), in order.
+        file_checkpoint_lsn: where the FILE_CHECKPOINT of the chosen checkpoint is first; None = not at all.
+        wraps: the walk passes the end of the file.
+        files: at most 10,000, each name once.
+        binlog_writes: number of WRITE records of the binlog's tablespaces.
     """
 
     header: RedoHeader | None
@@ -104,17 +119,17 @@ class RedoSummary(msgspec.Struct, frozen=True):
 
     @property
     def clean_shutdown(self) -> bool:
-        """Is there nothing behind the checkpoint but its own FILE_CHECKPOINT? Not known of an encrypted log: False."""
+        """True if nothing follows the checkpoint but its own FILE_CHECKPOINT; always False for an encrypted log."""
         return self.mtrs == 1 and dict(self.records) == {"FILE_CHECKPOINT": 1}
 
     @property
     def durable(self) -> bool:
-        """Would the server accept the log: was the FILE_CHECKPOINT of the checkpoint reached?"""
+        """True if the server would accept the log: the FILE_CHECKPOINT of the checkpoint was reached."""
         return self.end_lsn is not None and not any(one.severity is Severity.ERROR for one in self.findings)
 
 
 def redo_summary(log: RedoLog) -> RedoSummary:
-    """Walks the log once and decodes every record."""
+    """Walk the log once and decode every record."""
     chosen = log.checkpoint
     if not log.readable or chosen is None:
         return RedoSummary(log.header, log.checkpoints, None, findings=log.findings)
@@ -141,7 +156,7 @@ def redo_summary(log: RedoLog) -> RedoSummary:
 
 
 class _Fold:
-    """Collects what `redo_summary` reports."""
+    """Collects what `summarize_redo_log` reports."""
 
     def __init__(self, log: RedoLog, checkpoint: Checkpoint) -> None:
         self.log, self.checkpoint = log, checkpoint
@@ -181,7 +196,10 @@ class _Fold:
         return finding("payload-undecodable", self.offset(record.lsn), 0, text, diagnosis="redo-record", lsn=record.lsn)
 
     def about_checkpoint(self, end: LogEnd) -> Iterator[Finding]:
-        """Was FILE_CHECKPOINT of the chosen checkpoint found where the block says (sections 11.2 and 13)?"""
+        """Check that FILE_CHECKPOINT of the chosen checkpoint is where the block says.
+
+        See docs/spec/mariadb-innodb-binlog.md#112-checkpoint-blocks-at-4096-and-8192.
+        """
         start, wanted = self.checkpoint.checkpoint_lsn, self.checkpoint.end_lsn
         if wanted in self.reached or (self.log.encrypted and end.lsn > wanted):
             return
@@ -198,7 +216,7 @@ class _Fold:
         yield finding("dangling-reference", self.offset(end.lsn), 0, text, diagnosis=diagnosis, **facts)
 
     def about_end(self, end: LogEnd) -> Iterator[Finding]:
-        """What can be said against this being the end of the log."""
+        """Report doubts that this is the end of the log."""
         if end.next_valid is not None:
             text = (
                 f"the mini-transaction at LSN {end.lsn} has a wrong checksum, and a valid one follows it at LSN "
@@ -225,9 +243,11 @@ class _Fold:
 
 
 class PageWrite(msgspec.Struct, frozen=True):
-    """One record about a page of a wanted tablespace, with the mini-transaction that makes it durable.
+    """One record about a page of a selected tablespace, with the mini-transaction that makes it durable.
 
-    start_lsn, end_lsn: of the mini-transaction, `[start, end)`. record.type is WRITE for all sound binlog records.
+    Attributes:
+        record: its type is WRITE for all sound binlog records.
+        start_lsn, end_lsn: of the mini-transaction, `[start, end)`.
     """
 
     record: RedoRecord
@@ -236,10 +256,10 @@ class PageWrite(msgspec.Struct, frozen=True):
 
 
 def page_writes(log: RedoLog, spaces: Collection[int] = BINLOG_SPACES) -> Iterator[PageWrite]:
-    """The page records of these tablespaces from the checkpoint to the last durable LSN, in the order of the log.
+    """Iterate over the page records of these tablespaces from the checkpoint to the last durable LSN, in log order.
 
-    Nothing for a log that cannot be walked or is encrypted. A corrupted record that names no page is not among them
-    (`redo_summary` reports it).
+    Nothing for a log that cannot be walked or is encrypted. A corrupted record that names no page is not included
+    (`summarize_redo_log` reports it).
     """
     if not log.readable or log.encrypted:
         return

@@ -1,7 +1,8 @@
 """The InnoDB redo log on disk, MariaDB 10.8 and later: its head, and one mini-transaction. All integers big-endian.
 
 Source: MariaDB `storage/innobase/include/log0log.h`, `mtr0types.h`, `log/log0log.cc` (`log_t::header_write`),
-`buf/buf0flu.cc` (`log_t::write_checkpoint`). Section numbers are those of the project's specification of the format.
+`buf/buf0flu.cc` (`log_t::write_checkpoint`). See
+docs/spec/mariadb-innodb-binlog.md#11-innodb-redo-log-format-of-108-and-later-for-the-offline-parser.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The redo log's integer of variable length: 1 to 5 bytes, big-endian, each length with its own base (section 11.5)."""
+"""Read the redo log's varint: 1 to 5 bytes, big-endian, each length with its own base.
+
+See docs/spec/mariadb-innodb-binlog.md#115-record (`mlog_decode_varint`).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ _PREFIXES = (0x00, 0x80, 0xC0, 0xE0, 0xF0)
 
 @kernel()
 def read_varint(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """Scalar kernel: the value and the next position, SHORT, or MALFORMED for a reserved first byte or over 32 bits."""
+    """Read a varint: (value, next position); -1 = truncated, -2 = a reserved first byte or over 32 bits."""
     if p >= n:
         return 0, -1
     first = buf[p]
@@ -46,12 +49,12 @@ def read_varint(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
 
 
 def varint_size(first: int) -> int:
-    """Bytes that a varint takes, by its first byte; 0 = reserved first byte."""
+    """Return the size in bytes of a varint by its first byte; 0 = reserved first byte."""
     return next((size for size, end in ((1, 0x80), (2, 0xC0), (3, 0xE0), (4, 0xF0), (5, 0xF8)) if first < end), 0)
 
 
 def build_varint(value: int) -> bytes:
-    """The only encoding of a value of 0 to 2**32 - 1."""
+    """Encode a value of 0 to 2**32 - 1; the encoding is unique."""
     size = max(size for size, base in enumerate(_BASES, 1) if value >= base)
     data = bytearray((value - _BASES[size - 1]).to_bytes(size, "big"))
     data[0] |= _PREFIXES[size - 1]
@@ -59,7 +62,7 @@ def build_varint(value: int) -> bytes:
 
 
 class Varint(Construct):  # type: ignore[misc]
-    """A varint of at most 32 bits."""
+    """Construct of a varint of at most 32 bits."""
 
     kernel = ScalarKernel(read_varint, (Form(0, 127),))
 

@@ -1,8 +1,9 @@
-"""Walking the ring: mini-transactions from a checkpoint to the last durable one (specification sections 11.3 and 11.4).
+"""Walk the ring of the redo log: mini-transactions from a checkpoint to the last durable one.
 
-The log sequence number (LSN) counts bytes of the log since the server was set up; the file holds the newest `capacity`
-of them. There is no length or block beside the records themselves: the end of the log is the first place where no
-valid mini-transaction of the right round stands.
+See docs/spec/mariadb-innodb-binlog.md#113-ring. The log sequence number (LSN) counts bytes of the log since the
+server
+was set up; the file holds the newest `capacity` of them. There is no length or block besides the records themselves:
+the end of the log is the first position without a valid mini-transaction of the right round.
 """
 
 from __future__ import annotations
@@ -28,7 +29,12 @@ _WINDOW = 4 * MTR_SIZE_MAX
 
 
 class Ring(msgspec.Struct, frozen=True):
-    """Where LSNs lie in the file. first_lsn: the LSN at START_OFFSET in round 0. size: of the file, > START_OFFSET."""
+    """Maps LSNs to offsets in the file.
+
+    Attributes:
+        first_lsn: the LSN at START_OFFSET in round 0.
+        size: of the file, > START_OFFSET.
+    """
 
     read: Read
     first_lsn: int
@@ -40,15 +46,15 @@ class Ring(msgspec.Struct, frozen=True):
         return self.size - START_OFFSET
 
     def offset(self, lsn: int) -> int:
-        """Place of an LSN in the file."""
+        """Return the offset of an LSN in the file."""
         return START_OFFSET + (lsn - self.first_lsn) % self.capacity
 
     def sequence_bit(self, lsn: int) -> int:
-        """The end byte that a mini-transaction has when this byte stands at `lsn`."""
+        """Return the end byte of a mini-transaction whose end byte is at `lsn`."""
         return 1 - (lsn - self.first_lsn) // self.capacity % 2
 
     def bytes_at(self, lsn: int, size: int) -> bytes:
-        """At most one round from `lsn` on, joined over the end of the file; fewer where the file cannot be read."""
+        """Read at most one round from `lsn` on, across the end of the file; fewer bytes if it cannot be read."""
         size = min(size, self.capacity)
         at = self.offset(lsn)
         head = self.read(at, min(size, self.size - at))
@@ -58,7 +64,7 @@ class Ring(msgspec.Struct, frozen=True):
 
 
 class EndReason(enum.StrEnum):
-    """Why the walk ended. All but the last three are what the end of a sound log looks like."""
+    """Why the walk ended. All but the last three are normal ends of a sound log."""
 
     EMPTY = "no record stands there"
     OLD_ROUND = "the sequence bit is that of an older round"
@@ -70,23 +76,32 @@ class EndReason(enum.StrEnum):
 
 
 class Mtr(NamedTuple):
-    """One valid mini-transaction. body: its records, without the end byte and what follows it."""
+    """One valid mini-transaction.
+
+    Attributes:
+        body: its records, without the end byte and what follows it.
+    """
 
     start_lsn: int
     end_lsn: int
     body: bytes
 
     def records(self) -> Iterator[RedoRecord]:
-        """Its records, decoded (not for an encrypted log)."""
+        """Decode its records (not for an encrypted log)."""
         return decode_records(self.body, self.start_lsn)
 
 
 class LogEnd(msgspec.Struct, frozen=True):
-    """Where the walk ended: `lsn` is the last durable LSN.
+    """Where the walk ended.
 
-    mtrs: valid ones before it. next_valid: LSN of a valid one directly behind the one that was refused for its CRC
-    (damage inside the log rather than its end); None = there is none. wraps: what was refused goes on at the start of
-    the ring, as far as its lengths can be trusted: in a file that was cut, that is another place than it was.
+    Attributes:
+        lsn: the last durable LSN.
+        mtrs: number of valid mini-transactions before it.
+        next_valid: LSN of a valid mini-transaction directly after one that was rejected for its CRC (damage inside
+            the
+            log rather than its end); None = there is none.
+        wraps: the rejected mini-transaction continues at the start of the ring, as far as its lengths can be trusted;
+            in a truncated file, that is not where it was.
     """
 
     lsn: int
@@ -97,7 +112,11 @@ class LogEnd(msgspec.Struct, frozen=True):
 
 
 class MtrWalk:
-    """One pass over the mini-transactions from an LSN on; at most one round. `end` is set when it is over."""
+    """One pass over the mini-transactions from an LSN on; at most one round.
+
+    Attributes:
+        end: set when the pass is over.
+    """
 
     def __init__(self, ring: Ring, lsn: int, encrypted: bool) -> None:
         self.end: LogEnd | None = None
@@ -120,14 +139,14 @@ class MtrWalk:
         self.end = LogEnd(lsn, reason, count, beyond, reason is not EndReason.EMPTY and self._wraps(lsn))
 
     def run(self) -> LogEnd:
-        """Goes to the end, whatever is on the way."""
+        """Walk to the end; returns it."""
         for _ in self:
             pass
         assert self.end is not None
         return self.end
 
     def _mtr(self, lsn: int) -> Mtr | tuple[EndReason, int]:
-        """The mini-transaction at `lsn`, or why there is none and where it would have ended."""
+        """Return the mini-transaction at `lsn`, or why there is none and where it would have ended."""
         at = lsn - self._base
         _, end = records_end(self._window, at, len(self._window))
         if end < 0 or end + 1 + self._nonce + CRC_SIZE > len(self._window):
@@ -150,7 +169,7 @@ class MtrWalk:
         return Mtr(lsn, after, body)
 
     def _no_end(self, at: int, end: int) -> EndReason:
-        """Why no end byte was found from `at` on, in a window as large as can be."""
+        """Return why no end byte was found from `window_at` on, in a window of maximum size."""
         left = len(self._window) - at
         if left and self._window[at] <= 1:
             return EndReason.EMPTY
@@ -160,7 +179,7 @@ class MtrWalk:
         return EndReason.SHORT if left < expected else EndReason.ROUND
 
     def _wraps(self, lsn: int) -> bool:
-        """Does the mini-transaction at `lsn` reach the end of the file before it ends?"""
+        """Check if the mini-transaction at `lsn` reaches the end of the file before it ends."""
         left = self._ring.size - self._ring.offset(lsn)
         if left > LONGEST:
             return False

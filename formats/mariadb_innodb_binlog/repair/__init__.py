@@ -1,1 +1,1 @@
-"""What a repair makes of the files of a log."""
+"""Repair of the files of a log."""

@@ -1,4 +1,4 @@
-"""The bytes of a repaired file, page by page: what stays, what becomes zero, what the redo log puts in."""
+"""Build a repaired file page by page: pages that stay, pages that become zero, pages from the redo log."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from binlogtool.limits import MIB
 
 
 def cut_page(page: bytes, used: int) -> bytes:
-    """A page with nothing behind its first `used` bytes. Its CRC must have been right: those bytes are proven by it."""
+    """Return a page with zeros after its first `used` bytes, which must be proven by its old CRC."""
     end = len(page) - CRC_SIZE
     kept = page[:used].ljust(end, b"\0")
     return kept + CRC32C(kept).to_bytes(CRC_SIZE, "little")
 
 
 def content(page: bytes) -> int:
-    """Bytes of a page up to its last one that is not zero; the CRC does not count."""
+    """Return the bytes of a page up to the last one that is not zero, without the CRC."""
     return len(page[:-CRC_SIZE].rstrip(b"\0")) if any(page) else 0
 
 
 def written_pages(read: Read, first: int, size: int, page_size: int) -> Iterator[tuple[int, bytes]]:
-    """The pages from `first` on that are not all zero, with their numbers; the last one may be shorter."""
+    """Iterate over (number, page) of the pages from `first` on that are not all zero; the last one may be shorter."""
     step = max(MIB // page_size, 1) * page_size
     for start in range(first * page_size, size, step):
         data = read(start, min(step, size - start))
@@ -38,9 +38,13 @@ def written_pages(read: Read, first: int, size: int, page_size: int) -> Iterator
 
 
 class Rebuilt(msgspec.Struct):
-    """A file as it is to be. size: in bytes, afterwards. pages: the new ones, by number; None = zeros.
+    """A file as it is to become.
 
-    lost: bytes of content that go. news: bytes that come from elsewhere (the redo log).
+    Attributes:
+        size: in bytes, afterwards.
+        pages: changed pages, by number; None = zeros.
+        lost_bytes: bytes of content that are removed.
+        new_bytes: bytes that come from elsewhere (the redo log).
     """
 
     size: int
@@ -49,25 +53,33 @@ class Rebuilt(msgspec.Struct):
     pages: dict[int, bytes | None] = msgspec.field(default_factory=dict)
 
     def put(self, number: int, old: bytes, new: bytes) -> None:
-        """Another page in place of one, of which the file may have less, or nothing."""
+        """Replace a page, of which the file may have less, or nothing."""
         same = _same(old, new)
         self.pages[number] = new
         self.lost += max(content(old.ljust(len(new), b"\0")) - same, 0)
         self.news += len(new[same:-CRC_SIZE].rstrip(b"\0"))
 
     def clear(self, read: Read, first: int, size: int, page_size: int) -> None:
-        """No content from a page on. size: of the file as it is."""
+        """Clear all pages from `first` on.
+
+        Args:
+            size: current size of the file.
+        """
         for number, page in written_pages(read, first, size, page_size):
             self.pages[number] = None
             self.lost += content(page.ljust(page_size, b"\0"))
 
     def pieces(self, read: Read, size: int, page_size: int) -> tuple[Piece, ...]:
-        """The whole result. size: of the file as it is."""
+        """Return the whole result as pieces.
+
+        Args:
+            size: current size of the file.
+        """
         return tuple(_joined(_pieces(self.pages, read, size, self.size, page_size)))
 
 
 def _same(old: bytes, new: bytes) -> int:
-    """How many bytes both begin with."""
+    """Return the number of bytes that both pages start with."""
     low, high = 0, min(len(old), len(new) - CRC_SIZE)
     while low < high:
         middle = (low + high + 1) // 2
@@ -89,13 +101,13 @@ def _pieces(pages: Mapping[int, bytes | None], read: Read, size: int, wanted: in
 
 
 def _old(start: int, end: int, size: int) -> Iterator[Piece]:
-    """A range as it is; behind the end of the file, zeros."""
+    """Yield an unchanged range; zeros after the end of the file."""
     yield Piece(start, max(start, min(end, size)))
     yield Piece(zeros=max(0, end - max(start, size)))
 
 
 def _page(start: int, old: bytes, new: bytes) -> Iterator[Piece]:
-    """A page: what is the same stays, then new bytes, zeros, and the CRC."""
+    """Yield a page: the common prefix stays, then new bytes, zeros, and the CRC."""
     same, end = _same(old, new), len(new) - CRC_SIZE
     data = new[same:end].rstrip(b"\0")
     yield Piece(start, start + same)
@@ -105,7 +117,7 @@ def _page(start: int, old: bytes, new: bytes) -> Iterator[Piece]:
 
 
 def _joined(pieces: Iterator[Piece]) -> Iterator[Piece]:
-    """The same without empty ones; neighbours of one kind are one."""
+    """Drop empty pieces and merge neighbours of one kind."""
     last: Piece | None = None
     for piece in pieces:
         if not piece.size:

@@ -1,4 +1,7 @@
-"""What recovery with the redo log would make of the files (sections 12 and 13 a): applied, cut, removed."""
+"""Report what recovery with the redo log would do to the files: apply, truncate, remove.
+
+See docs/spec/mariadb-innodb-binlog.md#a-with-ib_logfile0.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,12 @@ _R = PageRelation
 
 
 class LogFile(NamedTuple):
-    """A file of the log, as recovery finds it. open: it ends inside a record."""
+    """A file of the log as recovery finds it.
+
+    Attributes:
+        is_empty: it is all zeros.
+        ends_in_record: it ends inside a record.
+    """
 
     name: str
     number: int
@@ -53,7 +61,7 @@ def _same(function: Any) -> Any:
 
 @dataclass(slots=True)
 class _Gtids:
-    """The groups whose COMMIT records end in a run of pages."""
+    """Collects the groups whose COMMIT records end in a run of pages."""
 
     context: FileContext
     found: dict[str, None] = field(default_factory=dict)
@@ -65,7 +73,7 @@ class _Gtids:
         self.records, self.commits = Records(alone, _same), Commits(_same)
 
     def add(self, page: bytes) -> None:
-        """The next page."""
+        """Add the next page."""
         window = memoryview(page)
         frames = Table(1, {"offset": [0], "end": [len(page)]})
         for made in self.records.feed(Batch(0, window, frames, window, None, (), (), 0, 0)):
@@ -86,7 +94,7 @@ def _gtid_of(batch: Batch, index: int) -> Any:
 
 
 def against_redo(files: Sequence[LogFile]) -> Iterator[SetFinding]:
-    """What the server would do with these files when it starts; nothing without a redo log."""
+    """Report what the server would do with these files when it starts; nothing without a redo log."""
     redo = files[0].context.redo if files else None
     if redo is None:
         return
@@ -104,7 +112,7 @@ def _of_redo(found: Finding) -> Finding:
 
 
 class _Recovery:
-    """One dry run of recovery."""
+    """One dry run of recovery, compared with the files."""
 
     def __init__(self, log: RedoLog, summary: RedoSummary, files: Sequence[LogFile], name: str) -> None:
         self.log, self.summary, self.files, self.name = log, summary, files, name
@@ -117,7 +125,7 @@ class _Recovery:
         self._reads: dict[int, Read | None] = {}
 
     def findings(self) -> Iterator[SetFinding]:
-        """What it would change."""
+        """Report what recovery would change."""
         known = [binlog_file(one.number, self._page(one.number, 0), one.size) for one in self.files]
         recovery = BinlogRecovery(page_writes(self.log), known)
         pages = recovery.pages()
@@ -161,7 +169,7 @@ class _Recovery:
                 self.after.add(page.data)
 
     def _start(self, first: RecoveredPage) -> tuple[int, int]:
-        """Where the record begins that goes on in the first page: a page before it, or that page itself."""
+        """Find the page where the record begins that continues in the first page; that page if there is none."""
         place = (first.file_no, max(first.page_no, 1))
         data = first.data if first.page_no else b""
         for _ in range(_BACK):
@@ -180,7 +188,7 @@ class _Recovery:
         return None if known is None or known.size < 2 * PAGE_SIZE else (number, known.size // PAGE_SIZE - 1)
 
     def _disk(self, start: tuple[int, int], stop: tuple[int, int] | None) -> Iterator[bytes]:
-        """The data pages on disk from `start` on, before `stop`, as far as they are sound."""
+        """Iterate over the data pages on disk from `start` on, before `stop`, as far as they are sound."""
         number, page_no = start
         while number in self.by_number:
             while stop is None or (number, page_no) < stop:
@@ -238,7 +246,7 @@ class _Recovery:
         )
 
     def _nothing(self) -> Iterator[SetFinding]:
-        """No binlog record behind the checkpoint: the server does nothing, whatever the files hold."""
+        """Report that no binlog record follows the checkpoint: the server does nothing, whatever the files contain."""
         full = [one for one in self.files if not one.empty]
         inside = any(one.open for one in full[-1:])
         if full and (inside or not self.summary.clean_shutdown):
@@ -251,7 +259,7 @@ class _Recovery:
             yield _found(full[-1].name, "unclean-close", (full[-1].size, 0), text, "redo-gap", Severity.WARNING, facts)
 
     def _removed(self, numbers: Sequence[int]) -> Iterator[SetFinding]:
-        """Files that recovery deletes, and files that were created by redo that was lost."""
+        """Report files that recovery deletes, and files created by redo records that are lost."""
         durable = self.summary.end_lsn or 0
         for one in self.files:
             header = one.context.header
@@ -269,7 +277,7 @@ class _Recovery:
 
 
 def _goes_on(page: bytes) -> bool:
-    """Does the first chunk that is not nested go on with a record of the page before?"""
+    """Check if the first chunk that is not nested continues a record of the page before."""
     at = 0
     while at < len(page) - 8 and page[at] & KIND in NESTED and not page[at] & CONT:
         at += 3 + int.from_bytes(page[at + 1 : at + 3], "little")
@@ -290,6 +298,6 @@ def _found(
     severity: Severity | None,
     facts: dict[str, Any],
 ) -> SetFinding:
-    """place: offset and length."""
+    """Create a finding about a member; `byte_range` is (offset, length)."""
     made = finding(id_, *place, text, severity=severity)
     return SetFinding(name, replace(made, facts={"diagnosis": diagnosis, **facts}))

@@ -1,4 +1,7 @@
-"""What becomes of the files of a log: the end that the redo log proves, else that of the last record (section 13)."""
+"""Plan the repair of a log's files: up to the end that the redo log proves, else that of the last record.
+
+See docs/spec/mariadb-innodb-binlog.md#13-truncate-to-durable-offline.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,12 @@ _NEVER = ("gap-in-sequence", "missing-member", "changed-while-read")
 
 
 class _File(NamedTuple):
-    """A file of the log. header: None if it cannot be trusted. reserve: nothing but zeros."""
+    """A file of the log.
+
+    Attributes:
+        header: None if it cannot be trusted.
+        is_preallocated: it is all zeros.
+    """
 
     stand: Stand
     number: int
@@ -63,17 +71,17 @@ class _File(NamedTuple):
 
     @property
     def page_size(self) -> int:
-        """Of the header, else the usual one."""
+        """Page size from the header, else the default."""
         return PAGE_SIZE if self.header is None else 1 << self.header.page_size_shift
 
     @property
     def full_size(self) -> int:
-        """Bytes that the header says."""
+        """Size in bytes that the header declares."""
         return self.stand.size if self.header is None else self.header.page_count * self.page_size
 
 
 def settle(stands: Sequence[Stand], redo: Readable | None, discard: bool) -> Settled:
-    """`Repair.settle`"""
+    """Plan the joint repair of a log's files (`RepairRules.plan_joint_repair`)."""
     files = [_file(one) for one in stands]
     named = [one.stand.name for one in files if one.stand.name != file_name(one.number)]
     if named:
@@ -94,7 +102,7 @@ def _file(stand: Stand) -> _File:
     if header is not None and (header.page_size_shift not in SHIFTS or not header.page_count):
         header = None
     if header is not None and not stand.record_types and not page_crc_right(stand.read(0, 1 << header.page_size_shift)):
-        header = None  # the server takes such a file for empty, and there is nothing in it
+        header = None  # the server considers such a file empty, and it has no records
     reserve = not stand.durable_end and not stand.record_types and not any(head)
     return _File(stand, file_number(stand.name) or 0, header, reserve)
 
@@ -103,7 +111,10 @@ def _file(stand: Stand) -> _File:
 
 
 def _by_records(files: Sequence[_File], discard: bool) -> Settled:
-    """Without a redo log: the end of the last whole record before the first damage (section 13 b)."""
+    """Plan without a redo log: the log ends after the last complete record before the first damage.
+
+    See docs/spec/mariadb-innodb-binlog.md#b-without-ib_logfile0.
+    """
     full = [one for one in files if not one.reserve]
     last = full[-1] if full else None
     first = next((one for one in full if _wants_cut(one, one is last, discard)), None)
@@ -132,7 +143,7 @@ def _by_records(files: Sequence[_File], discard: bool) -> Settled:
 
 
 def _doubts(files: Sequence[_File]) -> Iterator[str]:
-    """What is not known without the redo log."""
+    """Iterate over notes on what is unknown without the redo log."""
     yield (
         "without the redo log this is the end of the last whole record; the tables may have less than that: "
         "--redo ib_logfile0 finds the end that is proven durable"
@@ -142,7 +153,7 @@ def _doubts(files: Sequence[_File]) -> Iterator[str]:
 
 
 def _wants_cut(file: _File, is_last: bool, discard: bool) -> bool:
-    """Is there anything behind the last whole record that does not belong there?"""
+    """Check if something after the last complete record does not belong there."""
     return any(
         _is_tail(found) or (is_last and _is_short(found)) or (discard and _is_error_behind(found, file))
         for found in file.stand.findings
@@ -164,7 +175,7 @@ def _is_error_behind(found: Finding, file: _File) -> bool:
 
 
 def _barred(file: _File, first: _File, is_last: bool, discard: bool) -> Iterator[str]:
-    """Damage behind the cut that is not the tail of a crash: records may be hidden by it."""
+    """Iterate over damage after the new end that is not the tail of a crash: it may hide records."""
     for found in file.stand.findings:
         behind = file is not first or _is_error_behind(found, file)
         if found.severity is not Severity.ERROR or not behind or (is_last and _is_short(found)):
@@ -182,7 +193,7 @@ def _records(file: _File) -> int:
 
 
 def _cut(file: _File, discard: bool) -> tuple[Rebuilt, list[str]]:
-    """The file with zeros behind its durable end, as long as its header says; and why not."""
+    """Return the file with zeros after its durable end, as long as its header says, and the reasons against it."""
     stand, size = file.stand, file.page_size
     rebuilt, why = Rebuilt(file.full_size), _too_long(file)
     number, used = divmod(max(stand.durable_end or 0, size), size)
@@ -202,7 +213,7 @@ def _cut(file: _File, discard: bool) -> tuple[Rebuilt, list[str]]:
 
 
 def _hides_chunks(page: bytes, used: int) -> bool:
-    """Would what stands behind the end of data be chunks, up to zeros or the end, if its first byte were not 0?"""
+    """Check if the bytes after the end of data would be valid chunks if their first byte were not 0."""
     end = len(page) - CRC_SIZE
     at = used
     while at <= len(page) - _LEAST_ROOM and (page[at] or at == used):
@@ -222,7 +233,7 @@ def _too_long(file: _File) -> list[str]:
 
 
 def _remade(file: _File, rebuilt: Rebuilt, end: int, **proof: object) -> tuple[Remade, ...]:
-    """The file as it is to be; nothing, if it is so already."""
+    """Return the rewritten file; nothing if it does not change."""
     stand = file.stand
     if not rebuilt.pages and rebuilt.size == stand.size:
         return ()
@@ -241,7 +252,7 @@ def _removed(file: _File) -> Remade:
 
 
 def _by_redo(files: Sequence[_File], log: RedoLog, discard: bool) -> Settled:
-    """What the server's recovery makes of the files (section 13 a)."""
+    """Plan what the server's recovery does to the files (docs/spec/mariadb-innodb-binlog.md#a-with-ib_logfile0)."""
     summary = redo_summary(log)
     if not summary.durable:
         said = [one.message for one in summary.findings if one.severity is Severity.ERROR]
@@ -273,9 +284,11 @@ def _notes(files: Sequence[_File], outcome: RecoveryOutcome, summary: RedoSummar
 
 
 class _Run(msgspec.Struct):
-    """Recovery, compared with what is on disk. reasons: why its result cannot or must not be written.
+    """Recovery, compared with the files on disk.
 
-    new: files that are made of the redo log, each with the one that it is made like.
+    Attributes:
+        reasons: why its result cannot or must not be written.
+        created: files that are created from the redo log -> the file whose owner and mode they get.
     """
 
     files: dict[int, _File]
@@ -286,7 +299,7 @@ class _Run(msgspec.Struct):
     new: dict[int, str] = msgspec.field(default_factory=dict)
 
     def recover(self, log: RedoLog) -> RecoveryOutcome:
-        """Runs it to its end, or until too much would have to be written."""
+        """Run recovery to its end, or until too much would have to be written."""
         known = [binlog_file(one.number, one.stand.read(0, PAGE_SIZE), one.stand.size) for one in self.files.values()]
         recovery = BinlogRecovery(page_writes(log), known)
         for page in recovery.pages():
@@ -300,7 +313,7 @@ class _Run(msgspec.Struct):
         return recovery.outcome
 
     def _create(self, number: int) -> None:
-        """A file that only the redo log has: recovery writes it from its header page on."""
+        """Add a file that only the redo log has: recovery writes it from its header page on."""
         self.new[number] = self.files[max(self.files)].stand.name
         self.files[number] = _File(Stand(file_name(number), 0, None, {}, (), _nothing), number, None, False)
         self.changed[number] = Rebuilt(0)
@@ -319,7 +332,7 @@ class _Run(msgspec.Struct):
                 rebuilt.size = (page.page_no + 1) * PAGE_SIZE
 
     def made(self, outcome: RecoveryOutcome, summary: RedoSummary) -> Iterator[Remade]:
-        """The files that recovery changes."""
+        """Iterate over the files that recovery changes."""
         if outcome.file_no is not None and outcome.page_no is not None and outcome.page_count is not None:
             stand = self.files[outcome.file_no].stand
             last = self.changed.setdefault(outcome.file_no, Rebuilt(stand.size))
@@ -337,7 +350,7 @@ class _Run(msgspec.Struct):
 
 
 def _nothing(offset: int, size: int) -> bytes:
-    """The bytes of a file that is not there."""
+    """Read a file that does not exist."""
     return b""
 
 
@@ -346,5 +359,8 @@ REPAIR = Repair(
     salvage="references between records are places in files: no record can move",
     derived=_DERIVED,
     settle=settle,
-    redo=("ib_logfile0", "../ib_logfile0"),  # --binlog-directory: a directory of its own, usually below the data's
+    redo=(
+        "ib_logfile0",
+        "../ib_logfile0",
+    ),  # --binlog-directory: a separate directory, usually below the data directory
 )

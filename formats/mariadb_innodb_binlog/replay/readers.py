@@ -1,7 +1,8 @@
-"""What who reads the log meets: where it stops, what it does not see, how it gets from file to file.
+"""Predict how readers walk the log: where they stop, what they miss, how they get from file to file.
 
-The rules are those of `mariadb-binlog` (`chunk_reader_mysqlbinlog::read_data`, specification sections 5, 16 and 17): a
-type byte of 0 or a page of zeros is the end of a file without a word, a record goes on in whatever file comes next.
+The rules are those of `mariadb-binlog` (`chunk_reader_mysqlbinlog::read_data`; docs/spec/mariadb-innodb-binlog.md,
+sections 5, 16 and 17): a type byte of 0 or a page of zeros silently ends a file, and a record continues in whatever
+file comes next.
 """
 
 from __future__ import annotations
@@ -40,7 +41,11 @@ _MOST_STATE = 64 * MIB
 
 
 class Damage(NamedTuple):
-    """Where a reader stops, and why. perhaps: only if the group at this place could not be put together."""
+    """Where a reader stops, and why.
+
+    Attributes:
+        is_conditional: only if the group at this offset could not be assembled.
+    """
 
     offset: int
     why: str
@@ -48,12 +53,17 @@ class Damage(NamedTuple):
 
 
 class ReadFile(msgspec.Struct, frozen=True):
-    """A file of the log as a reader meets it. context: None if it could not be opened. damages: ascending.
+    """A file of the log as a reader sees it.
 
-    end: where the reader takes the file for ended, though more follows in it; None = at its end of data. short: it has
-    less than it should. open: type of the record that goes on behind what the reader sees, 0 = none. leading: type
-    of the record that goes on at the start. blank: the reader sees no record in it. exact: FLUSH BINARY LOGS found it
-    full (`flush-exact-end`).
+    Attributes:
+        context: None if it could not be opened.
+        stops: where a reader stops, ascending.
+        reader_end: where the reader considers the file ended, although more follows in it; None = at its end of data.
+        is_short: it has less than it should.
+        open_type: type of the record that continues after what the reader sees; 0 = none.
+        leading_type: type of the record that continues at the start.
+        is_blank: the reader sees no record in it.
+        is_exactly_full: FLUSH BINARY LOGS found it full (`flush-exact-end`).
     """
 
     file: Examined
@@ -69,11 +79,11 @@ class ReadFile(msgspec.Struct, frozen=True):
 
     @property
     def page_size(self) -> int:
-        """Bytes of a page."""
+        """Page size in bytes; 0 if the file could not be opened."""
         return 0 if self.context is None else self.context.page_size
 
     def state(self) -> State | None:
-        """The full GTID state at its start; None if there is none that can be read."""
+        """Read the full GTID state at its start; None if there is none that can be read."""
         if self.context is None:
             return None
         store = Store(replace(self.context, read=None))
@@ -85,14 +95,23 @@ class ReadFile(msgspec.Struct, frozen=True):
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """files: what is read, in order. passed: the others, with the reason."""
+    """The files that are read, in order, and the reasons why others are not.
+
+    Attributes:
+        skipped: name -> reason.
+    """
 
     files: tuple[ReadFile, ...]
     passed: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 def choose(situation: Situation, healed: tuple[int, int] | None = None) -> Chosen:
-    """The files of the log. healed: number and offset from which on recovery writes all pages before any reader."""
+    """Select the files of the log that a reader reads.
+
+    Args:
+        recovered_from: (file number, offset) from which recovery rewrites all pages before any reader; None = no
+            recovery.
+    """
     passed: dict[str, str] = {}
     read: list[ReadFile] = []
     empty: list[Examined] = []
@@ -157,7 +176,7 @@ def _made(file: Examined, situation: Situation, healed: tuple[int, int] | None) 
 
 
 def _end(found: Sequence[Finding], context: FileContext) -> int | None:
-    """The offset at which readers see an end of data, and do not look at what follows in the file."""
+    """Find the offset at which readers see an end of data and ignore the rest of the file."""
     ends = []
     for one in found:
         diagnosis, at = one.facts.get("diagnosis"), one.offset or 0
@@ -170,7 +189,7 @@ def _end(found: Sequence[Finding], context: FileContext) -> int | None:
 
 
 def _damages(found: Sequence[Finding]) -> Iterator[Damage]:
-    """Where readers give up."""
+    """Iterate over the places where readers stop with an error."""
     for one in found:
         diagnosis, at = str(one.facts.get("diagnosis")), one.offset or 0
         if diagnosis in _HEADER:
@@ -182,7 +201,7 @@ def _damages(found: Sequence[Finding]) -> Iterator[Damage]:
 
 
 def _stops(found: Finding, diagnosis: str) -> bool:
-    """Is it a page with a wrong CRC, or a chunk or a record that cannot be?"""
+    """Check for a page with a wrong CRC, or an impossible chunk or record."""
     if found.id in ("checksum-mismatch", "damaged-range"):
         return diagnosis not in ("hole", "header-tail-damaged")
     if diagnosis == "bad-chunk":
@@ -191,13 +210,13 @@ def _stops(found: Finding, diagnosis: str) -> bool:
 
 
 def _ends_early(found: Finding) -> bool:
-    """The file has less than its header says, or ends inside a record though the next one has more."""
+    """Check if the file has less than its header says, or ends inside a record although the next one has more."""
     cut = found.facts.get("diagnosis") == "truncated-file"
     return found.severity is Severity.ERROR and (cut or found.message.endswith(_GOES_ON))
 
 
 def _open_at(read: Read | None, end: int, size: int) -> int:
-    """The type of the record that is not complete in front of `end`, where a reader sees an end of data."""
+    """Return the type of the record that is incomplete before `end`, where a reader sees an end of data; 0 = none."""
     number = (end - 1) // size
     if read is None or number < 1:
         return 0

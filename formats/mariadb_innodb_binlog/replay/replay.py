@@ -1,7 +1,7 @@
-"""What servers do with a log: apply it (`mariadb-binlog FILES | mariadb`, a replica), and start with it.
+"""Predict what servers do with a log: apply it (`mariadb-binlog FILES | mariadb`, a replica), and start with it.
 
-A record is an event of a group; its decision is about applying. What a restart does is told beside it. With the redo
-log at hand the server recovers first: groups that recovery cuts off are never applied.
+A record is an event of a group; its decision is about applying. What a restart does is reported in addition. If the
+redo log is available, the server recovers first: groups that recovery truncates are never applied.
 """
 
 from __future__ import annotations
@@ -40,7 +40,12 @@ _MOST_SOURCES = 100_000
 
 
 class _Hidden(msgspec.Struct):
-    """Events of a file that its reader does not see. groups: the first of them."""
+    """Events of a file that its reader does not see.
+
+    Attributes:
+        records: number of events.
+        groups: GTIDs of the first of them.
+    """
 
     offset: int
     why: str
@@ -76,12 +81,12 @@ class IbbReplay:
         self._seen: dict[str, int] = {}
 
     def itinerary(self) -> Itinerary:
-        """All files with data, in order; groups are put together from all of them."""
+        """Return all files with data, in order; groups are assembled from all of them."""
         read = () if self._refusal is not None else tuple(self._places)
         return Itinerary(read, self._passed, self._refusal)
 
     def _gap(self, executed: Executed) -> Stop | None:
-        """A replica that has less than what stands in front of the log (error 1236, `gtid_search::find_gtid_pos`)."""
+        """Refuse a replica that has less than what precedes the log (error 1236, `gtid_search::find_gtid_pos`)."""
         first = self._files[0] if self._files else None
         state = None if first is None else first.state()
         if first is None or state is None:
@@ -95,7 +100,7 @@ class IbbReplay:
     # -- records -----------------------------------------------------------------------------------------------------
 
     def feed(self, name: str, first: int, records: Records) -> Iterator[Ruling]:
-        """Rules on the events up to the next thing that a reader meets, and on those behind it."""
+        """Decide on the events up to the next place where a reader stops, and on those after it."""
         yield from self._turn_to(self._places[name], first)
         at, count = 0, len(records)
         self._next = first + count
@@ -118,7 +123,7 @@ class IbbReplay:
             yield Ruling(first + at, first + count, SKIPPED, NOT_REACHED)
 
     def _note(self, file: ReadFile, records: Records) -> int:
-        """Which groups are there, and how many records of this run the reader sees."""
+        """Record the groups of a run; returns how many of its records the reader sees."""
         offsets = records.offset
         durable = visible = len(records)
         if self._cut is not None and file.number >= self._cut[0]:
@@ -137,7 +142,7 @@ class IbbReplay:
         return min(durable, visible)
 
     def _pass(self, first: int, records: Records, at: int, file: ReadFile) -> Iterator[Ruling]:
-        """The rest of a run: recovery has cut it off, or the reader does not see it."""
+        """Decide on the rest of a run that recovery truncated or the reader does not see."""
         count, begin = len(records), len(records)
         if self._cut is not None and file.number >= self._cut[0]:
             begin = at if file.number > self._cut[0] else max(at, bisect_left(records.offset, self._cut[1]))
@@ -159,7 +164,7 @@ class IbbReplay:
                 known.groups.append(str(records.envelope.txn[i]))
 
     def _apply(self, first: int, records: Records, at: int, stop: int) -> Generator[Ruling, None, int]:
-        """Gives the records `[at, stop)` to the applier -> where to go on."""
+        """Pass the records `[index, stop)` to the applier; returns where to continue."""
         applier, name = self._applier, self._files[self._place].file.name
         lost = len(applier.lost)
         yield from applier.feed(first, records, at, stop)
@@ -172,7 +177,7 @@ class IbbReplay:
     # -- files and damage --------------------------------------------------------------------------------------------
 
     def _turn_to(self, place: int, number: int) -> Iterator[Ruling]:
-        """Leaves all files in front of this one."""
+        """Finish all files before this one."""
         while self._place < place:
             if self._place >= 0:
                 yield from self._leave(number)
@@ -184,13 +189,13 @@ class IbbReplay:
                 yield from self._cross(self._files[self._place - 1], file, state, number)
 
     def _cross(self, one: ReadFile, two: ReadFile, state: State | None, number: int) -> Iterator[Ruling]:
-        """From the end of a file to the start of the next one: readers join whatever has the same type."""
+        """Go from the end of a file to the start of the next one: readers join records of the same type."""
         if self._healed is not None and two.number >= self._healed:
             return
         broken = two.number != one.number + 1 or one.end is not None or one.short
         self._open = self._open if one.blank and not one.open else one.open
         if two.damages and two.damages[0].offset < two.page_size:
-            return  # it is met before anything else
+            return  # the reader gets to it before anything else
         if one.exact and not self._force:
             self._unseen = two.file.name
         elif not two.blank and self._open != two.leading and not self._force:
@@ -202,7 +207,7 @@ class IbbReplay:
             self._miss(one, two, state)
 
     def _miss(self, one: ReadFile, two: ReadFile, state: State | None) -> None:
-        """Groups are missing between two files, and the reader goes on."""
+        """Report that groups are missing between two files although the reader continues."""
         missing: dict[str, list[list[int]]] = {}
         for gtid in state.gtids if state is not None else ():
             last = self._seen.get(f"{gtid.domain_id}-{gtid.server_id}", 0)
@@ -219,7 +224,7 @@ class IbbReplay:
             self._found.append((file_name(one.number + 1), finding("silent-loss", None, 0, text, **facts)))
 
     def _leave(self, number: int) -> Iterator[Ruling]:
-        """The end of a file: what is damaged behind its last group."""
+        """Process the stops after the last group of a file."""
         while self._stop is None and self._left_damages():
             yield from self._meet(number, None)
 
@@ -227,16 +232,16 @@ class IbbReplay:
         return self._damage < len(self._files[self._place].damages)
 
     def _up_to_damage(self, file: ReadFile, records: Records) -> int:
-        """How many records of this run stand in front of the next damage."""
+        """Return how many records of this run are before the next stop."""
         return bisect_left(records.offset, file.damages[self._damage].offset) if self._left_damages() else len(records)
 
     def _meet(self, number: int, offset: int | None) -> Iterator[Ruling]:
-        """The reader meets a damage in front of record `number`, which stands at `offset`."""
+        """Process a stop before record `number`, which is at `offset`."""
         file = self._files[self._place]
         damage = file.damages[self._damage]
         self._damage += 1
         if damage.perhaps and offset == damage.offset:
-            return  # no reader looks at what is wrong there
+            return  # readers do not reach this problem
         self._bad = damage.offset
         if self._force:
             yield from self._applier.roll_back(number)
@@ -244,7 +249,7 @@ class IbbReplay:
             yield from self._halt(number, Stop(file.file.name, damage.offset, damage.why))
 
     def _stopped_before(self, file: ReadFile) -> bool:
-        """Recovery has removed the file, or it is passed over."""
+        """Check if recovery removed the file, or readers skip it."""
         gone = self._cut is not None and file.number > self._cut[0]
         return gone or self._unseen == file.file.name
 
@@ -255,7 +260,7 @@ class IbbReplay:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def finish(self) -> tuple[Iterable[Ruling], Outcome]:
-        """What is open is rolled back."""
+        """Roll back what is open, and return the outcome."""
         last: list[Ruling] = []
         if self._refusal is None:
             last += self._turn_to(len(self._files) - 1, self._next)
@@ -266,7 +271,7 @@ class IbbReplay:
         return last, Outcome(self._restart.starts(), self._stop, position, found, self._restart.details())
 
     def _losses(self) -> Iterator[tuple[str, Finding]]:
-        """What the reader passes over, and does not say."""
+        """Iterate over what the reader skips without an error."""
         yield from self._found
         for name, lost in self._lost[:_SHOWN]:
             text = "the TABLE_MAP of these rows is missing: the server takes the table for one that is filtered out"
@@ -280,7 +285,7 @@ class IbbReplay:
 
 
 def state_of(name: str, data: bytes) -> Mapping[str, Any] | None:
-    """What a server says that it has: a GTID position as text, or MariaDB's `BASE.state`."""
+    """Parse what a server has: a GTID position as text, or MariaDB's `BASE.state`."""
     try:
         executed = parse_executed(data.decode("utf-8", "replace"))
     except UsageError:
@@ -308,5 +313,5 @@ REASONS: Mapping[str, str] = {
 
 
 def count_of_events(details: Mapping[str, Any]) -> int:
-    """How many events a file has, as its judge says."""
+    """Return the number of events of a file from the validator's details."""
     return int(details["events"])

@@ -1,6 +1,8 @@
-"""What the server makes of its own log when it starts: recovery by the redo log, then the end of the log.
+"""Predict what the server does with its own log at a start: recovery by the redo log, then finding the end of the
+log.
 
-Specification sections 10 and 12: `class binlog_recovery`, `innodb_binlog_discover`, `find_pos_in_binlog`.
+See docs/spec/mariadb-innodb-binlog.md, sections 10 and 12 (`class binlog_recovery`, `innodb_binlog_discover`,
+`find_pos_in_binlog`).
 """
 
 from __future__ import annotations
@@ -33,11 +35,17 @@ _SHOWN = 100
 
 
 class Recovered(msgspec.Struct, frozen=True):
-    """What recovery by the redo log does. starts: does the server come up; None = cannot be told. why: the reason.
+    """What recovery by the redo log does.
 
-    durable_lsn: the last one. cut: number and offset where the log ends afterwards, None = as it is. healed: number and
-    offset of the first page that is written. removed: numbers of the files that are deleted. lost, gained: groups.
-    anew: the server takes the log for a new one, and ignores what the redo log has.
+    Attributes:
+        starts: whether the server starts; None = unknown.
+        reason: reason, if it does not start or that is unknown.
+        durable_lsn: the last durable LSN.
+        new_end: (file number, offset) where the log ends afterwards; None = unchanged.
+        recovered_from: (file number, offset) of the first page that is written.
+        removed: numbers of the files that are deleted.
+        lost, gained: (number of groups, GTIDs of the first ones).
+        new_log_finding: finding that the server considers the log new and ignores the redo log's records.
     """
 
     starts: bool | None
@@ -51,7 +59,7 @@ class Recovered(msgspec.Struct, frozen=True):
     anew: Finding | None = None
 
     def details(self) -> dict[str, Any]:
-        """For the report."""
+        """Return the details for the report."""
         cut = None if self.cut is None else {"file": file_name(self.cut[0]), "offset": self.cut[1]}
         shown: dict[str, Any] = {"starts": self.starts, "durable_lsn": self.durable_lsn, "cut": cut}
         shown |= {"removed": [file_name(number) for number in self.removed]}
@@ -61,7 +69,7 @@ class Recovered(msgspec.Struct, frozen=True):
 
 
 def recovered(situation: Situation) -> Recovered | None:
-    """Runs recovery dry; None without a redo log, or if only some of the files are known."""
+    """Simulate recovery; None without a redo log, or if only some of the files are known."""
     contexts = [one.layout.context for one in situation.files if one.layout is not None]
     redo = next((one.redo for one in contexts if isinstance(one, FileContext)), None)
     if redo is None or not situation.whole:
@@ -112,7 +120,7 @@ def _told(
 
 
 def _groups(found: Sequence[Finding], diagnosis: str, name: str) -> tuple[int, tuple[str, ...]]:
-    """How many groups recovery takes away or adds, and the first of them; `verify` has found them."""
+    """Return the number of groups that recovery removes or adds, and the first ones, from `verify`'s findings."""
     for one in found:
         if one.facts.get("diagnosis") == diagnosis:
             return int(one.facts[f"groups_{name}"]), tuple(one.facts[f"gtids_{name}"])
@@ -123,7 +131,12 @@ def _groups(found: Sequence[Finding], diagnosis: str, name: str) -> tuple[int, t
 
 
 class Restart:
-    """The end of the log as the server finds it, and the GTID state there. files: those that are read, in order."""
+    """Predicts the end of the log as the server finds it, and the GTID state there.
+
+    Args:
+        files: the files that are read, in order.
+        recovery: what recovery does; None = no redo log.
+    """
 
     def __init__(self, situation: Situation, files: Sequence[ReadFile], made: Recovered | None) -> None:
         self._situation, self.made = situation, made
@@ -133,14 +146,14 @@ class Restart:
         self._known = False
 
     def opened(self, file: ReadFile, state: State | None) -> None:
-        """A file follows; the server believes the state at the start of the last one."""
+        """Process the start of a file; the server trusts the state at the start of the last one."""
         if self._counts(file) and (state is not None or (not self._known and file.number == 0)):
             self._known, self._executed = True, Executed()
             for gtid in state.gtids if state is not None else ():
                 self._executed.add(str(gtid))
 
     def committed(self, file: ReadFile, gtid: str) -> None:
-        """A group that is not behind the end."""
+        """Add a group before the end of data."""
         if self._counts(file):
             self._executed.add(gtid)
 
@@ -148,7 +161,7 @@ class Restart:
         return self.last is not None and file.number <= self.last.number
 
     def starts(self) -> bool | None:
-        """Does the server come up, as far as its log is concerned?"""
+        """Predict whether the server starts, as far as its log is concerned; None = unknown."""
         if self.made is not None and (self.made.starts is not True or self.made.cut is not None):
             return self.made.starts
         if self.last is None:
@@ -157,7 +170,7 @@ class Restart:
         return None if torn else True
 
     def details(self) -> dict[str, Any]:
-        """For the report."""
+        """Return the details for the report."""
         made, shown = self.made, dict[str, Any]()
         if made is not None:
             shown["redo"] = made.details()
@@ -179,7 +192,7 @@ class Restart:
         return shown | {"xa_prepared": self._pending(), "xa_known_as": self._pending(misread=True)}
 
     def _begins_anew(self) -> bool:
-        """A header that is not valid in the newest file: the server begins the next one, with a warning."""
+        """Check for an invalid header in the newest file: the server then starts the next file, with a warning."""
         healed = self.made is not None and self.made.cut is not None
         newest = self._files[-1]
         return (
@@ -196,14 +209,14 @@ class Restart:
         return max(seen.end, context.page_size) if end is None else end
 
     def _open(self) -> int:
-        """The type of the record in which the log ends, 0 = none."""
+        """Return the type of the record in which the log ends; 0 = none."""
         for file in reversed(self._files):
             if self._counts(file) and (file.open or not file.blank):
                 return file.open
         return 0
 
     def _gtid(self) -> str | None:
-        """gtid_binlog_state, the last one of each domain; None where not all groups are known."""
+        """Return gtid_binlog_state, the last GTID of each domain; None if not all groups are known."""
         if not self._known or (self.starts() is None):
             return None
         count, gained = (0, ()) if self.made is None else self.made.gained
@@ -215,7 +228,11 @@ class Restart:
         return found.text
 
     def _pending(self, misread: bool = False) -> list[str]:
-        """XA transactions that are prepared; misread: as the server knows them when it has read them from its log."""
+        """List prepared XA transactions.
+
+        Args:
+            misread: as the server knows them after it has read them from its log.
+        """
         known = self._files[-1].context
         folds = () if known is None else known.shared.values()
         log = next((one for one in folds if isinstance(one, LogFold)), LogFold())
@@ -224,7 +241,7 @@ class Restart:
     # -- losses --------------------------------------------------------------------------------------------------------
 
     def findings(self) -> Iterator[tuple[str, Finding]]:
-        """What the server loses, and does not say."""
+        """Iterate over what the server loses without an error."""
         if not self._situation.whole:
             return
         made = self.made
@@ -249,13 +266,16 @@ class Restart:
 
 
 def _misread(name: XaId) -> XaId:
-    """The server takes bqual from `bqual_length` on, not from `gtrid_length` on (specification section 16)."""
+    """Return an XA id as the server reads it: it takes bqual from `bqual_length` on instead of `gtrid_length`.
+
+    See docs/spec/mariadb-innodb-binlog.md#16-seed-text-and-project-documentation-versus-code.
+    """
     size = len(name.bqual)
     return XaId(name.format_id, name.gtrid, (name.gtrid + name.bqual)[size : 2 * size])
 
 
 def _last(files: Sequence[ReadFile], made: Recovered | None) -> ReadFile | None:
-    """The newest file that the server does not take for empty."""
+    """Return the newest file that the server does not consider empty."""
     for file in reversed(files):
         gone = made is not None and made.cut is not None and file.number > made.cut[0]
         if not gone and not (file.context is not None and file.context.empty):

@@ -1,7 +1,7 @@
-"""The log as statements that a server accepts: those of the events in its groups (`binlog_events.sql`).
+"""Write the log as SQL statements that a server accepts: those of the events in its groups (`binlog_events.sql`).
 
-The events are those of a binary log, without checksums and places of their own: row events get both anew, and before
-them stands the FORMAT_DESCRIPTION that a binary log with these events begins with, as in `convert --to mysql-binlog`.
+The events are those of a classic binary log, without checksums and positions of their own: row events get both, and
+before them comes the FORMAT_DESCRIPTION of a binary log with these events, as in `convert --to mysql-binlog`.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from binlogtool.limits import Limits
 
 
 class GroupStatements(msgspec.Struct):
-    """`formats.scripting.Script` of batches of events.
+    """`ScriptWriter` of batches of events.
 
-    _described: the description that the log says, and the one that `writer` is told, which many files may have in
-    common. _own: the context of a file, and the one that `writer` is told.
+    Attributes:
+        _descriptions: the description in the log, and the one passed to `writer`, which many files may share.
+        _contexts: the context of a file, and the one passed to `writer`.
     """
 
     writer: Script
@@ -39,17 +40,17 @@ class GroupStatements(msgspec.Struct):
     _own: tuple[EventContext, EventContext] | None = None
 
     def records(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[bytes | Noted]:
-        """The text for each event.
+        """Return the text for each event.
 
         Raises:
-            UsageError: the records are no events.
+            UsageError: the records are not events.
         """
         if context.events is None:
             raise UsageError(f"--level {context.level}: such records are no statements; --level event has them")
         return self.writer.records(self._told(context.events.context, batch, start), batch, start, stop, limits)
 
     def _told(self, own: EventContext, batch: Batch, start: int) -> EventContext:
-        """The context of these events, with the FORMAT_DESCRIPTION of a binary log."""
+        """Return the context of these events, with the FORMAT_DESCRIPTION of a classic binary log."""
         said = own.description
         if self._described is None or self._described[0] is not said:
             self._described = said, _whole(said, batch, start)
@@ -72,7 +73,7 @@ class GroupStatements(msgspec.Struct):
         limits: Limits,
         compile_: Callable[[Kernel], Kernel],
     ) -> tuple[bytes | memoryview, int]:
-        """Nothing: the events have no checksums, which compiled code would copy."""
+        """Return nothing: the events have no checksums, which compiled code would copy."""
         return b"", start
 
     def pass_by(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> None:
@@ -104,7 +105,7 @@ class GroupStatements(msgspec.Struct):
 
 
 def _whole(said: FormatDescription, batch: Batch, start: int) -> FormatDescription:
-    """The description with the event that says it, as the server that wrote the group of event `start` has it."""
+    """Return the description with its event as the server that wrote the group of event `start` would write it."""
     first = event_at(batch, next(i for i in range(start, -1, -1) if not batch.inner_of(i)))
     body = description_body(started(said, said.create_timestamp))
     return parse_description(reframed(event(EventType.FORMAT_DESCRIPTION, first.time, first.server, body), len(MAGIC)))

@@ -1,1 +1,1 @@
-"""What damage means to a log."""
+"""Damage to a log, explained."""

@@ -1,4 +1,8 @@
-"""What the engine sees as damage, in the words of this format and of its servers (specification sections 8 and 12)."""
+"""Damage findings in the terms of this format and its servers.
+
+Source: docs/spec/mysql-mariadb-binlog.md#8-transactions-durability-truncation and
+#12-damage-finding-the-way-again.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ _NEXT_SEARCHED = 64
 
 
 def explain_damage(layout: Layout, data: memoryview, offset: int, found: Finding) -> Finding:
-    """The finding with `diagnosis` in its facts, and with what else can be proven about it."""
+    """Return the finding with `diagnosis` in its facts and with what else can be proven about the damage."""
     context: FileContext = layout.context
     diagnosis = found.facts.get("diagnosis") or _DIAGNOSES.get(found.id, found.id)
     found = _with(found, diagnosis)
@@ -44,6 +48,7 @@ def explain_damage(layout: Layout, data: memoryview, offset: int, found: Finding
 
 
 def _with(found: Finding, diagnosis: str, text: str = "", **facts: Any) -> Finding:
+    """Return a finding with a diagnosis, text and facts added."""
     message = f"{found.message}; {text}" if text else found.message
     return replace(found, message=message, facts=MappingProxyType({**found.facts, "diagnosis": diagnosis, **facts}))
 
@@ -52,7 +57,7 @@ def _with(found: Finding, diagnosis: str, text: str = "", **facts: Any) -> Findi
 
 
 def _tail(found: Finding, context: FileContext, data: memoryview) -> Finding:
-    """A torn end is normal where the server stopped while it wrote; a file that was closed has none."""
+    """Explain a torn end: normal if the server stopped while writing, impossible in a closed file."""
     code = data[4] if len(data) > 4 else 0
     if found.id == "torn-tail" and code in TYPES and code:
         found = _with(found, "torn-event", f"it is of type {type_name(code)}", event_type=type_name(code))
@@ -70,6 +75,7 @@ def _tail(found: Finding, context: FileContext, data: memoryview) -> Finding:
 
 
 def _event(found: Finding, context: FileContext, data: memoryview, offset: int) -> Finding:
+    """Explain damage to one event."""
     head = bytes(data[:HEADER_SIZE])
     if len(head) == HEADER_SIZE and not any(head[SIZE_AT:END_AT]):
         found = _with(found, "zeros" if not any(head[:SIZE_AT]) else "event-size", "its event_size is 0")
@@ -85,7 +91,7 @@ def _event(found: Finding, context: FileContext, data: memoryview, offset: int) 
 
 
 def proven_size(data: memoryview, context: FileContext, offset: int) -> int | None:
-    """The event_size with which the checksum of a damaged event is right; None = another thing is wrong with it."""
+    """Return the event_size with which the checksum of a damaged event matches; None if something else is wrong."""
     event = bytearray(data)
     for size in _sizes(event, context, offset):
         if HEADER_SIZE + CHECKSUM_SIZE <= size <= len(event):
@@ -97,7 +103,7 @@ def proven_size(data: memoryview, context: FileContext, offset: int) -> int | No
 
 
 def _sizes(event: bytearray, context: FileContext, offset: int) -> Iterator[int]:
-    """Sizes that the event may have had: by its end_log_pos, and up to the next headers that are plausible."""
+    """Yield sizes that the event may have had: by its end_log_pos, and up to the next plausible headers."""
     end = int.from_bytes(event[END_AT:FLAGS_AT], "little")
     start = (offset - (context.start - FRAMES_AT)) & 0xFFFFFFFF
     if end > start:

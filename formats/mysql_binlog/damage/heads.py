@@ -1,4 +1,4 @@
-"""FORMAT_DESCRIPTION with one flipped bit: the event's checksum says which, or the events behind it do."""
+"""Single flipped bits in FORMAT_DESCRIPTION, located by the event's checksum or by the events after it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BY_EVENTS = "the events behind it prove it"
 
 
 def heads(head: Head) -> Iterator[HeadFlip]:
-    """See `formats.heads`. A wrong magic keeps nobody from reading."""
+    """Yield the flipped bit in the beginning of a file (`formats.heads`); a wrong magic prevents no reading."""
     data = head.data
     if len(data) < FRAMES_AT + _SMALLEST or not data.startswith(MAGIC):
         return
@@ -31,13 +31,13 @@ def heads(head: Head) -> Iterator[HeadFlip]:
 
 
 def _of_event(data: bytes) -> Iterator[tuple[int, int, str, int]]:
-    """Byte, bit, proof and size of the event: by its checksum; else by what every such event has."""
+    """Yield byte, bit, proof and event size: by the checksum, else by what every such event has."""
     said = int.from_bytes(data[FRAMES_AT + _SIZE : FRAMES_AT + _END], "little")
     described = description_at(data, FRAMES_AT)
     end = int.from_bytes(data[FRAMES_AT + _END : FRAMES_AT + _FLAGS], "little")
     sized = end in (0, FRAMES_AT + said) or (described is not None and _crc_right(plain_event(described.event)))
     if described is not None and described.header_length == HEADER_SIZE and sized:
-        return  # the events behind it can be read; what else is wrong with it is told as of any other
+        return  # the events after it are readable; other faults are reported as usual
     event = data[FRAMES_AT : FRAMES_AT + said]
     if _SMALLEST <= said <= min(_LARGEST, len(data) - FRAMES_AT):
         event = plain_event(event)
@@ -56,9 +56,10 @@ def _of_event(data: bytes) -> Iterator[tuple[int, int, str, int]]:
 
 
 def _by_events(data: bytes, said: int) -> Iterator[tuple[int, int, str, int]]:
-    """Of servers without checksums: a type, a size or a version that is none; events must follow.
+    """Yield a flip for servers without checksums: an invalid type, size or version; events must follow.
 
-    Not the length of headers: there were servers with longer ones (23 bytes), whose events follow each other alike.
+    The header length is not corrected: there were servers with longer headers (23 bytes), whose events also
+    follow each other.
     """
     end = int.from_bytes(data[FRAMES_AT + _END : FRAMES_AT + _FLAGS], "little")
     size = end - FRAMES_AT if end and end - FRAMES_AT != said and _chained(data, end) else said
@@ -70,11 +71,12 @@ def _by_events(data: bytes, said: int) -> Iterator[tuple[int, int, str, int]]:
 
 
 def _chained(data: bytes, at: int) -> bool:
-    """Does an event stand here that says itself where it ends?"""
+    """Return whether an event is here whose end_log_pos matches."""
     head = data[at : at + HEADER_SIZE]
     size, end = (int.from_bytes(head[low : low + 4], "little") for low in (_SIZE, _END))
     return len(head) == HEADER_SIZE and size >= HEADER_SIZE and end == at + size
 
 
 def _crc_right(event: bytes) -> bool:
+    """Return whether the checksum of an event is correct."""
     return CRC32(event[:-CHECKSUM_SIZE]) == int.from_bytes(event[-CHECKSUM_SIZE:], "little")

@@ -1,6 +1,7 @@
-"""Rules of a set: the index against the files, and each log file against the next one (section 11, rule 12).
+"""Validation of a log set: the index against the files, and each log file against the next one.
 
 One directory may hold several logs (a server's own and its relay log): files of one base name are one log.
+Source: docs/spec/mysql-mariadb-binlog.md#11-invariants-for-verify (rule 12).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _OPEN_ENDS = ("torn-tail", "incomplete-transaction")
 
 
 class Listed:
-    """The files of one log that an index lists: nothing, without an index."""
+    """Files of one log that an index lists; empty without an index."""
 
     def __init__(self, index: Member | None = None, listing: Listing | None = None) -> None:
         self.index = index
@@ -56,13 +57,13 @@ class Listed:
         return len(self._numbers)
 
     def name(self, number: int) -> str:
-        """The name that is listed for a number."""
+        """Return the name that is listed for a number."""
         assert self._listing is not None
         return self._listing.name(number)
 
     @property
     def first(self) -> int:
-        """The smallest number."""
+        """The lowest number."""
         return self._numbers[0]
 
     @property
@@ -71,14 +72,14 @@ class Listed:
         return self._numbers[-1]
 
     def outside(self, low: int, high: int) -> tuple[int, Iterator[int]]:
-        """How many numbers lie below `low` or above `high`, and which."""
+        """Return the number of listed numbers below `low` or above `high`, and these numbers."""
         below, above = bisect_left(self._numbers, low), bisect_right(self._numbers, high)
         count = below + len(self._numbers) - above
         return count, chain_of(islice(self._numbers, below), islice(self._numbers, above, None))
 
 
 class Chain(msgspec.Struct, frozen=True):
-    """One log. logs: by number, no number twice. listed: what an index says about it."""
+    """One log; `logs`: by number, no number twice; `listed`: what an index lists of it."""
 
     base: str
     logs: list[Log]
@@ -86,11 +87,12 @@ class Chain(msgspec.Struct, frozen=True):
 
 
 def judge_set(members: Sequence[Member]) -> list[SetFinding]:
-    """All findings about the files together, log by log."""
+    """Return all findings about the files together, log by log."""
     return list(_judged(members))
 
 
 def _judged(members: Sequence[Member]) -> Iterator[SetFinding]:
+    """Yield all findings about the files together."""
     logs = _logs(members)
     texts = [(member, context) for member in members if isinstance(context := _context(member), TextContext)]
     indexes = [(member, context) for member, context in texts if context.kind is TextKind.INDEX]
@@ -112,11 +114,12 @@ def _judged(members: Sequence[Member]) -> Iterator[SetFinding]:
 
 
 def _context(member: Member) -> Any:
+    """Return the layout context of a member."""
     return None if member.layout is None else member.layout.context
 
 
 def _logs(members: Sequence[Member]) -> dict[str, list[Log]]:
-    """The log files of each base, by number."""
+    """Return the log files by base name, sorted by number."""
     logs: dict[str, list[Log]] = {}
     for member in members:
         name = log_name(member.name)
@@ -129,15 +132,17 @@ def _logs(members: Sequence[Member]) -> dict[str, list[Log]]:
 
 
 def _by_number(log: Log) -> tuple[int, int, str]:
+    """Return the sort key of a log file."""
     return _place(log.name)
 
 
 def _place(name: LogName) -> tuple[int, int, str]:
+    """Return the sort key of a log name."""
     return name.number, len(name.name), name.name
 
 
 def _find(logs: Mapping[str, list[Log]], name: str) -> Log | None:
-    """The log file of this name."""
+    """Return the log file with this name."""
     known = log_name(name)
     own = [] if known is None or known.name != name else logs.get(known.base, [])
     at = bisect_left(own, _place(known), key=_by_number) if known is not None else 0
@@ -145,7 +150,7 @@ def _find(logs: Mapping[str, list[Log]], name: str) -> Log | None:
 
 
 def _listings(indexes: Sequence[tuple[Member, TextContext]]) -> dict[str, Listed]:
-    """What is listed of each base, and where. Of two indexes the one that is named like the base counts."""
+    """Return the listing of each base; of two indexes the one named like the base counts."""
     listings: dict[str, Listed] = {}
     for member, context in indexes:
         for base, listing in context.listings.items():
@@ -155,6 +160,7 @@ def _listings(indexes: Sequence[tuple[Member, TextContext]]) -> dict[str, Listed
 
 
 def _all_missing(index: Member, listed: Listed) -> SetFinding:
+    """Return the finding about an index of whose files none exists."""
     first, last = printable(listed.name(listed.first)), printable(listed.name(listed.last))
     if len(listed) > 1:
         text = f"none of the {len(listed):,} listed files is in this directory: {first} to {last}"
@@ -164,6 +170,7 @@ def _all_missing(index: Member, listed: Listed) -> SetFinding:
 
 
 def _doubles(logs: list[Log]) -> Iterator[SetFinding]:
+    """Yield findings about files with the same number."""
     for first, second in pairwise(logs):
         if first.name.number == second.name.number:
             text = f"{printable(first.name.name)} has the same number: only one of them can belong to the log"
@@ -171,7 +178,7 @@ def _doubles(logs: list[Log]) -> Iterator[SetFinding]:
 
 
 def _single(logs: list[Log]) -> list[Log]:
-    """One file of each number: the one with the fewest digits, as servers write it."""
+    """Return one file for each number: the one with the fewest digits, as servers write it."""
     return [next(same) for _, same in groupby(logs, lambda log: log.name.number)]
 
 
@@ -179,6 +186,7 @@ def _single(logs: list[Log]) -> list[Log]:
 
 
 def _judge_chain(chain: Chain) -> Iterator[SetFinding]:
+    """Yield the findings about one log."""
     yield from _missing(chain)
     yield from _extra(chain)
     pair = exchanged(chain.logs)
@@ -196,7 +204,7 @@ def _judge_chain(chain: Chain) -> Iterator[SetFinding]:
 
 
 def _missing(chain: Chain) -> Iterator[SetFinding]:
-    """Files that the index names, or that a hole in the numbers shows."""
+    """Yield findings about files that the index names, or that a gap in the numbers shows."""
     newest = chain.logs[-1]
     holes = [(before, after) for before, after in pairwise(chain.logs) if after.name.number > before.name.number + 1]
     count, outside = chain.listed.outside(chain.logs[0].name.number, newest.name.number)
@@ -218,7 +226,7 @@ def _missing(chain: Chain) -> Iterator[SetFinding]:
 
 
 def _absent(chain: Chain, number: int, before: Log | None, spans: list[Any], total: int) -> SetFinding:
-    """A file that is not there, and everything that says that it should be."""
+    """Return the finding about a missing file, with everything that shows that it should exist."""
     index = chain.listed.index
     named = index is not None and number in chain.listed
     known = chain.listed.name(number) if named else chain.logs[0].name.sibling(number)
@@ -239,7 +247,9 @@ def _absent(chain: Chain, number: int, before: Log | None, spans: list[Any], tot
 
 
 def _extra(chain: Chain) -> Iterator[SetFinding]:
-    """Files that the index does not list. In the middle of the log their transactions would be skipped."""
+    """Yield findings about files that the index does not list; replicas skip the transactions of those in the
+    middle.
+    """
     index, listed = chain.listed.index, chain.listed
     if index is None:
         return
@@ -260,7 +270,7 @@ def _extra(chain: Chain) -> Iterator[SetFinding]:
 
 
 def _last_rotation(chain: Chain) -> Iterator[SetFinding]:
-    """The newest file names a newer one."""
+    """Yield a finding if the newest file names a newer one."""
     last = chain.logs[-1]
     rotation = last.rotation
     target = None if rotation is None else log_name(rotation.name)
@@ -273,7 +283,7 @@ def _last_rotation(chain: Chain) -> Iterator[SetFinding]:
 
 
 def _checkpoints(chain: Chain, exchanged_logs: Sequence[Log]) -> Iterator[SetFinding]:
-    """BINLOG_CHECKPOINT names this file or an older one of the log."""
+    """Yield findings about BINLOG_CHECKPOINT events: each must name this file or an older one of the log."""
     first, last = chain.logs[0], chain.logs[-1]
     for log in chain.logs:
         if log.facts is None or log.facts.relay or log in exchanged_logs:
@@ -293,7 +303,7 @@ def _checkpoints(chain: Chain, exchanged_logs: Sequence[Log]) -> Iterator[SetFin
 
 
 def _not_last(chain: Chain, log: Log, after: Log) -> Iterator[SetFinding]:
-    """A file that another one follows: was it closed?"""
+    """Yield findings about a file that another one follows: it should have been closed."""
     facts, tail = log.facts, log.member.tail
     if facts is None or tail is None:
         return
@@ -329,12 +339,13 @@ def _not_last(chain: Chain, log: Log, after: Log) -> Iterator[SetFinding]:
 
 
 def _own_findings(log: Log) -> Sequence[Finding]:
+    """Return the findings about one file."""
     tail = log.member.tail.findings if log.member.tail is not None else ()
     return (*tail, *(log.member.verdict.findings if log.member.verdict is not None else ()))
 
 
 def _groups(chain: Chain) -> Iterator[SetFinding]:
-    """Relay logs of MariaDB: a group may go on in the next file."""
+    """Yield findings about MariaDB relay logs, where a group may continue in the next file."""
     for before, after in pairwise(chain.logs):
         first, second = before.facts, after.facts
         if first is None or second is None or not (second.relay and second.maria) or first.lost or second.lost:
@@ -354,6 +365,7 @@ def _groups(chain: Chain) -> Iterator[SetFinding]:
 
 
 def _text_member(member: Member, context: TextContext, logs: Mapping[str, list[Log]]) -> Iterator[SetFinding]:
+    """Yield findings about a text file."""
     stem = member.name.rpartition(".")[0]
     if context.kind is TextKind.STATE:
         own = logs.get(stem)
@@ -365,13 +377,14 @@ def _text_member(member: Member, context: TextContext, logs: Mapping[str, list[L
 
 
 def _foreign(member: Member) -> Iterator[SetFinding]:
+    """Yield the finding about a text file of no log here."""
     text = "no log of this directory has its name: it is not looked at"
     found = finding("extra-member", 0, 0, text, severity=Severity.NOTE)
     yield SetFinding(member.name, found, ("bad-header", "torn-tail", "count-out-of-bounds"))
 
 
 def _state(member: Member, context: TextContext, last: Log) -> Iterator[SetFinding]:
-    """The state is written when the server shuts down, and deleted when it starts."""
+    """Yield findings about a state file, which is written at shutdown and deleted at start."""
     facts = last.facts
     if facts is None or not context.sound or not isinstance(facts.after, ListState) or facts.lost:
         return
@@ -389,7 +402,7 @@ def _state(member: Member, context: TextContext, last: Log) -> Iterator[SetFindi
 
 
 def _position(member: Member, position: tuple[str, int], logs: Mapping[str, list[Log]]) -> Iterator[SetFinding]:
-    """Where the replica goes on."""
+    """Yield findings about the position where the replica continues."""
     name, offset = position
     log, known = _find(logs, name), log_name(name)
     if log is None and known is not None and known.base in logs:

@@ -1,4 +1,4 @@
-"""Commit marks and prepared transactions: each XID once, XA in order, as MySQL's recovery demands (section 8)."""
+"""Commit marks and prepared transactions: each XID once, XA in order, as MySQL's recovery requires."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _prepared = tuple_of(XA_PREPARE, "one_phase", "format_id", "gtrid", "bqual")
 
 
 class Commits:
-    """XIDs of the last few thousand transactions, and the XA transactions of the file."""
+    """Rules about the XIDs of the last few thousand transactions and the XA transactions of the file."""
 
     def __init__(self, state: Any) -> None:
         self._state = state
         self._prepared: dict[XaId, bool] = {}
 
     def xid(self, number: int, what: str) -> Iterator[Fault]:
-        """A transaction, or a DDL statement, with this XID is committed."""
+        """Yield a fault if another transaction has this XID; remember it."""
         state = self._state
         signed = number - (1 << 64) if number >> 63 else number
         if 0 < signed <= state[folds.XID] and signed in self._recent():
@@ -39,11 +39,12 @@ class Commits:
         state[folds.XIDS] += 1
 
     def _recent(self) -> Any:
+        """Return the remembered XIDs."""
         count = min(self._state[folds.XIDS], folds.RING_SIZE)
         return self._state[folds.RING : folds.RING + count]
 
     def prepare(self, event: Event) -> Iterator[Fault]:
-        """XA_PREPARE."""
+        """Yield faults of an XA_PREPARE event."""
         try:
             one_phase, *name = _prepared(bytes(event.body))
         except MalformedError as error:
@@ -56,7 +57,7 @@ class Commits:
         self._note(found, not one_phase)
 
     def finish(self, sql: bytes) -> Iterator[Fault]:
-        """XA COMMIT or XA ROLLBACK of a prepared transaction."""
+        """Yield faults of XA COMMIT or XA ROLLBACK of a prepared transaction."""
         found = named_xa(sql)
         if found is None:
             text = f"no XA identifier: {sql[:80].decode('utf-8', 'backslashreplace')}"
@@ -68,13 +69,14 @@ class Commits:
         self._note(found, False)
 
     def _note(self, name: XaId, prepared: bool) -> None:
+        """Remember the state of an XA transaction."""
         if len(self._prepared) >= MOST_STATES:
             self._prepared.clear()
         self._prepared[name] = prepared
 
 
 def named_xa(sql: bytes) -> XaId | None:
-    """The transaction that an XA COMMIT or XA ROLLBACK names; None = it names none."""
+    """Return the transaction that an XA COMMIT or XA ROLLBACK names; None if it names none."""
     parts = _XA_TEXT.match(sql.strip())
     if parts is None or len(parts[1]) % 2 or len(parts[2]) % 2:
         return None
@@ -82,4 +84,5 @@ def named_xa(sql: bytes) -> XaId | None:
 
 
 def _text(name: XaId) -> str:
+    """Return the name of an XA transaction as servers log it."""
     return f"X'{name.gtrid.hex()}',X'{name.bqual.hex()}',{name.format_id}"

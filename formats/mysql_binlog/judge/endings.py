@@ -1,4 +1,4 @@
-"""How a log begins and ends: its head, the closing event, the in-use flag, what a damage cost, and the verdict."""
+"""Beginning and end of a log: header, closing event, in-use flag, cost of damage, and the validation result."""
 
 from __future__ import annotations
 
@@ -34,10 +34,15 @@ _MOST = 1_000
 
 
 class Endings:
-    """What the judge notes for the end. breaks: where something is wrong -> where the next group starts behind it."""
+    """Notes of the validator for the end of the file.
+
+    `next_group_by_fault`: where something is wrong -> where the next transaction after it begins.
+    """
 
     def __init__(self, judge: EventJudge) -> None:
-        self._judge: EventJudge = proxy(judge)  # no cycle: the memory of many small files is free at once
+        self._judge: EventJudge = proxy(
+            judge
+        )  # avoids a reference cycle, so that the memory of many small files is released at once
         self._state = judge.state
         context = judge.context
         self.description = context.description
@@ -57,7 +62,7 @@ class Endings:
     # -- while events are read -----------------------------------------------------------------------------------------
 
     def see(self, batch: Batch) -> None:
-        """The first and the last event of a batch."""
+        """Note the first and last event of a batch."""
         table, count = batch.frames, batch.frames.count
         if not count:
             return
@@ -72,7 +77,7 @@ class Endings:
         self._open_at_damage = None
 
     def _reach(self, batch: Batch) -> None:
-        """How far the head reaches: FORMAT_DESCRIPTION, START_ENCRYPTION, and the list of earlier GTIDs."""
+        """Follow how far the header extends: FORMAT_DESCRIPTION, START_ENCRYPTION, and the list of earlier GTIDs."""
         table = batch.frames
         for index in range(min(batch.frames.count, len(_HEAD))):
             start, code = batch.base + int(table["offset"][index]), int(table["type_code"][index])
@@ -82,24 +87,25 @@ class Endings:
             self._listed = self._listed or code in _HEAD[2:]
 
     def fault(self, offset: int) -> None:
-        """Something is wrong at this place: the durable part of the file ends in front of it."""
+        """Note a fault: the durable part of the file ends before it."""
         self.faults += 1
         self._break(offset)
 
     def _break(self, offset: int) -> None:
+        """Freeze the durable end, and wait for the next transaction."""
         self._state[folds.FROZEN] = 1
         if offset not in self.breaks and len(self.breaks) < _MOST:
             self.breaks[offset] = None
             self._state[folds.WATCH] = 1
 
     def damage(self, start: int, end: int) -> None:
-        """A part of the file was skipped."""
+        """Note that a part of the file was skipped."""
         self._damaged = True
         self._open_at_damage = self._open_group()
         self._break(start)
 
     def group_begins(self, offset: int) -> None:
-        """A group starts that is fit to go on from."""
+        """Note a transaction at which reading can continue."""
         if self._state[folds.WATCH]:
             self._state[folds.WATCH] = 0
             for place, following in self.breaks.items():
@@ -107,7 +113,7 @@ class Endings:
                     self.breaks[place] = offset
 
     def take(self, event: Event, body: dict[str, Any]) -> None:
-        """An event outside groups."""
+        """Note an event outside of transactions."""
         if event.code not in (_T.ROTATE, _T.BINLOG_CHECKPOINT):
             return
         name, relay = _name(body.get("name")), bool(self._state[folds.RELAY])
@@ -119,13 +125,14 @@ class Endings:
             self.sources.append(name)
 
     def _open_group(self) -> int | None:
+        """Return where the open transaction begins; None if none is open."""
         state = self._state
         return int(state[folds.BEGINS]) if NO_GROUP < state[folds.GROUP] < folds.ADRIFT else None
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def verdict(self, tail: Tail, found: list[Finding]) -> Verdict:
-        """Everything about the file, with the findings that only its end can tell."""
+        """Return the validation result, with the findings that only the end of the file shows."""
         judge, state = self._judge, self._state
         gtids = judge.gtids
         if not judge.context.sealed:
@@ -149,12 +156,16 @@ class Endings:
         )
 
     def _durable_end(self, tail: Tail) -> int | None:
+        """Return the durable end; None if nothing is durable or readable."""
         if self._judge.context.sealed:
             return None
         return self._state[folds.BOUNDARY] or None
 
     def _head_is_whole(self, tail: Tail) -> bool:
-        """Magic, FORMAT_DESCRIPTION, START_ENCRYPTION and the list of earlier GTIDs: no cut may touch them."""
+        """Return whether magic, FORMAT_DESCRIPTION, START_ENCRYPTION and GTID list are intact.
+
+        Truncation must keep all of them.
+        """
         layout = self._judge.layout
         wrong = any(f.severity is Severity.ERROR and not is_corrected(f) for f in layout.findings)
         if wrong or self._head_end == layout.frames_at:
@@ -163,12 +174,14 @@ class Endings:
         return self._listed or not self._expects_list() or not ends_here
 
     def _expects_list(self) -> bool:
+        """Return whether this server writes a list of earlier GTIDs."""
         version = self.description.version
         if self.description.is_mariadb:
             return version >= _LISTS_SINCE_MARIADB and not self._judge.context.relay
         return version >= _LISTS_SINCE_MYSQL
 
     def _closing(self, tail: Tail) -> list[Finding]:
+        """Return the findings about the end of the file."""
         found = []
         if self.in_use:
             found.append(self._not_closed())
@@ -180,7 +193,7 @@ class Endings:
         return found
 
     def _without_end(self, tail: Tail) -> list[Finding]:
-        """A closed log ends with ROTATE or STOP."""
+        """Return a finding if a closed log does not end with ROTATE or STOP."""
         last = self.last
         damaged = bool(tail.findings) or tail.first_damage is not None or self._open_group() is not None
         if last is None or last.code in (_T.ROTATE, _T.STOP) or damaged or self.in_use or self._state[folds.RELAY]:
@@ -190,6 +203,7 @@ class Endings:
         return [finding("unclean-close", last.end, 0, text, severity=Severity.WARNING, diagnosis="no-end")]
 
     def _not_closed(self) -> Finding:
+        """Return the finding about a file that was not closed."""
         if self.description.is_mariadb:
             text = "at its next start MariaDB leaves this file as it is and opens a new one"
         else:
@@ -199,7 +213,7 @@ class Endings:
         return finding("unclean-close", start, 19, text, record=0, diagnosis="in-use")
 
     def _group_at_end(self, tail: Tail) -> list[Finding]:
-        """A group that the file ends in. In a file that was closed its end was cut off."""
+        """Return a finding about a transaction that the file ends in; in a closed file its end was cut off."""
         begins = self._open_group() if self._open_at_damage is None else self._open_at_damage
         last = self.last
         if begins is None or last is None:
@@ -223,6 +237,7 @@ class Endings:
     # -- what is handed on ---------------------------------------------------------------------------------------------
 
     def _details(self) -> dict[str, Any]:
+        """Return the details of the report."""
         judge = self._judge
         details: dict[str, Any] = {
             "server_version": self.description.server_version,
@@ -236,6 +251,7 @@ class Endings:
         return details
 
     def _facts(self) -> LogFacts:
+        """Return the facts for the validation of the set."""
         judge, state, gtids = self._judge, self._state, self._judge.gtids
         return LogFacts(
             server_version=self.description.server_version,
@@ -267,15 +283,17 @@ class Endings:
 
 
 def _of_file(fault: Fault) -> Finding:
-    """A finding about the file as a whole."""
+    """Return a finding about the file as a whole."""
     return finding(fault.id, None, 0, fault.text, severity=fault.severity, diagnosis=fault.diagnosis, **fault.facts)
 
 
 def _checksum(algorithm: int | None) -> str:
+    """Return the name of a checksum algorithm."""
     if algorithm is None:
         return "absent"
     return {ChecksumAlgorithm.NONE.value: "NONE", ChecksumAlgorithm.CRC32.value: "CRC32"}.get(algorithm, str(algorithm))
 
 
 def _name(value: Any) -> str:
+    """Return a file name as text."""
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)

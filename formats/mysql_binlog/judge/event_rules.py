@@ -1,4 +1,7 @@
-"""Rules about single events: the common header, and the nesting beyond what `Groups` needs (rules 4, 5, 7 and 13)."""
+"""Rules about single events: the common header, and nesting rules beyond those of transactions.
+
+Source: docs/spec/mysql-mariadb-binlog.md#11-invariants-for-verify (rules 4, 5, 7 and 13).
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ UNKNOWN_SERVER = -1
 
 
 def header_faults(event: Event, state: Any) -> Iterator[Fault]:
-    """Type, flags, time and server; the state learns the time and the server."""
+    """Yield faults of type, flags, time and server, and note time and server in the state."""
     if event.code not in TYPES or event.code == 0:
         ignorable = event.flags & EventFlag.IGNORABLE
         text = f"event type {event.code} is not known"
@@ -50,6 +53,7 @@ def header_faults(event: Event, state: Any) -> Iterator[Fault]:
 
 
 def _server_faults(event: Event, state: Any) -> Iterator[Fault]:
+    """Yield a fault if the server changes inside of a transaction."""
     known, state[folds.SERVER] = state[folds.SERVER], event.server
     if known not in (event.server, UNKNOWN_SERVER):
         text = f"server_id changes inside a group from {known} to {event.server}"
@@ -57,7 +61,11 @@ def _server_faults(event: Event, state: Any) -> Iterator[Fault]:
 
 
 def misplaced(event: Event, groups: Groups, description: FormatDescription, uses_gtids: bool) -> str | None:
-    """What an event breaks of the nesting rules, in words. groups: as they are in front of it."""
+    """Return the nesting rule that an event breaks, in words; None if it breaks none.
+
+    Args:
+        groups: the state before the event.
+    """
     if event.code in ROWS and not groups.open and uses_gtids:
         return "a row event outside a transaction"
     if event.code == _T.XA_PREPARE and groups.open and not groups.begun:
@@ -73,7 +81,7 @@ def misplaced(event: Event, groups: Groups, description: FormatDescription, uses
 
 
 def ddl_xid(event: Event, description: FormatDescription) -> int | None:
-    """The XID that MySQL logs with an atomic DDL statement (status variable 17)."""
+    """Return the XID that MySQL logs with an atomic DDL statement (status variable 17)."""
     if description.is_mariadb:
         return None
     try:
@@ -85,14 +93,14 @@ def ddl_xid(event: Event, description: FormatDescription) -> int | None:
 
 
 def ends_a_group(event: Event) -> bool:
-    """Is it the end of a transaction, whatever is known of its beginning?"""
+    """Return whether it ends a transaction, whatever is known of its beginning."""
     if event.code in QUERIES:
         return query_kind(event.code, event.body) in (QueryKind.COMMIT, QueryKind.ROLLBACK)
     return event.code in (_T.XID, _T.XA_PREPARE, _T.TRANSACTION_PAYLOAD)
 
 
 def begins_a_group(event: Event) -> bool:
-    """Is it the beginning of a group, whatever is known of what precedes it?"""
+    """Return whether it begins a transaction, whatever precedes it."""
     if event.code in QUERIES:
         return query_kind(event.code, event.body) in (QueryKind.BEGIN, QueryKind.XA_START)
     return event.code in GTIDS

@@ -1,4 +1,4 @@
-"""What the rules about a set need to know of one file."""
+"""Facts about one file that the validation of a log set needs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Interval(NamedTuple):
 
 
 class Rotation(msgspec.Struct, frozen=True):
-    """A ROTATE event: which file goes on, and where. offset: where the event stands."""
+    """A ROTATE event: the next file and the position in it; `offset`: of the event."""
 
     name: str
     position: int
@@ -26,24 +26,25 @@ class Rotation(msgspec.Struct, frozen=True):
 
 
 class Checkpoint(NamedTuple):
-    """A BINLOG_CHECKPOINT event: the oldest file that crash recovery needs. offset: of the event."""
+    """A BINLOG_CHECKPOINT event: the oldest file that crash recovery needs; `offset`: of the event."""
 
     name: str
     offset: int
 
 
 class LogFacts(msgspec.Struct, frozen=True):
-    """One log as its judge saw it.
+    """Facts about one log from its validator.
 
-    previous: the set in PREVIOUS_GTIDS; listed: the entries of GTID_LIST, in their order; None = no such event.
-    gtids: the GTIDs of this file by source ("uuid", "uuid:tag", "domain-server"). last_of_domain: (server, number) of
-    the last GTID of each domain, those of GTID_LIST included. lost: GTIDs that must have stood in damaged ranges, as
-    (source, first, stop). rotation: the ROTATE that closes the file; sources: what the ROTATE events of a relay log
-    named, in order. checkpoints: the BINLOG_CHECKPOINT events, in order. open_group: where a group begins that
-    does not end (0 = in the file before). carried: (relay log of MariaDB) the file begins inside a group. stopped: the
-    last event is STOP. damaged: a part was skipped, or an event breaks a rule (`faults` of them). first_time,
-    last_time: seconds since 1970 of the first and the last event that has a time, 0 = none. sealed: encrypted without
-    a key; then nothing else is known.
+    `previous`: the set in PREVIOUS_GTIDS; `listed`: the entries of GTID_LIST in order; None without such an
+    event. `gtids`: the GTIDs of this file by source ("uuid", "uuid:tag", "domain-server"). `last_of_domain`:
+    (server, number) of the last GTID of each domain, those of GTID_LIST included. `lost_ranges`: GTIDs that
+    must have been in damaged ranges, as (source, first, stop). `rotation`: the ROTATE that closes the file;
+    `sources`: names in the ROTATE events of a relay log, in order. `checkpoints`: the BINLOG_CHECKPOINT events
+    in order. `open_group`: where an incomplete transaction begins (0: in the preceding file).
+    `begins_in_group`: the file, a MariaDB relay log, begins inside of a transaction. `ends_with_stop`: the last
+    event is STOP. `is_damaged`: a part was skipped, or an event breaks a rule (`faults` of them). `first_time`,
+    `last_time`: seconds since 1970 of the first and last event that has a time, 0 for none. `lacks_key`:
+    encrypted without a key; nothing else is known then.
     """
 
     server_version: str

@@ -1,4 +1,4 @@
-"""What the rules of a set need to know of one file: the judge's facts as GTID states and places in the file."""
+"""Facts about one file for the rules of a log set: GTID states and event offsets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from binlogtool.formats.mysql_binlog.members.names import log_name
 
 
 class Named(NamedTuple):
-    """An event that names a file of the log, and where it stands as far as that is known."""
+    """Event that names a file of the log; `offset`: where known."""
 
     name: str
     offset: int = 0
@@ -23,10 +23,11 @@ class Named(NamedTuple):
 class FileFacts(msgspec.Struct, frozen=True, eq=False):
     """One binary or relay log.
 
-    told: the judge's own facts. in_use: the flag of the FORMAT_DESCRIPTION at `head_at`, `head_size`. rotation: the
-    server's own ROTATE, the last one. checkpoints: BINLOG_CHECKPOINT events. sources: (relay log) names of source
-    files. open_at: where the group starts that is open at the end. carried: (relay log of MariaDB) the file begins
-    inside a group. lost: a part of the file was skipped, or something in it is wrong.
+    `facts`: the validator's facts. `in_use`: the flag of the FORMAT_DESCRIPTION at `head_at` with `head_size`.
+    `rotation`: the server's own last ROTATE. `checkpoints`: BINLOG_CHECKPOINT events. `sources`: names of
+    source files in a relay log. `open_at`: where the transaction begins that is open at the end.
+    `begins_in_group`: the file, a MariaDB relay log, begins inside of a transaction. `is_damaged`: a part of
+    the file was skipped, or something in it is wrong.
     """
 
     told: LogFacts
@@ -45,28 +46,34 @@ class FileFacts(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def previous(self) -> GtidState | None:
-        """What PREVIOUS_GTIDS or GTID_LIST says, None without one; it stands at `previous_at`."""
+        """GTID state in PREVIOUS_GTIDS or GTID_LIST, None without one; the event is at `previous_at`."""
         return _states(self).before
 
     @property
     def after(self) -> GtidState | None:
-        """The same with the transactions of this file."""
+        """GTID state after the transactions of this file."""
         return _states(self).after
 
 
 class _States(NamedTuple):
+    """GTID states before and after a file."""
+
     before: GtidState | None
     after: GtidState | None
 
 
 @lru_cache(maxsize=4)
 def _states(facts: FileFacts) -> _States:
-    """Made where they are asked for: those of 100,000 files would be much. The rules go through the files in order."""
+    """Return the GTID states of a file, cached for a few: those of 100,000 files would need much memory."""
     return _States(_before(facts.told), _after(facts.told))
 
 
 def file_facts(facts: object, layout: Layout | None, base: str) -> FileFacts | None:
-    """What the rules need, from what a judge handed over. base: base name of the file."""
+    """Return the facts that the rules need from those of a validator; None if the file was not read.
+
+    Args:
+        base: base name of the file.
+    """
     if not isinstance(facts, LogFacts) or layout is None:
         return None
     head = layout.context.description
@@ -93,13 +100,16 @@ def file_facts(facts: object, layout: Layout | None, base: str) -> FileFacts | N
 
 
 def _before(facts: LogFacts) -> SetState | ListState | None:
+    """Return the GTID state before the file."""
     if facts.previous is not None:
         return of_previous(facts.previous)
     return None if facts.listed is None or facts.relay else of_list(facts.listed)
 
 
 def _after(facts: LogFacts) -> SetState | ListState | None:
-    """The state at the end. What was lost in damaged ranges, as the judge says itself, counts as told."""
+    """Return the GTID state at the end; GTIDs lost in damaged ranges, as reported by the validator, count as
+    present.
+    """
     state = _before(facts)
     if state is not None:
         for source, runs in facts.gtids.items():

@@ -1,8 +1,9 @@
-"""The judge's inner loop as kernels: it runs through events that are in order and stops at the first that is not.
+"""Compiled path of validation: kernels that run through events that are in order and stop at the first that is
+not.
 
-The judge looks at every event where the fold stops: it knows all rules and has the words for them. What the fold lets
-pass must obey the same rules: known flags, end_log_pos, times, one server per group, the next GTID of the same source,
-table maps that were read before, row events with their map and its number of columns, XIDs that rise.
+The validator checks every event at which they stop: it has all rules and the messages. What they let pass
+must obey the same rules: known flags, end_log_pos, times, one server per transaction, the next GTID of the
+same source, table maps that were read before, row events that fit their map, rising XIDs.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ UNCHAINED, CHAINED, MAY_BE_ZERO = range(3)
 """How positions are checked: a relay log has those of its source, which must not fall."""
 NOBODY, MARIADB, MYSQL = range(3)
 
-# Behind the slots: tables.
+# Tables, after the slots.
 MOST_MAPS = 16
 KNOWN_MAPS = 1024
 SLOT = KNOWN_MAPS - 1
@@ -121,7 +122,7 @@ SIZE = RING + RING_SIZE
 
 DAY = 86400
 
-# The steps that the fold takes. It takes none that breaks a rule.
+# Group states after events that break no rule.
 BEHIND_GTID, BEHIND_SINGLE, BEHIND_HEAD = (behind(NO_GROUP, mark) for mark in (HEAD_BEGUN, HEAD_SINGLE, HEAD))
 BEHIND_BEGIN = behind(HEADED, STATEMENT + BEGIN)
 BEHIND_XID, BEHIND_STATEMENT = behind(BEGUN, COMMITS), behind(SINGLE, STATEMENT)
@@ -150,7 +151,11 @@ XID_SIZE, INTVAR_SIZE, RAND_SIZE = 8, 9, 16
 
 @kernel()
 def ends_group(group: int, end: int, state: MutableInt64s) -> bool:
-    """Closes the group, unless its length or its last statement is odd. group: behind it."""
+    """End the transaction; return False if its length or its last statement is unexpected.
+
+    Args:
+        group: state after it.
+    """
     if state[MAPS] != 0 or (state[ENDS] != 0 and state[ENDS] != end):
         return False
     state[GROUP] = group
@@ -162,7 +167,7 @@ def ends_group(group: int, end: int, state: MutableInt64s) -> bool:
 
 @kernel(word32, word64)
 def maria_gtid(p: int, n: int, start: int, server: int, state: MutableInt64s, buf: UInt8s) -> bool:
-    """GTID of MariaDB: the next number of the same domain and server; no XA, no DDL."""
+    """Follow MariaDB's GTID with the next number of the same domain and server, without XA and DDL."""
     if state[GROUP] != NO_GROUP or state[STREAM] != MARIADB or state[WATCH] != 0 or n - p < LEAST_GTID:
         return False
     flags = buf[p + FLAGS2]
@@ -183,7 +188,7 @@ def maria_gtid(p: int, n: int, start: int, server: int, state: MutableInt64s, bu
 
 @kernel(lenenc)
 def transaction_length(p: int, n: int, buf: UInt8s) -> int:
-    """transaction_length of a GTID_LOG body that starts at `p`, or -1; one of more than three bytes is none."""
+    """Read transaction_length of a GTID_LOG body at `p`; -1 if there is none, or one of more than three bytes."""
     at = p + ORIGINAL_TIME
     if at > n:
         return -1
@@ -195,7 +200,7 @@ def transaction_length(p: int, n: int, buf: UInt8s) -> int:
 
 @kernel(word64, transaction_length)
 def mysql_gtid(code: int, p: int, n: int, start: int, server: int, state: MutableInt64s, buf: UInt8s) -> bool:
-    """GTID_LOG with the next number of the same source, or ANONYMOUS_GTID; the next sequence_number."""
+    """Follow GTID_LOG with the next number of the same source, or ANONYMOUS_GTID, with the next sequence_number."""
     if state[GROUP] != NO_GROUP or state[WATCH] != 0 or n - p < ORIGINAL_TIME:
         return False
     length = transaction_length(p, n, buf)
@@ -226,7 +231,7 @@ def mysql_gtid(code: int, p: int, n: int, start: int, server: int, state: Mutabl
 
 @kernel(ends_group)
 def query(p: int, n: int, end: int, state: MutableInt64s, buf: UInt8s) -> bool:
-    """QUERY: BEGIN, a plain INSERT, UPDATE or DELETE of a transaction, or the one statement of a group."""
+    """Follow a QUERY: BEGIN, a plain INSERT, UPDATE or DELETE of a transaction, or the one statement of a group."""
     if n - p < POST_HEADER + 1 or state[GROUP] == NO_GROUP:
         return False
     at = p + POST_HEADER + 1 + (buf[p + STATUS_LEN] | buf[p + STATUS_LEN + 1] << 8) + buf[p + DB_LEN]
@@ -253,7 +258,9 @@ def query(p: int, n: int, end: int, state: MutableInt64s, buf: UInt8s) -> bool:
 
 @kernel(word_at)
 def is_known_map(p: int, n: int, buf: UInt8s, texts: UInt8s, r: int) -> bool:
-    """Compare the TABLE_MAP body `buf[p:n]`, without its id and flags, with the one in the record at `texts[r]`."""
+    """Return whether the TABLE_MAP body `buf[p:n]` equals that of the template at `texts[r]`, except for id and
+    flags.
+    """
     size = word_at(texts, r + 20)
     at = r + word_at(texts, r + 16)
     same = 0
@@ -266,7 +273,7 @@ def is_known_map(p: int, n: int, buf: UInt8s, texts: UInt8s, r: int) -> bool:
 
 @kernel(is_known_map, word48)
 def table_map(p: int, n: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s) -> bool:
-    """TABLE_MAP of a table whose map was read before and is the same."""
+    """Follow a TABLE_MAP that was read before and is unchanged."""
     count = state[MAPS]
     if state[DEEP] != 0 or state[GROUP] < BEGUN or count >= MOST_MAPS or n - p < 14:
         return False
@@ -306,7 +313,7 @@ def table_map(p: int, n: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s) 
 
 @kernel(fits, word48)
 def rows(code: int, p: int, n: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s) -> bool:
-    """A row event of the statement that is open, whose rows fit its table map."""
+    """Follow a row event of the open statement whose rows fit the table map."""
     if state[GROUP] != BEGUN or state[DEEP] != 0 or state[FRESH] != 0 or n - p < 13:
         return False
     flags = buf[p + ROW_FLAGS] | buf[p + ROW_FLAGS + 1] << 8
@@ -348,7 +355,7 @@ def rows(code: int, p: int, n: int, state: MutableInt64s, buf: UInt8s, texts: UI
 
 @kernel(word64, ends_group)
 def commit(p: int, n: int, end: int, state: MutableInt64s, buf: UInt8s) -> bool:
-    """XID, higher than all before it."""
+    """Follow an XID higher than all before it."""
     if state[GROUP] != BEGUN or n - p != XID_SIZE:
         return False
     number = word64(buf, p)
@@ -364,7 +371,7 @@ def commit(p: int, n: int, end: int, state: MutableInt64s, buf: UInt8s) -> bool:
 def in_order(
     code: int, p: int, n: int, start: int, end: int, server: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s
 ) -> bool:  # fmt: skip
-    """Takes one event into the state, unless something about it is odd."""
+    """Follow one event; return False, without a trace in the state, if it is unexpected."""
     if code == TABLE_MAP:
         return table_map(p, n, state, buf, texts)
     if (code >= WRITE_ROWS_V2 and code <= DELETE_ROWS_V2) or (code >= WRITE_ROWS_V1 and code <= DELETE_ROWS_V1):
@@ -404,7 +411,7 @@ class OrderedEvents(NamedTuple):
 def fold(
     first: int, stop: int, base: int, events: OrderedEvents, state: MutableInt64s, buf: UInt8s, texts: UInt8s
 ) -> int:
-    """Events of a batch that are in order. Returns the first one that is not, or `stop`."""
+    """Follow the events of a batch that are in order; return the index of the first that is not, or `stop`."""
     odd = state[ODD_FLAGS]
     mode = state[POSITIONS]
     shift = state[SHIFT]

@@ -1,4 +1,7 @@
-"""GTIDs of one file: each once, after those of earlier files, without holes (specification section 11, rule 6)."""
+"""GTID rules of one file: each once, after those of earlier files, without gaps.
+
+Source: docs/spec/mysql-mariadb-binlog.md#11-invariants-for-verify (rule 6).
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ _W = Severity.WARNING
 
 
 class Lost(NamedTuple):
-    """The numbers `[first, stop)` of a source that must have stood in a damaged range."""
+    """Numbers `[first, stop)` of a source that must have been in a damaged range."""
 
     source: str
     first: int
@@ -38,11 +41,12 @@ class Lost(NamedTuple):
 
 
 class GtidRules:
-    """GTIDs in file order. The fold follows the source that was last seen; its run is taken over here.
+    """GTIDs in file order; the compiled path tracks the source seen last, and its run is taken over here.
 
-    seen: numbers by source. before: those of earlier files, of MySQL. listed_last: the last number of earlier files by
-    domain and server of MariaDB. last: the last number of each series (a source of MySQL, a domain of MariaDB).
-    loose: series may jump once without being wrong, because something in front of them was damaged.
+    `seen`: numbers by source. `earlier_numbers`: those of earlier files (MySQL). `listed_last`: the last number
+    of earlier files by domain and server (MariaDB). `last_by_series`: the last number of each series (a MySQL
+    source, a MariaDB domain). `_may_jump`: series that may jump once without a fault, because something before
+    them was damaged.
     """
 
     def __init__(self, state: Any, relay: bool) -> None:
@@ -64,17 +68,17 @@ class GtidRules:
         self.crowded = False
 
     def became_relay(self) -> None:
-        """The file turned out to be a relay log."""
+        """Note that the file is a relay log."""
         self._relay = True
 
     def damage(self) -> None:
-        """A part of the file was skipped."""
+        """Note that a part of the file was skipped."""
         self.settle()
         self._loose = set(self.last)
         self._any_sequence = True
 
     def settle(self) -> None:
-        """Takes over the run that the fold followed."""
+        """Take over the run of numbers that the compiled path tracked."""
         state, current = self._state, self._current
         if current is not None and state[folds.RUN]:
             source, series = current
@@ -84,7 +88,7 @@ class GtidRules:
         state[folds.STREAM], state[folds.RUN] = folds.NOBODY, 0
 
     def take(self, event: Event) -> Iterator[Fault]:
-        """A GTID event, or one that lists GTIDs of earlier files.
+        """Yield faults of a GTID event, or of one that lists GTIDs of earlier files.
 
         Raises:
             MalformedError: the body cannot be read.
@@ -102,6 +106,7 @@ class GtidRules:
     # -- MySQL ---------------------------------------------------------------------------------------------------------
 
     def _previous(self, sources: Sequence[PreviousGtids]) -> None:
+        """Note PREVIOUS_GTIDS."""
         self.settle()
         self.previous = tuple(sources) if self.previous is None else self.previous
         if self._relay:
@@ -110,6 +115,7 @@ class GtidRules:
             self.before[source_text(one.sid, one.tag)] = Intervals(one.intervals)
 
     def _mysql(self, event: Event, gtid: MysqlGtid) -> Iterator[Fault]:
+        """Yield faults of MySQL's GTID."""
         self.settle()
         length = 0 if self._relay else gtid.transaction_length or 0
         self._state[folds.ENDS] = event.start + min(length, _BEYOND) if length else 0
@@ -134,6 +140,7 @@ class GtidRules:
         self._follow(source, source, number, max(top, number), folds.MYSQL if tracked else folds.NOBODY, low, high)
 
     def _sequence(self, gtid: MysqlGtid) -> Iterator[Fault]:
+        """Yield faults of sequence_number and last_committed."""
         number, committed = gtid.sequence_number, gtid.last_committed
         if number is None or committed is None or number <= 0:
             return
@@ -158,6 +165,7 @@ class GtidRules:
     # -- MariaDB -------------------------------------------------------------------------------------------------------
 
     def _listed(self, entries: Sequence[ListedGtid]) -> None:
+        """Note GTID_LIST."""
         self.settle()
         self.listed = tuple(entries) if self.listed is None else self.listed
         if self._relay:
@@ -168,6 +176,7 @@ class GtidRules:
             self.last_server[domain] = server
 
     def _mariadb(self, event: Event, body: bytes) -> Iterator[Fault]:
+        """Yield faults of MariaDB's GTID."""
         self.settle()
         self._state[folds.ENDS] = 0
         gtid = mariadb_gtid_fields(body)
@@ -189,6 +198,7 @@ class GtidRules:
         self._follow(source, domain, number, top, folds.MARIADB, domain, event.server)
 
     def _gap(self, domain: int, last: int, number: int, source: str, name: str) -> Fault:
+        """Return the fault of a gap in a domain."""
         missing = f"{last + 1}" if number == last + 2 else f"{last + 1}..{number - 1}"
         text = f"GTID {name} follows number {last} of domain {domain}: {missing} missing"
         if domain in self._loose:
@@ -201,10 +211,11 @@ class GtidRules:
 
     @property
     def _softened(self) -> Severity | None:
-        """A replica that connects again may be sent a group twice."""
+        """Severity of a duplicate: a replica that reconnects may be sent a transaction twice."""
         return _W if self._relay else None
 
     def _seen(self, source: str) -> Intervals:
+        """Return the numbers of a source in this file."""
         found = self.seen.get(source)
         if found is None:
             found = Intervals()
@@ -214,15 +225,18 @@ class GtidRules:
         return found
 
     def _landed(self, source: str, series: str | int, top: int, number: int) -> None:
+        """Note the first number of a series after damage."""
         if series in self._loose and number > top + 1:
             self._lose(Lost(source, top + 1, number))
         self._loose.discard(series)
 
     def _lose(self, lost: Lost) -> None:
+        """Note lost numbers."""
         if len(self.lost) < MOST_SOURCES:
             self.lost.append(lost)
 
     def _follow(self, source: str, series: str | int, number: int, top: int, stream: int, a: int, b: int) -> None:
+        """Note a number, and let the compiled path track its source."""
         state = self._state
         self._loose.discard(series)
         self.seen.get(source, Intervals()).add(number, number + 1)
@@ -237,7 +251,10 @@ class GtidRules:
         state[folds.CEILING] = top
 
     def end(self) -> Iterator[Fault]:
-        """Holes between the GTIDs of MySQL: legal on a replica that commits in parallel, so they are judged last."""
+        """Yield faults of gaps between MySQL's GTIDs.
+
+        Gaps are legal on a replica that commits in parallel, so they are only checked at the end.
+        """
         self.settle()
         if self.crowded or any(one.full for one in self.seen.values()):
             text = "GTIDs are spread too far to remember all of them; some that stand twice can go unnoticed"
@@ -248,11 +265,12 @@ class GtidRules:
             yield from (self._hole(source, hole) for hole in self._holes(source, seen))
 
     def _holes(self, source: str, seen: Intervals) -> list[tuple[int, int]]:
-        """Holes right in front of a number of this file, with a known number below them."""
+        """Return gaps directly before a number of this file, with a known number below them."""
         both = Intervals([*self.before.get(source, ()), *seen])
         return [hole for hole in both.holes() if hole[1] in seen][:MOST_SOURCES]
 
     def _hole(self, source: str, hole: tuple[int, int]) -> Fault:
+        """Return the fault of missing numbers."""
         first, stop = hole
         numbers = f"{first}" if stop == first + 1 else f"{first}-{stop - 1}"
         text = f"GTID {source}:{numbers} {'is' if stop == first + 1 else 'are'} missing"
@@ -263,7 +281,7 @@ class GtidRules:
 
 
 def gtids_text(seen: Mapping[str, Intervals], mariadb: bool) -> str:
-    """All GTIDs of a file in compact form: `uuid:1-5:7`, or `0-1-1..5` where the middle is the server."""
+    """Return all GTIDs of a file in compact form: `uuid:1-5:7`, or `0-1-1..5` where the middle is the server."""
     if not mariadb:
         return ", ".join(f"{source}:{found.text()}" for source, found in seen.items() if found)
     parts = []

@@ -1,4 +1,7 @@
-"""The events inside a TRANSACTION_PAYLOAD: one whole transaction, with table maps of its own (section 11, rule 9)."""
+"""Rules about the events inside of a TRANSACTION_PAYLOAD: one complete transaction with its own table maps.
+
+Source: docs/spec/mysql-mariadb-binlog.md#11-invariants-for-verify (rule 9).
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,10 @@ from binlogtool.limits import Limits
 
 
 class InnerRules:
-    """Judges one payload after the other. kinds: events inside, by type.
+    """Validates one payload after the other; `type_counts`: number of nested events by type.
 
-    Its events have no checksum of their own, and zstd none of its content: all bodies and row images are looked at.
+    Nested events have no checksum, and neither has the content of zstd frames: all bodies and row images are
+    checked.
     """
 
     def __init__(
@@ -38,7 +42,7 @@ class InnerRules:
         self._rows = RowRules(self._state, self._maps, limits, compile_)
 
     def faults(self, batch: Batch) -> Iterator[Fault]:
-        """What is wrong with the events of one payload."""
+        """Yield faults of the events of one payload."""
         groups = Groups(group=HEADED)
         self._rows.close()
         self._maps.by_id.clear()
@@ -59,6 +63,7 @@ class InnerRules:
         yield from self._rows.end_of_group()
 
     def _body(self, event: Event, index: int, window: memoryview) -> Iterator[Fault]:
+        """Yield faults of one body."""
         try:
             if event.code == EventType.TABLE_MAP:
                 self._rows.take_map(event)

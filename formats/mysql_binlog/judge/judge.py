@@ -1,7 +1,9 @@
-"""Is the log whole? Positions, transactions, GTIDs, table maps and rows of one file, in file order (section 11).
+"""Validation of one file in file order: positions, transactions, GTIDs, table maps and rows.
 
-The fold (`folds`) runs through what is in order; every event where it stops is looked at here. The durable end is the
-servers' own: the end of the last group, or of an event outside groups, before the first thing that is wrong.
+The compiled path (`folds`) runs through what is in order; every event at which it stops is checked here.
+The durable end is the servers' own: the end of the last transaction, or of an event outside of
+transactions, before the first fault.
+Source: docs/spec/mysql-mariadb-binlog.md#11-invariants-for-verify.
 """
 
 from __future__ import annotations
@@ -61,10 +63,11 @@ _LISTS = (_T.PREVIOUS_GTIDS, _T.GTID_LIST)
 
 
 class EventJudge:
-    """`formats.judging.Judge` for one file.
+    """Validator of one file (`Validator`).
 
-    groups: the group that is open, as the slow path sees it; between two events the truth is in `state`.
-    adrift: behind a damage, until the next group begins: nothing is known of the group around.
+    `transactions`: the open transaction as the general path sees it; between two events `state` is
+    authoritative. `is_after_damage`: after damage, until the next transaction begins, the surrounding
+    transaction is unknown.
     """
 
     def __init__(self, layout: Layout, compile_: Callable[[Kernel], Kernel], limits: Limits) -> None:
@@ -81,7 +84,7 @@ class EventJudge:
         self.commits = Commits(self.state)
         own, schema = context.tracker.first_history(), context.hints.schema
         self.state[folds.STATEMENTS] = int(schema is not None)
-        looks = schema is not None or self.state[folds.DEEP]  # else the fold takes statements by itself
+        looks = schema is not None or self.state[folds.DEEP]  # otherwise the compiled path follows statements itself
         history = own.apart() if looks and own is not None else TableHistory(schema) if looks else None
         maps = TableMaps(context.description.table_id_size, context.description.is_mariadb, history)
         self._uncertain: set[str] = set()
@@ -99,7 +102,7 @@ class EventJudge:
                 self.endings.fault(found.offset or 0)
 
     def _inherit(self) -> None:
-        """A relay log of MariaDB may go on inside the group that the one before it left open."""
+        """Continue inside of the transaction that the preceding MariaDB relay log left open."""
         before, context = self.context.tracker.previous, self.context
         self._may_be_carried = context.relay and context.description.is_mariadb
         if before is None:
@@ -116,12 +119,12 @@ class EventJudge:
     # -- the protocol of `formats.judging.Judge` -----------------------------------------------------------------------
 
     def feed(self, batch: Batch) -> Sequence[Finding]:
-        """Judges the events of one batch."""
+        """Validate the events of one batch."""
         fold, state = self._fold, self.state
         self.endings.see(batch)
         if self.context.sealed:
             return ()
-        if state[folds.DEEP]:  # it stops at every second event: plain numbers are quicker than compiled code
+        if state[folds.DEEP]:  # it stops at every second event, where interpreted code is faster than compiled code
             batch, fold = _listed(batch), folds.fold
         table = batch.frames
         columns = folds.OrderedEvents._make(table[name] for name in _COLUMNS)
@@ -137,7 +140,7 @@ class EventJudge:
         return found
 
     def damage(self, start: int, end: int) -> None:
-        """A part of the file was skipped: what was open has lost its end."""
+        """Note that a part of the file was skipped: the open transaction has lost its end."""
         self._tell(self.positions.flush())
         self.endings.damage(start, end)
         self.gtids.damage()
@@ -151,14 +154,14 @@ class EventJudge:
         self.state[folds.GROUP] = folds.ADRIFT
 
     def finish(self, tail: Tail) -> Verdict:
-        """The end of the file."""
+        """Return the validation result at the end of the file."""
         self._tell(self.positions.end())
         verdict = self.endings.verdict(tail, self._found)
         self._hand_on()
         return verdict
 
     def _hand_on(self) -> None:
-        """What the next relay log inherits."""
+        """Store in the tracker what the next relay log inherits."""
         tracker = self.context.tracker
         tracker.previous = None
         self._load()
@@ -171,11 +174,12 @@ class EventJudge:
     # -- findings ------------------------------------------------------------------------------------------------------
 
     def _tell(self, faults: Iterable[tuple[Event, Fault]]) -> None:
+        """Report faults of events."""
         for event, fault in faults:
             self.tell(event, fault)
 
     def tell(self, event: Event, fault: Fault) -> Finding:
-        """Notes what is wrong with an event; an error ends the durable part of the file."""
+        """Report a fault of an event; an error ends the durable part of the file."""
         found = finding(
             fault.id, event.start, event.end - event.start, fault.text, record=event.record, severity=fault.severity,
             diagnosis=fault.diagnosis, **fault.facts,
@@ -188,6 +192,7 @@ class EventJudge:
     # -- one event that the fold did not take --------------------------------------------------------------------------
 
     def _event(self, batch: Batch, index: int) -> None:
+        """Check one event at which the compiled path stopped."""
         event = event_at(batch, index)
         self._count(event.code)
         if event.code == _T.ROTATE and event.position == 0:
@@ -213,19 +218,22 @@ class EventJudge:
         self._close(event, step, not nesting)
 
     def _count(self, code: int) -> None:
+        """Count an event type."""
         self.state[folds.TYPES + code] += 1
 
     # -- groups --------------------------------------------------------------------------------------------------------
 
     def _load(self) -> None:
+        """Copy the open transaction from the compiled path's state."""
         group = self.state[folds.GROUP]
         self.groups.group = NO_GROUP if group == folds.ADRIFT else group
 
     def _store(self) -> None:
+        """Copy the open transaction to the compiled path's state."""
         self.state[folds.GROUP] = folds.ADRIFT if self.adrift else self.groups.group
 
     def _step(self, event: Event) -> tuple[Step, list[Fault]]:
-        """What the event is to the groups, and what it breaks of their rules."""
+        """Return the event's step in its transaction, and the rules that it breaks."""
         if self._may_be_carried and event.code not in OUTSIDE:
             self.carried, self._may_be_carried = event.code not in GTIDS, False
         if self.adrift and not self._lands(event):
@@ -253,7 +261,10 @@ class EventJudge:
         return step, faults
 
     def _became_relay(self) -> None:
-        """An artificial ROTATE has no position; only relay logs have it. In those of MySQL 5.0 no flag says so."""
+        """Note that the file is a relay log: only those have an artificial ROTATE, which has no position.
+
+        In relay logs of MySQL 5.0 no flag says so.
+        """
         if not self.state[folds.RELAY]:
             self.state[folds.RELAY] = 1
             self.positions.unchain()
@@ -261,7 +272,7 @@ class EventJudge:
             self._uses_gtids = False
 
     def _lands(self, event: Event) -> bool:
-        """Behind a damage: is it known again what groups are open? False for an event of the group that was lost."""
+        """Return whether this event begins something after damage; False for an event of the lost transaction."""
         outside = event.code in OUTSIDE and not self.state[folds.RELAY]
         begins = outside or begins_a_group(event)
         if begins or ends_a_group(event):
@@ -270,7 +281,11 @@ class EventJudge:
         return begins
 
     def _close(self, event: Event, step: Step, whole: bool) -> None:
-        """The bookkeeping behind an event: what ends with it, and is its end a boundary? whole: it broke no rule."""
+        """Update the boundary and the counts after an event.
+
+        Args:
+            is_valid: whether it broke no rule.
+        """
         state = self.state
         if step is Step.ENDS or step is Step.ALONE:
             self._group_ends(event, step)
@@ -286,6 +301,7 @@ class EventJudge:
             state[folds.BOUNDARY] = event.end
 
     def _group_ends(self, event: Event, step: Step) -> None:
+        """Check the end of a transaction."""
         state = self.state
         for fault in self.rows.end_of_group():
             self.tell(event, fault)
@@ -299,6 +315,7 @@ class EventJudge:
     # -- bodies --------------------------------------------------------------------------------------------------------
 
     def _body(self, batch: Batch, index: int, event: Event, step: Step) -> Iterator[Fault]:
+        """Yield faults of a body."""
         code = event.code
         if code in GTIDS or code in _LISTS:
             self._uses_gtids = self._uses_gtids or code in GTIDS
@@ -325,12 +342,13 @@ class EventJudge:
             yield from self._rare(event, decoded(code, event.body, self.context.description, event.server))
 
     def _misfit(self, known: TableMap) -> Iterator[Fault]:
-        """Why the names of --schema are not used, once for each table."""
+        """Yield, once a table, why the names of --schema are not used."""
         if known.uncertain and known.full_name not in self._uncertain:
             self._uncertain.add(known.full_name)
             yield Fault("meta-mismatch", known.uncertain, "schema", _W)
 
     def _query(self, event: Event) -> Iterator[Fault]:
+        """Yield faults of a QUERY or QUERY_COMPRESSED event."""
         if event.code == _T.QUERY_COMPRESSED:
             check_compressed(bytes(event.body))
         else:
@@ -346,6 +364,7 @@ class EventJudge:
             yield from self.commits.finish(query_parts(bytes(event.body)).sql)
 
     def _rare(self, event: Event, body: dict[str, Any]) -> Iterator[Fault]:
+        """Yield faults of a rare event, and note it."""
         if event.code == _T.INCIDENT:
             text = (
                 f"INCIDENT {body.get('incident')}: events may be missing here; a replica stops: {body.get('message')}"
@@ -360,7 +379,7 @@ class EventJudge:
         self.endings.take(event, body)
 
     def _zeros(self, event: Event) -> Iterator[Fault]:
-        """A statement of a log without checksums that has a hole: no client writes so many zero bytes."""
+        """Yield a fault for a run of zero bytes in a statement of a log without checksums; no client writes so many."""
         if not self.state[folds.DEEP]:
             return
         body = bytes(event.body)
@@ -373,23 +392,25 @@ class EventJudge:
 
 
 def _listed(batch: Batch) -> Batch:
-    """The same batch with lists as columns."""
+    """Return the batch with lists as columns."""
     table = batch.frames
     lists = {name: integers(column, 0, table.count) for name, column in table.columns.items()}
     return replace(batch, frames=Table(table.count, lists))
 
 
 def _told(code: int, error: Exception) -> str:
+    """Return the message of a body error, with the event type."""
     name, text = type_name(code), str(error.args[0])
     return text if text.startswith(name) else f"{name}: {text}"
 
 
 def _mode(context: FileContext) -> int:
+    """Return how positions of a file are checked."""
     if context.relay:
         return folds.UNCHAINED
     return folds.MAY_BE_ZERO if context.description.may_zero_positions else folds.CHAINED
 
 
 def judge(layout: Layout, compile: Callable[[Kernel], Kernel], limits: Limits) -> EventJudge:
-    """A judge for one file."""
+    """Create the validator of one file."""
     return EventJudge(layout, compile, limits)

@@ -1,4 +1,4 @@
-"""Two neighbours of a log: does the second file go on where the first one ends?"""
+"""Link between two neighbours of a log: the second file must continue where the first one ends."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ MOST_SUSPECTS = 8
 
 
 class Log(msgspec.Struct, frozen=True, eq=False):
-    """One log file."""
+    """One log file of a set."""
 
     member: Member
     name: LogName
 
     @property
     def facts(self) -> FileFacts | None:
-        """What the rules need of it; None if it could not be read."""
+        """The facts that the rules need; None if the file could not be read."""
         return _facts(self)
 
     @property
@@ -37,28 +37,30 @@ class Log(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         return 0 if self.member.tail is None else self.member.tail.size
 
     def rotates_to(self, name: str) -> bool:
-        """Does it end with a ROTATE to this file?"""
+        """Return whether it ends with a ROTATE to this file."""
         return self.rotation is not None and self.rotation.name == name
 
     @property
     def listed_at(self) -> int:
-        """The offset of the event that lists the GTIDs of earlier files."""
+        """Offset of the event that lists the GTIDs of earlier files."""
         return 0 if self.facts is None else self.facts.previous_at
 
 
 @lru_cache(maxsize=8)
 def _facts(log: Log) -> FileFacts | None:
-    """Made where they are asked for: those of 100,000 files would be much. The rules go through the files in order."""
+    """Return the facts of a file, cached for a few: those of 100,000 files would need much memory."""
     facts = log.member.verdict.facts if log.member.verdict is not None else None
     return file_facts(facts, log.member.layout, log.name.base)
 
 
 def target_fits(before: Log, name: LogName) -> bool:
-    """Does `before` end with a ROTATE to this name, or with none? Files that were all renamed keep their numbers."""
+    """Return whether `before` ends with a ROTATE to this name, or with none; files renamed together keep their
+    numbers.
+    """
     if before.rotation is None or before.rotates_to(name.name):
         return True
     target = log_name(before.rotation.name)
@@ -66,48 +68,48 @@ def target_fits(before: Log, name: LogName) -> bool:
 
 
 def states_fit(before: Log, after: Log) -> bool:
-    """Does `after` begin with the GTIDs that `before` ends with?"""
+    """Return whether `after` begins with the GTIDs that `before` ends with."""
     lost, more = _state_gap(before, after)
     return not lost and not more
 
 
 def _state_gap(before: Log, after: Log) -> tuple[list[Span], list[Span]]:
-    """GTIDs that are missing between two files, and GTIDs of the first one that the second does not know."""
+    """Return GTIDs missing between two files, and GTIDs of the first one that the second does not list."""
     end = None if before.facts is None else before.facts.after
     start = None if after.facts is None else after.facts.previous
     if end is None or start is None or before.facts is None:
         return [], []
     more = start.lacks(end)
     if before.facts.open_at is not None and len(more) == 1 and more[0].first == more[0].last:
-        more = []  # the transaction that is open at the end: the server rolled it back
+        more = []  # the transaction that is open at the end; the server rolled it back
     return end.lacks(start), more
 
 
 def follows_exactly(before: Log, after: Log) -> bool:
-    """Is it known that nothing is missing between two files?"""
+    """Return whether it is proven that nothing is missing between two files."""
     known = before.facts is not None and before.facts.after is not None and after.facts is not None
     return known and after.facts is not None and after.facts.previous is not None and states_fit(before, after)
 
 
 def lost_between(before: Log, after: Log) -> list[Span]:
-    """GTIDs of the files that are missing between two files."""
+    """Return the GTIDs of the files that are missing between two files."""
     return _state_gap(before, after)[0]
 
 
 def _fits(before: Log, name: LogName, after: Log) -> bool:
-    """Can `after`, under this name, follow `before`?"""
+    """Return whether `after`, under this name, can follow `before`."""
     return target_fits(before, name) and states_fit(before, after)
 
 
 def broken(names: Sequence[LogName], logs: Sequence[Log], at: int) -> bool:
-    """Is the link between place `at` and the next one broken? Across a hole in the numbers nothing can be said."""
+    """Return whether the link between file `index` and the next one is broken; never across a gap in numbers."""
     if at < 0 or at + 1 >= len(logs) or names[at + 1].number != names[at].number + 1:
         return False
     return not _fits(logs[at], names[at + 1], logs[at + 1])
 
 
 def exchanged(logs: Sequence[Log]) -> tuple[Log, Log] | None:
-    """Two files whose names were exchanged: with the names given back every link at them fits."""
+    """Return two files whose names were exchanged: with the names swapped back every link at them is valid."""
     names = [log.name for log in logs]
     gaps = [at for at in range(len(logs) - 1) if broken(names, logs, at)]
     suspects = sorted({place for at in gaps for place in (at, at + 1)})[:MOST_SUSPECTS]
@@ -123,7 +125,7 @@ def exchanged(logs: Sequence[Log]) -> tuple[Log, Log] | None:
 
 
 def exchanged_findings(logs: Sequence[Log], pair: tuple[Log, Log]) -> Iterator[SetFinding]:
-    """Both files are named."""
+    """Yield the findings about two exchanged files."""
     for own, other in (pair, pair[::-1]):
         words = f"exchanged with {printable(other.name.name)}: this file was written as that one"
         proofs = list(_proofs(logs, own))
@@ -133,6 +135,7 @@ def exchanged_findings(logs: Sequence[Log], pair: tuple[Log, Log]) -> Iterator[S
 
 
 def _proofs(logs: Sequence[Log], own: Log) -> Iterator[str]:
+    """Yield what proves that a file was exchanged."""
     at = logs.index(own)
     if at + 1 < len(logs) and own.rotation is not None and not target_fits(own, logs[at + 1].name):
         yield f"it ends with a ROTATE to {printable(own.rotation.name)}"
@@ -143,7 +146,7 @@ def _proofs(logs: Sequence[Log], own: Log) -> Iterator[str]:
 
 
 def link_findings(before: Log, after: Log) -> Iterator[SetFinding]:
-    """What is wrong between two files with following numbers."""
+    """Yield findings about two files with consecutive numbers."""
     yield from _rotation(before, after)
     lost, more = _state_gap(before, after)
     place = None if before.member.tail is None else before.member.tail.first_damage
@@ -165,11 +168,13 @@ def link_findings(before: Log, after: Log) -> Iterator[SetFinding]:
 
 
 def _at_previous(log: Log, id_: str, text: str, spans: list[Span], severity: Severity | None = None) -> SetFinding:
+    """Return a finding at the event that lists the GTIDs of earlier files."""
     facts: dict[str, Any] = {"missing_gtids" if id_ == "gap-in-sequence" else "unknown_gtids": spans_fact(spans)}
     return SetFinding(log.member.name, finding(id_, log.listed_at, 0, text, severity=severity, **facts))
 
 
 def _rotation(before: Log, after: Log) -> Iterator[SetFinding]:
+    """Yield a finding if the ROTATE does not name the next file."""
     rotation = before.rotation
     if rotation is None or rotation.name == after.name.name:
         return
@@ -183,7 +188,7 @@ def _rotation(before: Log, after: Log) -> Iterator[SetFinding]:
 
 
 def _source_files(before: Log, after: Log) -> Iterator[SetFinding]:
-    """Relay logs: the files of the source follow each other."""
+    """Yield findings about relay logs whose source files do not follow each other."""
     if before.facts is None or after.facts is None:
         return
     for old, new in pairwise((*before.facts.sources[-1:], *after.facts.sources)):

@@ -1,4 +1,7 @@
-"""end_log_pos: does every event know where it ends? (specification section 2)"""
+"""Rules about end_log_pos: every event contains the position of its end.
+
+Source: docs/spec/mysql-mariadb-binlog.md#2-common-header-19-bytes-v.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +20,16 @@ _MODULO = 1 << 32
 
 
 class _Doubt(NamedTuple):
-    """An event whose position differs from its end in another way than before: by `shift`."""
+    """Event whose position differs from its end by a new `shift`."""
 
     event: Event
     shift: int
 
 
 class Positions:
-    """Finds the places where bytes were put in or taken out: from there on all positions differ by one number.
+    """Finds places where bytes were inserted or removed: after them all positions differ by one number.
 
-    A difference counts when the next event that has a position confirms it; one that stands alone is a damaged field.
+    A difference counts when the next event that has a position confirms it; a single one is a damaged field.
     """
 
     def __init__(self, state: Any, mode: int, origin: int) -> None:
@@ -41,16 +44,16 @@ class Positions:
         self._origin = origin
 
     def unchain(self) -> None:
-        """The file turned out to be a relay log."""
+        """Note that the file is a relay log."""
         self._state[folds.POSITIONS] = folds.UNCHAINED
         self._doubt = None
 
     def doubts(self, event: Event) -> bool:
-        """Does something seem to be wrong here, though it is not told yet?"""
+        """Return whether something seems wrong at this event, though it is not reported yet."""
         return self._doubt is not None and self._doubt.event.start == event.start
 
     def check(self, event: Event) -> Iterator[tuple[Event, Fault]]:
-        """What is now known to be wrong, and where."""
+        """Yield what is now known to be wrong, with its event."""
         state = self._state
         if state[folds.POSITIONS] == folds.UNCHAINED:
             self._rising(event)
@@ -71,18 +74,18 @@ class Positions:
                 self._doubt = _Doubt(event, shift)
 
     def _excerpt(self, event: Event, shift: int) -> bool:
-        """Does the first event behind FORMAT_DESCRIPTION open a transaction that stood further back in its log?"""
+        """Return whether the first event after FORMAT_DESCRIPTION begins a transaction from further back in its log."""
         removed = 0 < (shift - self._state[folds.SHIFT]) % _MODULO < _MODULO // 2
         return event.record == 1 and removed and _not_the_first(event)
 
     def flush(self) -> Iterator[tuple[Event, Fault]]:
-        """A damage follows: what the last event in front of it says cannot be confirmed."""
+        """Yield the unconfirmed difference before damage: it cannot be confirmed any more."""
         doubt, self._doubt = self._doubt, None
         if doubt is not None:
             yield doubt.event, self._alone(doubt, "event_size or end_log_pos is wrong")
 
     def end(self) -> Iterator[tuple[Event, Fault]]:
-        """What only the end can tell."""
+        """Yield what only the end of the file shows."""
         doubt, self._doubt = self._doubt, None
         if doubt is not None:
             yield doubt.event, self._shifted(doubt)
@@ -96,12 +99,15 @@ class Positions:
             yield self._zero, Fault("bad-header", text, "zero-position", Severity.WARNING, {"events": self._zeros})
 
     def _note_zero(self, event: Event) -> None:
+        """Note a zero position."""
         if self._state[folds.POSITIONS] == folds.CHAINED and event.end % _MODULO != self._origin:
             self._zero = self._zero or event
             self._zeros += 1
 
     def _rising(self, event: Event) -> None:
-        """Of a relay log: positions rise inside each file of the source. (MySQL 5.0 has none inside transactions.)"""
+        """Check that positions of a relay log rise within each source file; MySQL 5.0 has none inside of
+        transactions.
+        """
         last = self._state[folds.LAST_POSITION]
         if event.code in (EventType.ROTATE, EventType.FORMAT_DESCRIPTION):
             self._state[folds.LAST_POSITION] = 0
@@ -115,6 +121,7 @@ class Positions:
             self._fell = self._fell or (event, fault)
 
     def _shifted(self, doubt: _Doubt) -> Fault:
+        """Return the fault of inserted or removed bytes."""
         event = doubt.event
         change = (doubt.shift - self._state[folds.SHIFT]) % _MODULO
         removed = change < _MODULO // 2
@@ -132,6 +139,7 @@ class Positions:
         return Fault("sequence-regression", text, "bytes-inserted", None, facts)
 
     def _alone(self, doubt: _Doubt, why: str) -> Fault:
+        """Return the fault of a single wrong position."""
         event = doubt.event
         expected = (event.end + self._state[folds.SHIFT]) % _MODULO
         text = f"end_log_pos is {event.position:#x}, expected {expected:#x}: {why}"
@@ -139,7 +147,7 @@ class Positions:
 
 
 def _not_the_first(event: Event) -> bool:
-    """Is it the GTID of a transaction with others before it? MariaDB does not number them: there it is any GTID."""
+    """Return whether this GTID has transactions before it; MariaDB does not number them, so there any GTID has."""
     if event.code not in GTIDS:
         return False
     try:

@@ -1,4 +1,7 @@
-"""Table maps and row events of one statement (specification section 11, rule 8)."""
+"""Rules about table maps and row events of one statement.
+
+Source: docs/spec/mysql-mariadb-binlog.md#11-invariants-for-verify (rule 8).
+"""
 
 from __future__ import annotations
 
@@ -26,12 +29,12 @@ _MOST_RECORDS = 1 << 25
 
 
 class RowRules:
-    """The maps that are in force, in the fold's state and as values. Readers raise `MalformedError` or `CodecError`.
+    """Rules with the valid table maps, in the compiled path's state and as values.
 
-    The images of all row events are walked, without a look at their values: by the fold where it knows the map.
-
-    records: what the fold needs for that (`sql.plans`). adrift: the maps may stand in a damaged range. silent: or in
-    the file before this one.
+    Readers raise `MalformedError` or `DecompressionError`. The images of all row events are walked without
+    decoding values, by the compiled path where it knows the map. `templates`: the templates that it needs
+    (`sql.plans`). `is_after_damage`: the maps may be in a damaged range. `may_be_inherited`: or in the
+    preceding file.
     """
 
     def __init__(self, state: Any, maps: TableMaps, limits: Limits, compile_: Callable[[Kernel], Kernel]) -> None:
@@ -47,11 +50,11 @@ class RowRules:
         self.without_map = 0
 
     def take_map(self, event: Event) -> TableMap | None:
-        """TABLE_MAP: in force until the end of the statement."""
+        """Add a TABLE_MAP, valid until the end of the statement."""
         state = self._state
         known = self.maps.learn(bytes(event.body))
         if known is None:
-            parse_table_map(event.body, self.maps.id_size, self.maps.mariadb)  # raises, and says why
+            parse_table_map(event.body, self.maps.id_size, self.maps.mariadb)  # raises with the reason
             return None
         columns, slot = len(known.columns), known.table_id & folds.KNOWN_MAPS - 1
         if state[folds.KNOWN_IDS + slot] != known.table_id + 1 or state[folds.KNOWN_COLUMNS + slot] != columns:
@@ -62,7 +65,7 @@ class RowRules:
         return known
 
     def _place_of(self, known: TableMap) -> int:
-        """Where the record of a map is; 0 = it has none, and its rows are walked here."""
+        """Return the offset of a map's template; 0 if it has none, so that its rows are walked here."""
         shape = known.body[folds.ROW_HEAD :]
         place = self._places.get(shape)
         if place is None:
@@ -74,22 +77,24 @@ class RowRules:
         return place
 
     def _forget_records(self) -> None:
+        """Drop all templates."""
         self.records, self._places = bytearray(PAD), {}
         for first, count in ((folds.KNOWN_RECORDS, folds.KNOWN_MAPS), (folds.MAP_RECORDS, folds.MOST_MAPS)):
             for slot in range(first, first + count):
                 self._state[slot] = 0
 
     def inherit(self, known: TableMap) -> None:
-        """A map that the relay log before this one left in force."""
+        """Add a map that the preceding relay log left valid."""
         self.maps.by_id[known.table_id] = known
         self._enter(known, len(known.columns))
 
     def in_force(self) -> dict[int, TableMap]:
-        """The maps that are in force at the end of the file, by table id."""
+        """Return the maps that are valid at the end of the file, by table id."""
         ids = [self._state[folds.MAP_IDS + k] for k in range(self._state[folds.MAPS])] + [*self._extra]
         return {one: self.maps.by_id[one] for one in ids if one in self.maps.by_id}
 
     def _enter(self, known: TableMap, columns: int) -> None:
+        """Store a valid map in the state."""
         state, table_id = self._state, known.table_id
         count = state[folds.MAPS]
         at = next((k for k in range(count) if state[folds.MAP_IDS + k] == table_id), count)
@@ -102,7 +107,7 @@ class RowRules:
         state[folds.MAPS] = max(count, at + 1)
 
     def _columns(self, table_id: int) -> int | None:
-        """The number of columns that the map in force has; None = there is no such map."""
+        """Return the number of columns of the valid map; None if there is no such map."""
         state = self._state
         for k in range(state[folds.MAPS]):
             if state[folds.MAP_IDS + k] == table_id:
@@ -110,7 +115,11 @@ class RowRules:
         return self._extra.get(table_id)
 
     def take_rows(self, event: Event, window: memoryview, walk: bool) -> Iterator[Fault]:
-        """A row event. walk: also say of it what was said of the first statement with its map."""
+        """Yield faults of a row event.
+
+        Args:
+            repeat_reports: also report what was reported for the first statement with its map.
+        """
         head = parse_rows_head(event.code, event.body, self.maps.id_size)
         last = bool(head.flags & STMT_END)
         columns = self._columns(head.table_id)
@@ -132,6 +141,7 @@ class RowRules:
                 yield from self._walk(event, known, walk or fresh or event.code in ROWS_COMPRESSED)
 
     def _walk(self, event: Event, known: TableMap, tells: bool) -> Iterator[Fault]:
+        """Yield faults of the row images."""
         try:
             count_rows(event.code, event.body, known, self._limits, self._rows)
         except MalformedError as error:
@@ -141,6 +151,7 @@ class RowRules:
                 yield Fault("payload-undecodable", f"{UNTOLD}: {error.args[0]}", "old-fractions", _W)
 
     def _without_map(self, table_id: int) -> Iterator[Fault]:
+        """Yield the fault of a row event without a table map."""
         if not self.adrift:
             text = f"a row event of table id {table_id}, but its statement has no TABLE_MAP with this id"
             yield Fault("dangling-reference", text, "table-map-missing", None, {"table_id": table_id})
@@ -151,7 +162,7 @@ class RowRules:
             yield Fault("dangling-reference", text, "table-map-lost", _W, {"table_id": table_id})
 
     def settle(self, window: memoryview) -> None:
-        """Reads the maps in force that the fold let pass; `window` is the one that they stand in."""
+        """Read the valid maps that the compiled path let pass; `window` is the one that contains them."""
         state = self._state
         for k in range(state[folds.MAPS]):
             low = state[folds.MAP_FROM + k]
@@ -160,12 +171,12 @@ class RowRules:
                 state[folds.MAP_FROM + k] = 0
 
     def close(self) -> None:
-        """The statement ends: its maps die."""
+        """End the statement: its maps become invalid."""
         self._extra.clear()
         self._state[folds.MAPS] = self._state[folds.ROWS_SEEN] = self._state[folds.FRESH] = 0
 
     def end_of_group(self) -> Iterator[Fault]:
-        """The group ends: is a statement open?"""
+        """Yield a fault if a statement is open at the end of the transaction."""
         state = self._state
         if state[folds.ROWS_SEEN]:
             text = "the group ends, but the last row event of its statement has no STMT_END flag"

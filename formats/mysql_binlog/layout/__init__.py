@@ -1,1 +1,1 @@
-"""Is the log whole?"""
+"""Detection and layout of binary logs."""

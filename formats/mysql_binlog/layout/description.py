@@ -1,4 +1,4 @@
-"""The FORMAT_DESCRIPTION at the beginning of a log: is it one, is it right, and how do the events behind it end?"""
+"""The FORMAT_DESCRIPTION event at the beginning of a log: validity, and the format of the events after it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_TYPES_BARE = 29
 
 
 def description_at(data: bytes, at: int) -> FormatDescription | None:
-    """The FORMAT_DESCRIPTION event at `data[at:]`, if there is one."""
+    """Read the FORMAT_DESCRIPTION event at `data[at:]`; None if there is none."""
     if len(data) < at + HEADER_SIZE or data[at + TYPE_AT] != EventType.FORMAT_DESCRIPTION:
         return None
     size = int.from_bytes(data[at + SIZE_AT : at + END_AT], "little")
@@ -27,7 +27,7 @@ def description_at(data: bytes, at: int) -> FormatDescription | None:
 
 
 def foreign(described: FormatDescription) -> str | None:
-    """Why the events behind this FORMAT_DESCRIPTION cannot be read, although it is one."""
+    """Return why the events after this FORMAT_DESCRIPTION cannot be read; None if they can."""
     if described.header_length != HEADER_SIZE:
         return f"its events have headers of {described.header_length} bytes; only {HEADER_SIZE} is read"
     if "a_drop" in described.server_version:
@@ -36,19 +36,19 @@ def foreign(described: FormatDescription) -> str | None:
 
 
 def form_of(described: FormatDescription) -> Form:
-    """How the events behind a FORMAT_DESCRIPTION end."""
+    """Return the format of the events after a FORMAT_DESCRIPTION."""
     if described.checksum_alg is None:
         return Form.BARE
     return Form.CRC if described.has_checksums else Form.PLAIN
 
 
 def plain_event(event: bytes) -> bytes:
-    """A FORMAT_DESCRIPTION event as its checksum sees it: without the in-use flag."""
+    """Return a FORMAT_DESCRIPTION event without the in-use flag, as its checksum was computed."""
     return event[:FLAGS_AT] + bytes([event[FLAGS_AT] & ~EventFlag.BINLOG_IN_USE & 0xFF]) + event[FLAGS_AT + 1 :]
 
 
 def checksum_right(data: bytes, at: int, described: FormatDescription) -> bool:
-    """Is the checksum of the FORMAT_DESCRIPTION right (or is there none)?"""
+    """Return whether the checksum of the FORMAT_DESCRIPTION is correct or absent."""
     if described.checksum_alg is None:
         return True
     event = plain_event(data[at : at + described.size])
@@ -56,7 +56,7 @@ def checksum_right(data: bytes, at: int, described: FormatDescription) -> bool:
 
 
 def form_by_next(data: bytes, at: int, described: FormatDescription) -> Form | None:
-    """What the event behind a damaged FORMAT_DESCRIPTION shows: does it end with its checksum?"""
+    """Infer the event format from the event after a damaged FORMAT_DESCRIPTION; None if its checksum is no proof."""
     start = at + described.size
     size = int.from_bytes(data[start + SIZE_AT : start + END_AT], "little")
     event = data[start : start + size]
@@ -67,5 +67,8 @@ def form_by_next(data: bytes, at: int, described: FormatDescription) -> Form | N
 
 
 def misread(described: FormatDescription) -> bool:
-    """Does it name a server without checksums, and is of another one? Nothing proves such an event."""
+    """Return whether the version is of a server without checksums while the event is another server's.
+
+    Nothing proves such an event.
+    """
     return described.checksum_alg is None and len(described.post_header_len) > _MOST_TYPES_BARE

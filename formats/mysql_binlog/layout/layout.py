@@ -1,4 +1,7 @@
-"""Is this a binary log, which server wrote it, and in which form are its events (specification sections 1 and 3)?"""
+"""Detection of a binary log, and its layout: the server that wrote it and the format of its events.
+
+Source: docs/spec/mysql-mariadb-binlog.md#1-file-kinds and #3-format_description-15-and-checksums-v.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,7 @@ ENCRYPTED_FRAMES_AT = ENCRYPTED_HEADER_SIZE + FRAMES_AT
 
 
 def detect(head: Head) -> Match:
-    """By the magic; one whose magic is damaged by the FORMAT_DESCRIPTION behind it."""
+    """Detect a log by its magic, or by the FORMAT_DESCRIPTION after a damaged magic."""
     if head.data.startswith(MAGIC):
         return Match(100, "it starts with fe 62 69 6e")
     if head.data.startswith(ENCRYPTED_MAGIC):
@@ -79,10 +82,10 @@ def detect(head: Head) -> Match:
 
 
 def layout(head: Head, limits: Limits) -> Layout:
-    """The server, the form of the events, and what is wrong with the beginning of the file.
+    """Return the layout of a log: server, event format, and what is wrong with the beginning of the file.
 
     Raises:
-        KeyFileError: the keys that the user named do not open this log.
+        KeyFileError: the keys that the user named do not decrypt this log.
     """
     if head.data.startswith(ENCRYPTED_MAGIC):
         return _encrypted_layout(head)
@@ -90,7 +93,7 @@ def layout(head: Head, limits: Limits) -> Layout:
 
 
 def _encrypted_layout(head: Head) -> Layout:
-    """An encrypted file of MySQL: a header, and the plain file behind it (section 9)."""
+    """Return the layout of an encrypted MySQL file: a header, and the plain file after it."""
     try:
         header = parse_encryption_header(head.data)
     except MalformedError as error:
@@ -110,11 +113,12 @@ def _encrypted_layout(head: Head) -> Layout:
 
 
 def _nothing(offset: int, size: int) -> bytes:
+    """Return no bytes: the head needs no further reads."""
     return b""
 
 
 def binlog_layout(head: Head, start: int) -> Layout:
-    """The layout of a file whose events begin at `start` (and whose plain bytes are in `head`)."""
+    """Return the layout of a file whose events begin at `start` and whose plain bytes are in `head`."""
     found: list[Finding] = []
     magic = head.data[start - FRAMES_AT : start]
     if magic != MAGIC:
@@ -162,10 +166,11 @@ def binlog_layout(head: Head, start: int) -> Layout:
 
 
 def _refuse_old(head: Head, start: int) -> None:
-    """Logs of MySQL 3.23 to 4.1: their first event, START, says version 1 or 3; so does the size of its header.
+    """Reject logs of MySQL 3.23 to 4.1 by their first event, START: its version is 1 or 3, and its header size
+    matches.
 
     Raises:
-        UnknownFormatError: it is one.
+        UnknownFormatError: it is such a log.
     """
     data = head.data[start:]
     if len(data) < _SMALLEST_START or data[4] != EventType.START_V3:
@@ -179,7 +184,7 @@ def _refuse_old(head: Head, start: int) -> None:
 
 
 def _start_encryption(data: bytes, at: int) -> StartEncryption | None:
-    """The START_ENCRYPTION event behind the FORMAT_DESCRIPTION, if the file is encrypted."""
+    """Return the START_ENCRYPTION event after the FORMAT_DESCRIPTION; None if the file is not encrypted."""
     if len(data) < at + HEADER_SIZE or data[at + TYPE_AT] != EventType.START_ENCRYPTION:
         return None
     try:
@@ -189,12 +194,14 @@ def _start_encryption(data: bytes, at: int) -> StartEncryption | None:
 
 
 def _unreadable(head: Head, start: int, found: list[Finding]) -> Layout:
+    """Return the layout of a file whose events cannot be read."""
     described = FormatDescription(4, "", 0, HEADER_SIZE, b"", None)
     context = _context(head, described, start)
     return Layout("unknown", 0, level(Form.CRC), FILE_HEADER, context=context, findings=tuple(found), readable=False)
 
 
 def _no_description(head: Head, start: int) -> Finding:
+    """Return the finding about a missing FORMAT_DESCRIPTION."""
     size = len(head.data) - start
     if size < HEADER_SIZE + 57 and head.whole:
         return finding("bad-header", start, max(size, 0), "the file ends before its FORMAT_DESCRIPTION event does")
@@ -202,6 +209,7 @@ def _no_description(head: Head, start: int) -> Finding:
 
 
 def _wrong_version(start: int, described: FormatDescription) -> Finding:
+    """Return the finding about a damaged server version."""
     text = (
         f"{described.server_version!r} is the version of a server without checksums, but it lists "
         f"{len(described.post_header_len)} types of events: the version is damaged"
@@ -210,7 +218,7 @@ def _wrong_version(start: int, described: FormatDescription) -> Finding:
 
 
 def _sealed_head(data: bytes, borders: tuple[int, ...]) -> Iterator[Finding]:
-    """Without the key no event is looked into, yet those in front of the encrypted ones can be read."""
+    """Yield findings about the readable events before the encrypted ones, for a file without a key."""
     for record, (low, high) in enumerate(pairwise(borders)):
         event = plain_event(data[low:high]) if not record else data[low:high]
         if zlib.crc32(event[:-CHECKSUM_SIZE]) != int.from_bytes(event[-CHECKSUM_SIZE:], "little"):
@@ -219,17 +227,20 @@ def _sealed_head(data: bytes, borders: tuple[int, ...]) -> Iterator[Finding]:
 
 
 def _unprotected(start: int, described: FormatDescription) -> Finding:
+    """Return the finding about a FORMAT_DESCRIPTION with a wrong checksum in a file without other checksums."""
     text = "the checksum of FORMAT_DESCRIPTION is wrong; with checksum_alg 0 it is the only one of the file"
     return finding("checksum-mismatch", start, described.size, text, record=0)
 
 
 def _variant(described: FormatDescription, form: Form, relay: bool) -> str:
+    """Return the variant as text: kind, version, server, checksums."""
     checksums = {Form.BARE: "without checksums", Form.PLAIN: "checksum NONE", Form.CRC: "CRC32"}[form]
     kind = "relay log" if relay else "binlog"
     return f"{kind} v{described.binlog_version}, {described.server_version}, {checksums}"
 
 
 def _context(head: Head, described: FormatDescription, start: int) -> FileContext:
+    """Return the context of a file, continued from the preceding file of the same log."""
     relay = bool(described.flags & EventFlag.RELAY_LOG)
     earlier = earlier_definitions(head, goes_on)
     history = None if head.hints.as_stored else TableHistory(head.hints.schema, earlier, described.server_version)
@@ -246,6 +257,6 @@ def _context(head: Head, described: FormatDescription, start: int) -> FileContex
 
 
 def position(context: Any, offset: int) -> int:
-    """Where an event stands in the log as the server counts: encrypted files of MySQL have a header of their own."""
+    """Return the position of an event as the server counts it, without the header of an encrypted MySQL file."""
     start: int = context.start
     return offset - (start - FRAMES_AT)

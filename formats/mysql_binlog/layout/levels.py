@@ -1,4 +1,4 @@
-"""The chains of events of a log, in each form that its server may have written."""
+"""Frame levels of a log: the chain of events in each format that servers write."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ _SIZED = rb".{4}.{3}[\x00-\x40].{4}.[\x00-\x03\x40-\x43\x80-\x83\xc0-\xc3]"
 
 
 def _start(smallest: int) -> bytes:
-    """A common header whose size is not below that of the smallest event."""
+    """Return the pattern of a common header whose size is not below the smallest event."""
     return _TYPED + rb"(?!.{4}[\x00-" + re.escape(bytes([smallest - 1])) + rb"]\x00{3})" + _SIZED
 
 
 def _claims(head: bytes) -> int | None:
-    """Where an event says it stands: its end_log_pos less its size; those made up by the server say 0."""
+    """Return the offset that an event claims: end_log_pos less its size; None for events made up by the server."""
     size, end = int.from_bytes(head[SIZE_AT:END_AT], "little"), int.from_bytes(head[END_AT:FLAGS_AT], "little")
     return end - size if len(head) >= HEADER_SIZE and end >= size > 0 else None
 
 
 @cache
 def level(form: Form) -> FrameLevel:
-    """The chain of events in one form: one for all files."""
+    """Return the frame level of an event format, one for all files."""
     return FrameLevel(
         name="event",
         schema=EVENTS[form],
@@ -76,7 +76,7 @@ def level(form: Form) -> FrameLevel:
 
 
 def _shown(form: Form, context: FileContext) -> Construct:
-    """The events with the table maps of this file."""
+    """Return the schema of the events with the table maps of this file."""
     described, lookup = context.description, context.tracker.maps.by_id.get
     return event_schema(form, all_bodies(lookup, described.table_id_size, described.is_mariadb))
 
@@ -88,12 +88,12 @@ SEALED_LEVEL = FrameLevel(
 
 
 def clear_level(form: Form) -> FrameLevel:
-    """The events in front of the encrypted ones; whatever else stands there is encrypted."""
+    """Return the level of the events before the encrypted ones; everything else there is encrypted."""
     return replace(SEALED_LEVEL, schema=CLEAR[form], turn=_turn)
 
 
 def _turn(data: bytes, context: FileContext) -> FrameLevel | None:
-    """A FORMAT_DESCRIPTION inside a relay log says how the events behind it end."""
+    """Return the level after a FORMAT_DESCRIPTION inside of a relay log; None if the event is not valid."""
     if context.sealed:
         return SEALED_LEVEL
     described = description_at(data, 0)

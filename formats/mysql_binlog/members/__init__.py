@@ -1,1 +1,1 @@
-"""The kinds of files of a log, and their names."""
+"""File kinds of a log, and their names."""

@@ -1,9 +1,10 @@
-"""MariaDB's index of GTIDs beside each log file, `NAME.NNNNNN.idx` (specification section 10).
+"""MariaDB's GTID index next to each log file, `NAME.NNNNNN.idx`.
 
-A tree of pages of one size: leaves hold (offset in the log, GTID state there), the pages above them the first key of
-each leaf and its page. A node that needs more than one page goes on in the next one. The server makes the file as large
-as it may become, writes it while the log is written, and makes it anew where it does not trust it: what is wrong
-with it loses no data.
+It is a tree of pages of one size: leaves hold (offset in the log, GTID state there), the pages above them
+the first key of each leaf and its page number. A node that needs more than one page continues in the next
+one. The server preallocates the file, writes it while it writes the log, and rebuilds it if it does not
+trust it: faults in it lose no data.
+Source: docs/spec/mysql-mariadb-binlog.md#10-mariadb-gtid-index-idx-v-header-s-rest.
 """
 
 from __future__ import annotations
@@ -60,15 +61,17 @@ _CRC = 4
 
 
 class Owed(NamedTuple):
-    """What the page before leaves to a page that goes on with its node: so many GTIDs, then a page number or a key."""
+    """Rest of a node that continues in the next page: number of GTIDs, and whether a page number follows."""
 
     gtids: int = 0
     child: bool = False
 
 
 class GtidIndexContext(msgspec.Struct):
-    """What is known of one GTID index. owed: by the offset of a page. root: the last page is a root: the writer ended
-    its work.
+    """State of one GTID index.
+
+    `remainders`: by the offset of a page, what continues in it. `has_root`: the last page is a root, so the
+    index is complete.
     """
 
     page_size: int = 0
@@ -82,7 +85,7 @@ class GtidIndexContext(msgspec.Struct):
 
 
 class Item(NamedTuple):
-    """One part of a page's content: what it is, and its bytes. key: which key of the page it belongs to, or -1."""
+    """One part of a page's content; `key`: number of the key in the page that it belongs to, or -1."""
 
     what: str
     start: int
@@ -91,7 +94,7 @@ class Item(NamedTuple):
 
 
 def walk(data: bytes, start: int, end: int, leaf: bool, owed: Owed) -> Iterator[Item | Owed]:
-    """The parts of the content `data[start:end]` of a page; at last what it owes to the next page, if it does."""
+    """Yield the parts of the page content `data[start:end]`, and at last what continues in the next page."""
     at, key, gtids, child = start, -1, owed.gtids, owed.child
     while True:
         while gtids and end - at >= _GTID:
@@ -122,14 +125,17 @@ def walk(data: bytes, start: int, end: int, leaf: bool, owed: Owed) -> Iterator[
 
 
 def _unused(at: int, end: int) -> Iterator[Item]:
+    """Yield the unused bytes at the end of a page."""
     if at < end:
         yield Item("unused", at, end, -1)
 
 
 class Content(Construct):  # type: ignore[misc]
-    """The keys of a page. size: an expression of their bytes. flags: where the page's flags stand before it.
+    """Construct of the keys of a page.
 
-    owed: page content offset -> what the page before owes to this one.
+    Args:
+        size: an expression of their size in bytes.
+        find_remainder: page content offset -> what continues in this page.
     """
 
     def __init__(self, size: Any, owed: Callable[[int], Owed]) -> None:
@@ -144,7 +150,7 @@ class Content(Construct):  # type: ignore[misc]
         return obj
 
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
-        """Keys with their parts, GTIDs of a key of the page before, and what is not used."""
+        """Yield the keys with their parts, GTIDs of a key of the previous page, and unused bytes."""
         leaf = bool(data[start - _FLAGS] & LEAF)
         shown, number = -1, 0
         for item in walk(data, start, end, leaf, self.owed(start)):
@@ -159,6 +165,7 @@ class Content(Construct):  # type: ignore[misc]
 
 
 def _parts(item: Item, data: bytes, inside: str, depth: int, number: int) -> Iterator[Part]:
+    """Yield the trace of one part."""
     raw = data[item.start : item.end]
     if item.what == "gtid":
         path = f"{inside}.gtid[{number}]"
@@ -184,11 +191,16 @@ def _parts(item: Item, data: bytes, inside: str, depth: int, number: int) -> Ite
 
 
 def _nothing_owed(start: int) -> Owed:
+    """Return that nothing continues in a page."""
     return Owed()
 
 
 def _page(size: Any, start: Any, before: int, owed: Callable[[int], Owed]) -> list[Construct]:
-    """The fields of a page. before: bytes of the page that stand in front of them."""
+    """Return the fields of a page.
+
+    Args:
+        before: bytes of the page that precede them.
+    """
     return [
         "flags" / FlagsEnum(Int8ul, leaf=LEAF, continued=CONTINUED, last=LAST, root=ROOT),
         "pad" / Bytes(3),
@@ -200,7 +212,7 @@ def _page(size: Any, start: Any, before: int, owed: Callable[[int], Owed]) -> li
 
 
 def gtid_index_schema(owed: Callable[[int], Owed] = _nothing_owed) -> Construct:
-    """The whole file: header and first page, the other pages, and what is no whole page."""
+    """Return the schema of the whole file: header and first page, the other pages, and an incomplete rest."""
     page = Struct("start" / Tell, *_page(this._.page_size, this.start, 0, owed))
     return Struct(
         "magic" / Magic(Int32ul, GTID_INDEX=MAGIC_NUMBER),
@@ -223,12 +235,12 @@ _EMPTY = Struct("rest" / GreedyBytes)
 
 
 def is_gtid_index(head: Head) -> bool:
-    """Is it a GTID index by its magic, or by its name?"""
+    """Return whether it is a GTID index by its magic or its name."""
     return head.data.startswith(MAGIC) or GTID_INDEX.fullmatch(head.name.rpartition("/")[2]) is not None
 
 
 def detect_gtid_index(head: Head) -> Match:
-    """By the magic; without it by the name."""
+    """Detect a GTID index by its magic, else by its name."""
     if head.data.startswith(MAGIC):
         return Match(100, "it starts with fe fe 0c 01 (GTID index)")
     if is_gtid_index(head):
@@ -237,7 +249,7 @@ def detect_gtid_index(head: Head) -> Match:
 
 
 def gtid_index_layout(head: Head) -> Layout:
-    """The whole file as a header; what is wrong with it is at most a warning."""
+    """Return the layout: the whole file is its header, and faults are warnings at most."""
     context = GtidIndexContext()
     size = len(head.data) if head.size is None else head.size
     if not size:
@@ -256,6 +268,8 @@ def gtid_index_layout(head: Head) -> Layout:
 
 
 def _lookup(owed: Mapping[int, Owed]) -> Callable[[int], Owed]:
+    """Return a function that looks up what continues in a page."""
+
     def find(start: int) -> Owed:
         return owed.get(start, Owed())
 
@@ -263,6 +277,7 @@ def _lookup(owed: Mapping[int, Owed]) -> Callable[[int], Owed]:
 
 
 def _head_findings(data: bytes, context: GtidIndexContext) -> Iterator[Finding]:
+    """Yield findings about the file header."""
     if not data.startswith(MAGIC):
         shown = data[:4].hex(" ")
         text = f"starts with {shown}, expected {MAGIC.hex(' ')}: the server makes the index anew"
@@ -278,7 +293,7 @@ def _head_findings(data: bytes, context: GtidIndexContext) -> Iterator[Finding]:
 
 
 def _page_findings(head: Head, size: int, context: GtidIndexContext) -> Iterator[Finding]:
-    """Checksums of the pages, what each owes to the next, and how the file ends."""
+    """Yield findings about page checksums and the end of the file, and note what continues in each page."""
     flags, owed = 0, Owed()
     whole = min(size, MAX_FILE) // context.page_size
     bad: list[Finding] = []
@@ -308,6 +323,7 @@ def _page_findings(head: Head, size: int, context: GtidIndexContext) -> Iterator
 
 
 def _pages(head: Head, page_size: int, whole: int) -> Iterator[bytes]:
+    """Yield the complete pages."""
     step = max(1, MIB // page_size)
     for first in range(0, whole, step):
         count = min(step, whole - first)
@@ -318,6 +334,7 @@ def _pages(head: Head, page_size: int, whole: int) -> Iterator[bytes]:
 
 
 def _wrong_page(number: int, start: int, size: int, stored: int, computed: int) -> Finding:
+    """Return the finding about a wrong page checksum."""
     text = f"page {number + 1}: stored {stored:08x}, computed {computed:08x}; the server makes the index anew"
     return finding(
         "checksum-mismatch", start, size, text, severity=Severity.WARNING, stored=f"{stored:08x}",
@@ -326,7 +343,7 @@ def _wrong_page(number: int, start: int, size: int, stored: int, computed: int) 
 
 
 def _follow(page: bytes, start: int, at: int, owed: Owed, context: GtidIndexContext) -> tuple[int, Owed]:
-    """The flags of a page, and what it owes to the next one."""
+    """Return the flags of a page, and what continues in the next one."""
     flags = page[at]
     content = at + _FLAGS
     leaf = bool(flags & LEAF)

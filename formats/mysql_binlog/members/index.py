@@ -1,6 +1,7 @@
-"""The text files beside a log: the index, MariaDB's state, relay-log.info (specification sections 1 and 8).
+"""Text files next to a log: the index, MariaDB's state, relay-log.info.
 
-They have no records: the whole file is its header, and what is said about it follows from its lines.
+They have no records: the whole file is its header, and its findings follow from its lines.
+Source: docs/spec/mysql-mariadb-binlog.md#1-file-kinds and #8-transactions-durability-truncation.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ _CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
 
 
 class TextKind(enum.Enum):
-    """Which text file it is: its name in reports."""
+    """Kind of a text file, with its name in reports."""
 
     INDEX = "binlog index"
     LEFTOVER = "binlog index, left over"
@@ -70,7 +71,7 @@ class TextKind(enum.Enum):
 
 
 class Line(NamedTuple):
-    """One line: its place with the line feed, its bytes without it. ended: there is a line feed."""
+    """One line: offset and size with the line feed, its bytes without it."""
 
     offset: int
     size: int
@@ -79,7 +80,9 @@ class Line(NamedTuple):
 
 
 class Listing(msgspec.Struct):
-    """The files of one base name that an index lists, as numbers. odd: names that are not written as servers do."""
+    """Files of one base name that an index lists, by number; `unusual_names`: names that are not written as
+    servers do.
+    """
 
     base: str
     numbers: array[int] = msgspec.field(default_factory=partial(array, "q"))
@@ -87,7 +90,7 @@ class Listing(msgspec.Struct):
     known: set[int] | None = None
 
     def add(self, name: LogName) -> str | None:
-        """Takes the next name; "again" or "back" if it is listed twice, or behind a later one."""
+        """Add the next name; return "again" if it is listed twice, "back" if it is listed after a later one."""
         number, top = name.number, self.numbers[-1] if self.numbers else -1
         if number <= top or self.known is not None:
             self.known = set(self.numbers) if self.known is None else self.known
@@ -100,19 +103,19 @@ class Listing(msgspec.Struct):
         return "back" if number < top else None
 
     def ordered(self) -> array[int]:
-        """The numbers in order."""
+        """Return the numbers in order."""
         return self.numbers if self.known is None else array("q", sorted(self.numbers))
 
     def name(self, number: int) -> str:
-        """The name that is listed for a number."""
+        """Return the name that is listed for a number."""
         return self.odd.get(number) or LogName("", self.base, number).sibling(number)
 
 
 class TextContext(msgspec.Struct):
-    """What a text file says.
+    """Content of a text file.
 
-    listings: of an index, by base name. last: of a state, the last number of each "domain-server". position: of
-    relay-log.info, the relay log and the offset in it. sound: every line was understood.
+    `listings`: of an index, by base name. `last_numbers`: of a state, the last number of each "domain-server".
+    `position`: of relay-log.info, the relay log and the offset in it. `sound`: every line was valid.
     """
 
     kind: TextKind
@@ -134,13 +137,13 @@ NOTHING = FrameLevel(Struct("rest" / Const(MAGIC)), (), None, len(MAGIC), len(MA
 
 
 def text_kind(name: str) -> TextKind | None:
-    """What a file is by its name, if it is one of the text files."""
+    """Return the kind of text file by name; None if it is not one."""
     kinds = ((LEFTOVER, TextKind.LEFTOVER), (INDEX, TextKind.INDEX), (STATE, TextKind.STATE), (INFO, TextKind.INFO))
     return next((kind for pattern, kind in kinds if pattern.fullmatch(name)), None)
 
 
 def detect_text(head: Head) -> Match:
-    """By name and content: every whole line must be what such a file holds."""
+    """Detect a text file by name and content: every complete line must be valid."""
     kind = text_kind(head.name.rpartition("/")[2])
     if kind is None:
         return Match(0, "no name of a text file beside a log")
@@ -159,6 +162,7 @@ def detect_text(head: Head) -> Match:
 
 
 def _is_path(line: bytes) -> bool:
+    """Return whether a line is the path of a log file."""
     return len(line) <= LONGEST_LINE and _CONTROL.search(line) is None and log_name(line) is not None
 
 
@@ -166,7 +170,7 @@ def _is_path(line: bytes) -> bool:
 
 
 def text_layout(head: Head, kind: TextKind) -> Layout:
-    """The whole file as a header, and what is wrong with its lines."""
+    """Return the layout: the whole file is its header, with findings about its lines."""
     context = TextContext(kind, head.name)
     ceiling = MAX_TEXT if kind in (TextKind.INDEX, TextKind.LEFTOVER) else MAX_SMALL
     read = head.peek or _from(head.data)
@@ -191,6 +195,8 @@ def text_layout(head: Head, kind: TextKind) -> Layout:
 
 
 def _from(data: bytes) -> Callable[[int, int], bytes]:
+    """Return a function that reads from bytes."""
+
     def read(offset: int, size: int) -> bytes:
         return data[offset : offset + size]
 
@@ -198,7 +204,7 @@ def _from(data: bytes) -> Callable[[int, int], bytes]:
 
 
 def _lines(read: Callable[[int, int], bytes], size: int) -> Iterator[Line]:
-    """The lines of the first `size` bytes; one that is too long to be a path comes in pieces."""
+    """Yield the lines of the first `size` bytes; one that is too long for a path is split."""
     at, rest = 0, b""
     while at + len(rest) < size:
         start = at + len(rest)
@@ -225,13 +231,13 @@ class _Faults(msgspec.Struct):
     last: Line | None = None
 
     def add(self, line: Line, text: str, **facts: Any) -> None:
-        """One more line that is wrong."""
+        """Add one faulty line."""
         self.count, self.last = self.count + 1, line
         if len(self.kept) < LISTED:
             self.kept.append(finding(self.id, line.offset, line.size, text, **facts))
 
     def all(self) -> Iterator[Finding]:
-        """What was kept, and how many more there are."""
+        """Yield the findings, and how many more there are."""
         yield from self.kept
         if self.count > len(self.kept) and self.last is not None:
             text = f"{self.count - len(self.kept):,} more lines like this"
@@ -239,9 +245,10 @@ class _Faults(msgspec.Struct):
 
 
 class _IndexReader(msgspec.Struct):
-    """Takes the lines of an index one by one. folders: the first line of each, and how many there are.
+    """Reader of the lines of an index.
 
-    stem: of the last line, all in front of its number: most lines repeat it.
+    `folders`: the first line of each folder and the number of its lines. `stem`: of the last line, what
+    precedes its number; most lines repeat it.
     """
 
     context: TextContext
@@ -261,7 +268,7 @@ class _IndexReader(msgspec.Struct):
     joined: _Faults = msgspec.field(default_factory=partial(_Faults, "bad-header"))
 
     def take(self, line: Line) -> None:
-        """One more line."""
+        """Add one line."""
         text = line.text
         if text.endswith(b"\r"):
             self.returned, self.returns = self.returned or line, self.returns + 1
@@ -273,6 +280,7 @@ class _IndexReader(msgspec.Struct):
             self._path(line, text)
 
     def _path(self, line: Line, text: bytes) -> None:
+        """Add a line that is a path, or several joined ones."""
         names = [text] if self._repeats(text) else split_joined(text)
         if len(names) > 1 and log_name(names[-1]) is not None:
             said = f"{len(names)} names on one line: the server takes them for one, {printable(text)!r}"
@@ -283,6 +291,7 @@ class _IndexReader(msgspec.Struct):
             self._take_name(line, name)
 
     def _take_name(self, line: Line, text: bytes) -> None:
+        """Add one name."""
         known = self._name(text)
         if known is None:
             self.context.sound = False
@@ -299,12 +308,12 @@ class _IndexReader(msgspec.Struct):
             self.unfinished = line
 
     def _repeats(self, text: bytes) -> bool:
-        """Is it the name before with another number?"""
+        """Return whether it is the previous name with another number."""
         digits = text[len(self.stem) :]
         return text.startswith(self.stem) and digits.isdigit() and 6 <= len(digits) <= 18
 
     def _name(self, text: bytes) -> LogName | None:
-        """The file that a line names."""
+        """Return the file that a line names; None if it is not a log."""
         if self._repeats(text):
             digits = text[len(self.stem) :]
             return LogName(f"{self.base}.{digits.decode()}", self.base, int(digits))
@@ -315,6 +324,7 @@ class _IndexReader(msgspec.Struct):
         return known
 
     def _listed(self, line: Line, known: LogName) -> None:
+        """Add a name to its listing."""
         listing = self.context.listings.get(known.base)
         if listing is None:
             if len(self.context.listings) >= MOST_FOLDERS:
@@ -329,7 +339,7 @@ class _IndexReader(msgspec.Struct):
             self.back.add(line, f"{printable(known.name)} is listed behind {printable(listing.name(before))}")
 
     def findings(self) -> Iterator[Finding]:
-        """What is wrong with the lines."""
+        """Yield findings about the lines."""
         yield from _outside(self.folders)
         for faults in (self.bad, self.joined, self.double, self.back):
             yield from faults.all()
@@ -348,7 +358,7 @@ class _IndexReader(msgspec.Struct):
 
 
 def _read_index(lines: Iterator[Line], context: TextContext) -> Iterator[Finding]:
-    """The names of an index, and what is wrong with its lines."""
+    """Read the names of an index and return findings about its lines."""
     reader = _IndexReader(context)
     for line in lines:
         reader.take(line)
@@ -356,7 +366,9 @@ def _read_index(lines: Iterator[Line], context: TextContext) -> Iterator[Finding
 
 
 def _outside(folders: dict[bytes, tuple[Line, int]]) -> Iterator[Finding]:
-    """Folders that are not that of most lines. No path is ever opened: files are found by their names alone."""
+    """Yield findings about folders other than that of most lines; no path is opened, files are found by name
+    alone.
+    """
     named = {folder: places for folder, places in folders.items() if folder not in (b"", b".")}
     if len(named) < 2:
         return
@@ -371,6 +383,8 @@ def _outside(folders: dict[bytes, tuple[Line, int]]) -> Iterator[Finding]:
 
 
 def _lines_in(folders: dict[bytes, tuple[Line, int]]) -> Callable[[bytes], int]:
+    """Return a function that returns the number of lines of a folder."""
+
     def count(folder: bytes) -> int:
         return folders[folder][1]
 
@@ -378,7 +392,7 @@ def _lines_in(folders: dict[bytes, tuple[Line, int]]) -> Callable[[bytes], int]:
 
 
 def _read_state(lines: Iterator[Line], context: TextContext) -> Iterator[Finding]:
-    """The GTIDs of a state file: in a domain the last one is the newest."""
+    """Read the GTIDs of a state file; in a domain the last one is the newest."""
     bad = _Faults("bad-header")
     for line in lines:
         matched = GTID.fullmatch(line.text.rstrip(b"\r"))
@@ -391,7 +405,7 @@ def _read_state(lines: Iterator[Line], context: TextContext) -> Iterator[Finding
 
 
 def _read_info(lines: Iterator[Line], context: TextContext) -> Iterator[Finding]:
-    """The relay log's name and the offset in it, behind the number of lines if that is there."""
+    """Read the relay log's name and offset, after the number of lines if that is there."""
     texts = [line.text.strip() for _, line in zip(range(3), lines, strict=False)]
     if texts and texts[0].isdigit():
         del texts[0]

@@ -1,4 +1,4 @@
-"""The kinds of files of a log: which one is it, how is it laid out, who judges it."""
+"""Dispatch by file kind of a log: detection, layout, validation."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ from binlogtool.limits import Limits
 
 
 def detect(head: Head) -> Match:
-    """A log, its GTID index, or one of the text files beside it."""
+    """Detect a log, its GTID index, or one of the text files next to it."""
     return max(detect_log(head), detect_gtid_index(head), detect_text(head), key=_score)
 
 
 def _score(match: Match) -> int:
+    """Return the score of a match."""
     return match.score
 
 
 def layout(head: Head, limits: Limits) -> Layout:
-    """The layout of a log, its GTID index, or a text file.
+    """Return the layout of a log, its GTID index, or a text file.
 
     Raises:
-        KeyFileError: the keys that the user named do not open this log.
+        KeyFileError: the keys that the user named do not decrypt this log.
     """
     kind = text_kind(head.name.rpartition("/")[2])
     if head.data.startswith((MAGIC, ENCRYPTED_MAGIC)):
@@ -41,7 +42,7 @@ def layout(head: Head, limits: Limits) -> Layout:
 
 
 class _NoRecords:
-    """The judge of a file without records: its layout said everything."""
+    """Validator of a file without records: its layout has all findings."""
 
     def feed(self, batch: Batch) -> Sequence[Finding]:
         return ()
@@ -54,7 +55,7 @@ class _NoRecords:
 
 
 def judge(layout: Layout, compile: Callable[[Kernel], Kernel], limits: Limits) -> Judge:
-    """A judge for one file of any kind."""
+    """Create the validator for one file of any kind."""
     if not isinstance(layout.context, FileContext):
         return _NoRecords()
     from binlogtool.formats.mysql_binlog.judge import judge as judging

@@ -1,4 +1,8 @@
-"""Names of the files of a log (specification sections 1, 8 and 10)."""
+"""Names of the files of a log.
+
+Source: docs/spec/mysql-mariadb-binlog.md#1-file-kinds, #8-transactions-durability-truncation and
+#10-mariadb-gtid-index-idx-v-header-s-rest.
+"""
 
 from __future__ import annotations
 
@@ -27,19 +31,19 @@ MEMBERS = (*LOGS, *BESIDE, f"*.{_SIX}.idx", f"*.{_SIX}[0-9].idx")
 
 
 class LogName(NamedTuple):
-    """The name of a log file without its folder: `base.000042`."""
+    """Name of a log file without its folder: `base.000042`."""
 
     name: str
     base: str
     number: int
 
     def sibling(self, number: int) -> str:
-        """The name of another file of the same log."""
+        """Return the name of another file of the same log."""
         return f"{self.base}.{number:06d}"
 
 
 def log_name(path: bytes | str) -> LogName | None:
-    """The log file that a path names, on Unix or Windows; None if its name is not that of a log file."""
+    """Return the log file that a path names, on Unix or Windows; None if it is not a log file's name."""
     text = path if isinstance(path, str) else path.decode("utf-8", "surrogateescape")
     name = re.split(r"[/\\]", text)[-1]
     matched = _LOG.fullmatch(name)
@@ -47,36 +51,37 @@ def log_name(path: bytes | str) -> LogName | None:
 
 
 def stem(name: str) -> str | None:
-    """What the logs of a server, their index and the other files about them have in common."""
+    """Return what the logs of a server, their index and related files have in common."""
     base = re.fullmatch(r"(.+)\.(?:\d{6,18}(?:\.idx)?|index|state|index_crash_safe|~rec~)", name, re.DOTALL)
     return base[1] if base else None
 
 
 def goes_on(before: str, name: str) -> bool:
-    """Is this the next file of the same log?"""
+    """Return whether the second name is the next file of the same log."""
     old, new = log_name(before), log_name(name)
     return old is not None and new is not None and (old.base, old.number + 1) == (new.base, new.number)
 
 
 def folder_of(path: bytes) -> bytes:
-    """The folder of a path, without the last separator."""
+    """Return the folder of a path, without the last separator."""
     at = max(path.rfind(b"/"), path.rfind(b"\\"))
     return path[:at].rstrip(b"/\\") or path[:1] if at >= 0 else b""
 
 
 def printable(name: bytes | str) -> str:
-    """At most 200 characters of a name, as text that can be written anywhere."""
+    """Return at most 200 characters of a name as text that is safe to write anywhere."""
     data = name if isinstance(name, bytes) else name.encode("utf-8", "surrogateescape")
     text = data[:200].decode("utf-8", "backslashreplace")
     return text + "…" if len(data) > 200 else text
 
 
 def order(names: Sequence[str]) -> list[str]:
-    """The files of each base together: what is written about them first, then the logs by number."""
+    """Return the names sorted: per base the files about the logs first, then the logs by number."""
     return sorted(names, key=_key)
 
 
 def _key(path: str) -> tuple[str, str, int, int, str]:
+    """Return the sort key of a path."""
     folder, name = os.path.split(path)
     matched = GTID_INDEX.fullmatch(name)
     log = log_name(matched["log"] if matched else name)

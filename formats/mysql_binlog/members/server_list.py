@@ -1,7 +1,8 @@
-"""An index as the servers read it: which files they list, and what they append to.
+"""An index as the servers read it: the files that they list, and what they append to.
 
-Both read lines with `my_b_gets`, which drops a last line without a line feed, and take an empty line for the end of
-the list (`MYSQL_BIN_LOG::find_log_pos`, `Binlog_index::find_log_pos`). New names are appended to the end of the file.
+Both read lines with `my_b_gets`, which drops a last line without a line feed, and treat an empty line as
+the end of the list (`MYSQL_BIN_LOG::find_log_pos`, `Binlog_index::find_log_pos`). New names are appended to
+the end of the file.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _LONGEST = 4096
 
 
 class ServerList(msgspec.Struct, frozen=True):
-    """The names that a server reads, as they are written. unfinished: a last line without a line feed."""
+    """Names that a server reads, as they are written; `unfinished_line`: a last line without a line feed."""
 
     names: tuple[bytes, ...]
     unfinished: bytes = b""
@@ -36,7 +37,7 @@ def server_list(data: bytes, *, mysql: bool) -> ServerList:
 
 
 def split_joined(line: bytes) -> list[bytes]:
-    """The names in a line: several where line feeds between them are missing."""
+    """Return the names in a line: several if line feeds between them are missing."""
     names: list[bytes] = []
     rest = line
     while (at := _joint(rest)) is not None:
@@ -46,7 +47,7 @@ def split_joined(line: bytes) -> list[bytes]:
 
 
 def _joint(line: bytes) -> int | None:
-    """Where the second of two joined names begins: names of one base, each with a number."""
+    """Return where the second of two joined names begins: names of one base, each with a number."""
     for found in _NUMBER.finditer(line, 0, _LONGEST):
         stem, rest = line[: found.start() + 1], line[found.end() :]
         base = stem[stem.rfind(b"/") + 1 :]

@@ -1,4 +1,4 @@
-"""The servers' text files line by line: the index, GTID state and positions of replication."""
+"""Constructs of the servers' text files: the index, GTID state and replication positions."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ GTID = re.compile(rb"(\d{1,10})-(\d{1,10})-(\d{1,20})")
 
 
 class Lines(Construct):  # type: ignore[misc]
-    """All lines to the end of the file. labels: what the first ones are called; the others have numbers.
+    """Construct of all lines to the end of the file.
 
-    meaning: what a line says.
+    Args:
+        labels: names of the first lines; the others have numbers.
+        explain: returns what a line says.
     """
 
     fills_stream = True
@@ -41,7 +43,7 @@ class Lines(Construct):  # type: ignore[misc]
         return obj
 
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
-        """One part for each line with its line feed; what is behind the first 65,536 lines is one part."""
+        """Yield one part for each line with its line feed; what follows the first 65,536 lines is one part."""
         at = start
         for number in range(SHOWN_LINES):
             if at >= end:
@@ -58,11 +60,13 @@ class Lines(Construct):  # type: ignore[misc]
 
 
 def _names_log(line: bytes) -> str:
+    """Return the number of the log that a line names."""
     known = log_name(line)
     return "" if known is None else f"log {known.number}"
 
 
 def _gtid_words(line: bytes) -> str:
+    """Return domain and server of a GTID line."""
     matched = GTID.fullmatch(line)
     return f"domain {int(matched[1])}, server {int(matched[2])}" if matched else ""
 

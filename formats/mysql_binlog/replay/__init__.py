@@ -1,1 +1,1 @@
-"""What servers do with a log."""
+"""Prediction of what servers do with a log."""

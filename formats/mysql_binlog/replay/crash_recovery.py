@@ -1,7 +1,9 @@
-"""What a server does at its next start with its own log after a crash: the log decides over prepared transactions.
+"""Prediction of crash recovery: at its next start a server uses its own log to decide over prepared
+transactions.
 
-MySQL cuts the newest file behind the last whole transaction; MariaDB leaves it and begins a new one (specification
-section 8). Both commit what is prepared in the engines if its XID stands in the log, and roll back the rest.
+MySQL truncates the newest file after the last complete transaction; MariaDB leaves it and starts a new one.
+Both commit what is prepared in the engines if its XID is in the log, and roll back the rest.
+Source: docs/spec/mysql-mariadb-binlog.md#8-transactions-durability-truncation.
 """
 
 from __future__ import annotations
@@ -35,8 +37,11 @@ _XA_ENDS = ("XA COMMIT", "XA ROLLBACK")
 
 
 class CrashRecovery:
-    """Follows the files that recovery reads. files: all of one log, in order; the newest is the last one. beside: opens
-    one of them by its name; None = they cannot be read again. reading: how far recovery reads the newest one."""
+    """Prediction of crash recovery, from the records of the files that it reads.
+
+    `files`: all of one log, in order; the last one is the newest. `read_sibling`: opens one of them by name;
+    None if they cannot be read again. `extent`: how far recovery reads the newest one.
+    """
 
     def __init__(
         self,
@@ -61,7 +66,7 @@ class CrashRecovery:
             self._unchecked.extend(unchecked(self.newest, None if beside is None else beside(self.newest.name)))
 
     def see(self, name: str, records: Records) -> None:
-        """The records of a file, in order; of files that recovery does not read nothing is noted."""
+        """Note the records of a file, in order; files that recovery does not read are ignored."""
         end = self._read.get(name)
         if end is None or self.newest is None or not len(records):
             return
@@ -79,7 +84,7 @@ class CrashRecovery:
                 self.executed = told(records.bodies[i])
 
     def _mark(self, mark: Mark | None) -> None:
-        """The next mark of the newest file, behind those with wrong checksums in front of it; None = its end."""
+        """Add the next commit mark of the newest file, after preceding ones with wrong checksums; None for its end."""
         if self._marks is None:
             return
         while self._unchecked and (mark is None or self._unchecked[0].offset < mark.offset):
@@ -88,10 +93,12 @@ class CrashRecovery:
             self._marks.see(mark)
 
     def _behind(self, kind: str, records: Records, i: int) -> None:
+        """Note a record after the end of what recovery reads."""
         if kind in _GTIDS and self.facts is not None and records.offset[i] == self.facts.open_group:
             self._rolled_back = str(records.envelope.txn[i])
 
     def _commits(self, kind: str, body: Any) -> None:
+        """Note a commit mark of what recovery reads."""
         if kind == "XID":
             self._xid(body.get("xid"))
         elif kind == "XA_PREPARE":
@@ -106,6 +113,7 @@ class CrashRecovery:
                 self._prepared = {name: None for name in self._prepared if xa_text(name) not in sql}
 
     def _xid(self, number: Any) -> None:
+        """Note an XID."""
         if isinstance(number, int) and number:
             self._xids += 1
             self._last.append(number)
@@ -113,11 +121,11 @@ class CrashRecovery:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def starts(self) -> bool | None:
-        """Does the server come up? None = it was shut down, the log is not asked."""
+        """Return whether the server comes up; None if it was shut down, so that recovery is not needed."""
         return None if not self.needed else self._malformed() is None
 
     def _malformed(self) -> tuple[int | None, str] | None:
-        """What MySQL refuses: offset, words. It looks at nothing behind the first event that cannot be read."""
+        """Return (offset, reason) of what MySQL refuses; nothing after the first unreadable event matters."""
         if self.newest is None or self.facts is None or self.facts.is_mariadb:
             return None
         self._mark(None)
@@ -130,7 +138,7 @@ class CrashRecovery:
         return None if found is None else (found.offset, found.message)
 
     def details(self) -> dict[str, Any]:
-        """For the report."""
+        """Return the prediction for the report."""
         file, facts = self.newest, self.facts
         if file is None or facts is None:
             return {"needed": False}
@@ -150,18 +158,18 @@ class CrashRecovery:
         return details | {"rolled_back": self._rolled_back, "verifies_checksums": self._checked()}
 
     def _checked(self) -> bool | None:
-        """Does it only stop there if it looks at checksums? By default it does not. None = nothing is wrong."""
+        """Return whether recovery stops only if it verifies checksums (off by default); None without damage."""
         tail = self.newest.tail if self.newest is not None else None
         if self.newest is None or tail is None or tail.first_damage is None:
             return None
         return any(one.id == "checksum-mismatch" and one.offset == tail.first_damage for one in self.newest.findings)
 
     def _end(self) -> int:
-        """The offset behind what recovery takes for the log."""
+        """Return the offset after what recovery reads as the log."""
         return _end(self.newest) if self.newest is not None else 0
 
     def findings(self) -> Iterator[tuple[str, Finding]]:
-        """What the server loses, and does not say."""
+        """Yield findings about silent losses."""
         if not self.needed or self.newest is None or self.facts is None or self._malformed() is not None:
             return
         end = self._end() if self._reading is None else self._reading.end
@@ -185,17 +193,22 @@ class CrashRecovery:
 
 
 def _facts(file: Examined | None) -> LogFacts | None:
+    """Return the validator's facts about a file; None if it was not read."""
     facts = file.verdict.facts if file is not None and file.verdict is not None else None
     return facts if isinstance(facts, LogFacts) else None
 
 
 def _end(file: Examined) -> int:
+    """Return the durable end of a file."""
     durable = file.verdict.durable_end if file.verdict is not None else None
     return file.size if durable is None else min(durable, file.size)
 
 
 def _scanned(files: Sequence[Examined], facts: LogFacts | None) -> dict[str, int]:
-    """The files that recovery reads -> the end of what it takes. MariaDB begins with the last BINLOG_CHECKPOINT."""
+    """Return the files that recovery reads, each with the end of what it reads.
+
+    MariaDB begins with the last BINLOG_CHECKPOINT.
+    """
     newest = files[-1]
     read = {newest.name: _end(newest)}
     named = log_name(facts.checkpoints[-1].name) if facts is not None and facts.checkpoints else None

@@ -1,7 +1,7 @@
-"""Commit marks as MySQL's recovery reads them: each XID once, XA in order, whatever the checksums say.
+"""Commit marks as MySQL's recovery reads them: each XID once, XA in order, regardless of checksums.
 
-It reads with the checks of `source_verify_checksum`, which is off by default, so that an event whose checksum is wrong
-counts like any other (specification section 8, `binlog::Binlog_recovery`).
+It verifies checksums only with `source_verify_checksum`, which is off by default, so that an event with a
+wrong checksum counts like any other (`binlog::Binlog_recovery`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FINISH = re.compile(r"XA\s+(?:COMMIT|ROLLBACK)\b", re.IGNORECASE)
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """An event that recovery takes a mark from. body: its fields, under the specification's names."""
+    """Event from which recovery takes a commit mark; `body`: its fields by the names of the specification."""
 
     offset: int
     kind: str
@@ -43,14 +43,14 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Marks(msgspec.Struct):
-    """All marks so far, in the order of the file. wrong: offset and words of the first one that stops recovery."""
+    """All marks so far, in file order; `first_fault`: offset and message of the first one that stops recovery."""
 
     wrong: tuple[int, str] | None = None
     _xids: dict[int, None] = msgspec.field(default_factory=dict)
     _prepared: dict[XaId, bool] = msgspec.field(default_factory=dict)
 
     def see(self, mark: Mark) -> None:
-        """The next one."""
+        """Add the next mark."""
         if self.wrong is not None:
             return
         why = next(self._faults(mark), None)
@@ -58,6 +58,7 @@ class Marks(msgspec.Struct):
             self.wrong = mark.offset, why
 
     def _faults(self, mark: Mark) -> Iterator[str]:
+        """Yield what stops recovery at a mark."""
         body = mark.body
         if mark.kind == "XID":
             yield from self._xid(body.get("xid"))
@@ -72,6 +73,7 @@ class Marks(msgspec.Struct):
             yield from self._finish(text_of(body.get("sql")).strip())
 
     def _xid(self, number: Any) -> Iterator[str]:
+        """Check and remember an XID."""
         if not isinstance(number, int) or not number:
             return
         if number in self._xids:
@@ -81,6 +83,7 @@ class Marks(msgspec.Struct):
             del self._xids[next(iter(self._xids))]
 
     def _finish(self, sql: str) -> Iterator[str]:
+        """Check and remember XA COMMIT or XA ROLLBACK."""
         if not _FINISH.match(sql):
             return
         name = named_xa(sql.encode("utf-8", "replace"))
@@ -92,15 +95,17 @@ class Marks(msgspec.Struct):
         self._note(name, False)
 
     def _note(self, name: XaId, prepared: bool) -> None:
+        """Remember the state of an XA transaction."""
         if len(self._prepared) >= MOST:
             self._prepared.clear()
         self._prepared[name] = prepared
 
 
 def unchecked(file: Examined, read: Read | None) -> Sequence[Mark]:
-    """The marks whose events have wrong checksums, in front of the first damage at which recovery ends.
+    """Return the marks of events with wrong checksums before the first damage that ends recovery.
 
-    read: the bytes of the file; None = they cannot be had.
+    Args:
+        read_range: the bytes of the file; None if it cannot be read.
     """
     if read is None or file.layout is None or file.layout.unveil is not None:
         return ()
@@ -121,6 +126,7 @@ _HEADER, _CHECKSUM = 19, 4
 
 
 def _marks(offset: int, event: bytes, described: FormatDescription) -> Iterator[Mark]:
+    """Yield the mark of an event, if it has one."""
     if len(event) < _HEADER + _CHECKSUM or event[4] not in _CODES:
         return
     try:

@@ -1,8 +1,8 @@
-"""The newest log as crash recovery reads it: event by event, without a look at checksums.
+"""The newest log as crash recovery reads it: event by event, without verifying checksums.
 
 MariaDB (`TC_LOG_BINLOG::recover`) and MySQL (`binlog::Binlog_recovery`) verify checksums only with
-master_verify_checksum or source_verify_checksum, which are off by default. So a damaged event counts as long as its
-length and its body can be read.
+master_verify_checksum or source_verify_checksum, which are off by default. So a damaged event counts as
+long as its length and body can be read.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _HEAD_REST = CHECKSUM_SIZE + 1
 
 
 class _Reaction(enum.Enum):
-    """What a reader without checksums does at a damaged event."""
+    """Reaction of a reader that verifies no checksums to a damaged event."""
 
     READ = 1
     END = 2
@@ -57,10 +57,10 @@ class _Reaction(enum.Enum):
 
 
 class RecoveryRead(msgspec.Struct, frozen=True):
-    """How far recovery reads the newest log.
+    """Extent of the newest log that recovery reads.
 
-    end: offset after its last event. doubt: offset of the first damaged event that may end the reading, too.
-    checkpoints: the BINLOG_CHECKPOINT events before the end, in order.
+    `end`: offset after its last event. `uncertain_from`: offset of the first damaged event that may also end
+    the reading. `checkpoints`: the BINLOG_CHECKPOINT events before the end, in order.
     """
 
     end: int
@@ -69,7 +69,7 @@ class RecoveryRead(msgspec.Struct, frozen=True):
 
     @property
     def last_checkpoints(self) -> tuple[str | None, ...]:
-        """The names that recovery may begin with: one, or one for each place where the reading may end."""
+        """The names that recovery may begin with: one, or one for each place where reading may end."""
         names: list[str | None] = [self.checkpoints[-1].name if self.checkpoints else None]
         if self.doubt is not None:
             before = [mark.name for mark in self.checkpoints if mark.offset < self.doubt]
@@ -82,8 +82,8 @@ def recovery_read(log: Binlog, read: Read | None, peers: Sequence[Binlog] = ()) 
     """Read the newest log as recovery does.
 
     Args:
-        read: the bytes of its file; None = they cannot be had.
-        peers: other logs of the server, whose FORMAT_DESCRIPTION is compared with one that is damaged.
+        read_range: the bytes of its file; None if it cannot be read.
+        peers: other logs of the server, whose FORMAT_DESCRIPTION is compared with a damaged one.
     """
     marks = () if log.facts is None else log.facts.checkpoints
     if not log.damages:
@@ -102,13 +102,14 @@ def recovery_read(log: Binlog, read: Read | None, peers: Sequence[Binlog] = ()) 
 
 
 def _description(log: Binlog) -> FormatDescription | None:
+    """Return the FORMAT_DESCRIPTION of a log; None if it could not be read."""
     context = None if log.file.layout is None else log.file.layout.context
     described = getattr(context, "description", None)
     return described if isinstance(described, FormatDescription) and described.size else None
 
 
 def _is_like(event: bytes, peers: Sequence[Binlog]) -> bool:
-    """Whether a FORMAT_DESCRIPTION has the header lengths of another one of this server."""
+    """Return whether a FORMAT_DESCRIPTION has the header lengths of another one of this server."""
     lengths = event[_HEAD_FIXED:-_HEAD_REST]
     return any(found is not None and bytes(found.post_header_len) == lengths for found in map(_description, peers))
 
@@ -123,7 +124,7 @@ class _Walk:
         self.doubt: int | None = None
 
     def read_from(self, at: int) -> RecoveryRead:
-        """Read up to the end."""
+        """Read from an offset up to the end."""
         for _ in range(MOST_EVENTS):
             event = self._event(at)
             reaction = _Reaction.END if event is None else self._reaction(at, event)
@@ -139,7 +140,7 @@ class _Walk:
         return RecoveryRead(at, self.doubt, tuple(self._marks))
 
     def _event(self, at: int) -> bytes | None:
-        """The event at an offset; None where its length leads nowhere."""
+        """Return the event at an offset; None if its length is impossible."""
         head = self._read(at, HEADER_SIZE)
         size = int.from_bytes(head[9:13], "little") if len(head) == HEADER_SIZE else 0
         if not HEADER_SIZE <= size <= min(self._size - at, MAX_EVENT):
@@ -147,9 +148,11 @@ class _Walk:
         return self._read(at, size)
 
     def _body(self, event: bytes) -> bytes:
+        """Return the body of an event."""
         return event[HEADER_SIZE : -CHECKSUM_SIZE if self._described.has_checksums else None]
 
     def _reaction(self, at: int, event: bytes) -> _Reaction:
+        """Return the reader's reaction to an event."""
         if self._described.has_checksums:
             if zlib.crc32(event[:-CHECKSUM_SIZE]) == int.from_bytes(event[-CHECKSUM_SIZE:], "little"):
                 return _Reaction.READ
@@ -158,6 +161,7 @@ class _Walk:
         return self._reaction_to_damage(event)
 
     def _reaction_to_damage(self, event: bytes) -> _Reaction:
+        """Return the reader's reaction to a damaged event."""
         code, flags = event[4], int.from_bytes(event[17:19], "little")
         foreign = code in _MYSQL_ONLY if self._described.is_mariadb else code >= _FIRST_OF_MARIADB
         if code not in _T.__members__.values() or code == _T.UNKNOWN or foreign:
@@ -176,6 +180,6 @@ class _Walk:
 
 
 def _name(body: bytes) -> str:
-    """The name in a BINLOG_CHECKPOINT as MariaDB copies it: up to the first NUL."""
+    """Return the name in a BINLOG_CHECKPOINT as MariaDB copies it: up to the first NUL."""
     text = body[4 : 4 + int.from_bytes(body[:4], "little")].partition(b"\0")[0]
     return text.decode("utf-8", "surrogateescape")

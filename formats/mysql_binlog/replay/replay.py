@@ -1,7 +1,7 @@
-"""What servers do with a log: apply it (`mysqlbinlog FILES | mysql`), and recover with it after a crash.
+"""Replay prediction of a binary log: applying it (`mysqlbinlog FILES | mysql`) and crash recovery.
 
-A record's decision is about applying: it is what point-in-time recovery and a replica do. What a restart would do with
-the newest file is told beside it (`details.crash_recovery`).
+The decision on a record is about applying, as point-in-time recovery and a replica do it. What a restart
+would do with the newest file is reported separately (`details.crash_recovery`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ MOST_LOSSES = 100
 
 
 class BinlogReplay:
-    """`formats.replay_rules.Replayer`. Damage ends the reading, but a file that was not closed may end anywhere."""
+    """Simulates applying a log (`Replayer`).
+
+    Damage ends the reading, except that a file that was not closed may end anywhere.
+    """
 
     def __init__(self, situation: Situation) -> None:
         self._situation = situation
@@ -67,7 +70,7 @@ class BinlogReplay:
         self._next = 0
 
     def _recovery_read(self) -> RecoveryRead | None:
-        """How far crash recovery reads the newest log; None = it is not needed."""
+        """Return how far crash recovery reads the newest log; None if it is not needed."""
         newest = self._logs[-1] if self._logs else None
         beside = self._situation.beside
         if newest is None or beside is None or not newest.in_use or newest.is_relay:
@@ -75,7 +78,7 @@ class BinlogReplay:
         return recovery_read(newest, beside(newest.file.name), self._logs)
 
     def itinerary(self) -> Itinerary:
-        """All files of the log in order; what stands beside it is not read."""
+        """Return all files of the log in order; files next to it are not read."""
         read = () if self._chosen.refusal else tuple(self._places)
         starts = None if self._startup is None else self._startup.starts
         return Itinerary(read, self._chosen.passed, self._chosen.refusal, starts=starts)
@@ -83,7 +86,7 @@ class BinlogReplay:
     # -- records -----------------------------------------------------------------------------------------------------
 
     def feed(self, name: str, first: int, records: Records) -> Iterator[Ruling]:
-        """Rules on the records up to the next damage, and on those behind it."""
+        """Rule on the records up to the next damage, and on those after it."""
         self._recovery.see(name, records)
         yield from self._turn_to(self._places[name], first)
         at, count = 0, len(records)
@@ -107,7 +110,7 @@ class BinlogReplay:
             yield Ruling(first + at, first + count, SKIPPED, "behind-damage")
 
     def _apply(self, first: int, records: Records, at: int, stop: int) -> Generator[Ruling, None, int]:
-        """Gives the records `[at, stop)` to the applier -> where to go on."""
+        """Apply the records `[at, stop)`; return the index to continue at."""
         applier, name = self._applier, self._logs[self._place].file.name
         applier.reached, lost = None, len(applier.lost)
         yield from applier.feed(first, records, at, stop)
@@ -120,7 +123,7 @@ class BinlogReplay:
         return applier.failure.number - first + 1
 
     def _begun(self, records: Records) -> int:
-        """How many records of this run stand in front of the position that was reached before."""
+        """Return how many records of this run precede the position that was reached before."""
         if self._begin is None or self._place > self._begin[0]:
             return 0
         return len(records) if self._place < self._begin[0] else bisect_left(records.offset, self._begin[1])
@@ -128,7 +131,7 @@ class BinlogReplay:
     # -- files and damage --------------------------------------------------------------------------------------------
 
     def _turn_to(self, place: int, number: int) -> Iterator[Ruling]:
-        """Leaves all files in front of this one; some may have no records at all."""
+        """Leave all files before this one; some may have no records."""
         while self._place < place:
             yield from self._leave(number)
             self._place, self._damage, self._ended = self._place + 1, 0, False
@@ -136,27 +139,28 @@ class BinlogReplay:
             self._applier.unmapped = self._logs[self._place].unmapped
 
     def _leave(self, number: int) -> Iterator[Ruling]:
-        """The end of a file: what is damaged behind its last record."""
+        """Handle damage after the last record of a file."""
         while self._place >= 0 and self._stop is None and self._left_damages():
             yield from self._break(number)
 
     def _left_damages(self) -> bool:
+        """Return whether the file has damage that was not reached yet."""
         return not self._ended and self._damage < len(self._logs[self._place].damages)
 
     def _pass_damages(self) -> None:
-        """What is damaged in front of the position that was reached before concerns nobody."""
+        """Skip damage before the position that was reached before."""
         damages = self._logs[self._place].damages
         if self._begin is not None and self._place <= self._begin[0]:
             end = self._begin[1] if self._place == self._begin[0] else self._logs[self._place].file.size + 1
             self._damage = bisect_left(damages, (end, ""))
 
     def _up_to_damage(self, records: Records) -> int:
-        """How many records of this run stand in front of the next damage."""
+        """Return how many records of this run precede the next damage."""
         damages = self._logs[self._place].damages
         return bisect_left(records.offset, damages[self._damage].offset) if self._left_damages() else len(records)
 
     def _meet(self, number: int, records: Records, at: int) -> Generator[Ruling, None, int]:
-        """Record `number` stands at or behind a damage -> 1 if it is the damaged one, and was ruled on."""
+        """Handle damage at or before record `number`; return 1 if that record is the damaged one and was ruled on."""
         damage = self._logs[self._place].damages[self._damage]
         yield from self._break(number)
         if self._force and records.offset[at] == damage.offset and not self._ended:
@@ -165,7 +169,7 @@ class BinlogReplay:
         return 0
 
     def _break(self, number: int) -> Iterator[Ruling]:
-        """The reader meets a damage in front of record `number`."""
+        """Handle damage before record `number`."""
         log = self._logs[self._place]
         damage = log.damages[self._damage]
         self._damage += 1
@@ -181,7 +185,7 @@ class BinlogReplay:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def finish(self) -> tuple[Iterable[Ruling], Outcome]:
-        """Rolls back what is open."""
+        """Roll back what is open and return the outcome."""
         last: list[Ruling] = []
         cut = self._situation.cut()
         if self._chosen.refusal is None and not cut:
@@ -194,19 +198,21 @@ class BinlogReplay:
         return last, Outcome(self._starts(), self._stop, self._reached(), tuple(found), self._details())
 
     def _starts(self) -> bool | None:
-        """Does the server come up? Crash recovery can refuse, and what is opened before it."""
+        """Return whether the server comes up; crash recovery may refuse, or what is opened before it."""
         recovered = self._recovery.starts()
         if self._startup is None or recovered is False:
             return recovered
         return self._startup.starts
 
     def _reached(self) -> dict[str, Any]:
+        """Return the last applied position."""
         position = {key: self._against[key] for key in ("file", "offset") if key in self._against}
         if self._position is not None:
             position = {"file": base_name(self._position[0]), "offset": self._position[1]}
         return position | {"gtid": self._applier.executed.text}
 
     def _details(self) -> dict[str, Any]:
+        """Return the details of the report."""
         pending = [xa_text(one) for one in self._applier.pending]
         details: dict[str, Any] = {"crash_recovery": self._recovery.details(), "xa_prepared": pending}
         before = self._logs[0].before if self._logs else ""
@@ -215,7 +221,7 @@ class BinlogReplay:
         return details | ({"begins_behind": before} if before else {})
 
     def _losses(self, open_at: int | None) -> Iterator[tuple[str, Finding]]:
-        """What the applier passes over, and does not say."""
+        """Yield findings about rows, records and files that are skipped silently."""
         for name, lost in self._lost[:MOST_LOSSES]:
             text = "the TABLE_MAP of these rows is missing: the server takes the table for one that is filtered out"
             at, size, record, gtid = lost
@@ -232,7 +238,7 @@ class BinlogReplay:
             yield last.file.name, finding("silent-loss", open_at, last.file.size - open_at, text, situation="apply")
 
     def _missing(self) -> Iterator[tuple[str, Finding]]:
-        """Files and transactions that are not there, in front of the place where the reading ends."""
+        """Yield findings about missing files and removed events before the end of the reading."""
         for one in self._situation.findings:
             if one.id == "missing-member" and one.severity is Severity.ERROR and "missing_gtids" in one.facts:
                 text = f"{one.facts.get('missing')} is missing, and who applies the other files is not told"
@@ -246,6 +252,7 @@ class BinlogReplay:
                     yield log.file.name, finding("silent-loss", one.offset, 0, text, situation="apply")
 
     def _was_read(self, place: int, offset: int) -> bool:
+        """Return whether the reading reached an offset."""
         if self._stop is None:
             return True
         return (place, offset) < (self._places.get(self._stop.file, 0), self._stop.offset or 0)
@@ -255,7 +262,7 @@ class BinlogReplay:
 
 
 def _beginning(against: Mapping[str, Any], places: Mapping[str, int]) -> tuple[int, int] | None:
-    """The file and the offset up to which the log was applied, where the position names them."""
+    """Return the file and offset up to which the log was applied, if the position names them."""
     known = {base_name(name): place for name, place in places.items()}
     for name, offset in (("file", "offset"), ("source_file", "source_offset")):
         place, at = known.get(str(against.get(name))), against.get(offset)
@@ -265,7 +272,7 @@ def _beginning(against: Mapping[str, Any], places: Mapping[str, int]) -> tuple[i
 
 
 def state_of(name: str, data: bytes) -> Mapping[str, Any] | None:
-    """What a file of a server says that was applied: MariaDB's `BASE.state`, relay-log.info, or a GTID set as text."""
+    """Return what a server file says was applied: MariaDB's `BASE.state`, relay-log.info, or a GTID set as text."""
     text = data.decode("utf-8", "replace")
     lines = [line.strip() for line in text.split("\n")]
     if INFO.fullmatch(name):
@@ -278,7 +285,7 @@ def state_of(name: str, data: bytes) -> Mapping[str, Any] | None:
 
 
 def _info(lines: list[str]) -> Mapping[str, Any] | None:
-    """relay-log.info: newer servers write the number of lines first."""
+    """Parse relay-log.info; newer servers write the number of lines first."""
     rows = lines[1:5] if lines and lines[0].isdecimal() else lines[:4]
     if len(rows) < 2 or not rows[1].isdecimal():
         return None

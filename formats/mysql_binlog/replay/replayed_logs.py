@@ -1,4 +1,4 @@
-"""Which files of a directory are applied, and where each of them cannot be read on."""
+"""Selection of the files of a directory that are applied, and the damage at which reading each of them stops."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PASSED_OVER = frozenset({"transaction-length", "end-log-pos", "last-committed", 
 
 
 class Damage(NamedTuple):
-    """Where a file cannot be read on, and why."""
+    """Offset at which reading a file stops, and why."""
 
     offset: int
     why: str
@@ -42,8 +42,11 @@ _NONE = frozenset[int]()
 
 
 class Binlog(msgspec.Struct, frozen=True):
-    """A log file. facts: what its judge says, None if it could not be read. damages: ascending. removed: places where
-    events were taken out. unmapped: offsets of row events without a TABLE_MAP in their statement.
+    """A log file.
+
+    `facts`: the validator's, None if the file could not be read. `damages`: ascending. `removal_findings`:
+    findings about removed events. `events_without_map`: offsets of row events without a TABLE_MAP in their
+    statement.
     """
 
     file: Examined
@@ -54,17 +57,17 @@ class Binlog(msgspec.Struct, frozen=True):
 
     @property
     def in_use(self) -> bool:
-        """It was not closed."""
+        """True if the file was not closed."""
         return self.facts is not None and self.facts.in_use
 
     @property
     def is_relay(self) -> bool:
-        """A relay log."""
+        """True for a relay log."""
         return self.facts is not None and self.facts.relay
 
     @property
     def is_mariadb(self) -> bool:
-        """Written by MariaDB."""
+        """True if MariaDB wrote it."""
         return self.facts is not None and self.facts.is_mariadb
 
     @property
@@ -74,7 +77,11 @@ class Binlog(msgspec.Struct, frozen=True):
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """logs: what is read, in order. passed: the other files, with the reason. refusal: nothing can be applied."""
+    """Selected files.
+
+    `logs`: what is read, in order. `skipped`: the other files, with the reason. `refusal`: set if nothing can
+    be applied.
+    """
 
     logs: tuple[Binlog, ...]
     passed: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -82,9 +89,12 @@ class Chosen(msgspec.Struct, frozen=True):
 
 
 def choose(situation: Situation, executed: Executed | None) -> Chosen:
-    """The log that is applied. executed: what the server has, None = it takes everything.
+    """Select the log that is applied.
 
-    Of several binary logs in one directory none is chosen. A relay log is applied where there is no other.
+    Of several binary logs in one directory none is selected. A relay log is applied if there is no other.
+
+    Args:
+        executed: what the server has; None if it accepts everything.
     """
     passed: dict[str, str] = {}
     logs: dict[str, list[Binlog]] = {}
@@ -105,11 +115,13 @@ def choose(situation: Situation, executed: Executed | None) -> Chosen:
 
 
 def _number(log: Binlog) -> tuple[int, str]:
+    """Return the sort key of a log file."""
     known = log_name(log.file.name)
     return (0 if known is None else known.number), log.file.name
 
 
 def _several(situation: Situation, read: Mapping[str, list[Binlog]]) -> Stop:
+    """Return the refusal for no log, or for several ones."""
     first = situation.files[0].name if situation.files else ""
     if not read:
         return Stop(first, None, "no log file is here")
@@ -118,6 +130,7 @@ def _several(situation: Situation, read: Mapping[str, list[Binlog]]) -> Stop:
 
 
 def _mixed(logs: tuple[Binlog, ...]) -> Stop | None:
+    """Return the refusal for a log with files of both servers."""
     known = [one for one in logs if one.facts is not None and not one.facts.sealed]
     other = next((one for one in known if one.is_mariadb != known[0].is_mariadb), None)
     if other is None:
@@ -126,7 +139,7 @@ def _mixed(logs: tuple[Binlog, ...]) -> Stop | None:
 
 
 def _gap(logs: tuple[Binlog, ...], executed: Executed | None) -> Stop | None:
-    """A server that has less than what stands in front of the log (MySQL error 1236, purged GTIDs)."""
+    """Return the refusal if the server lacks what precedes the log (MySQL error 1236, purged GTIDs)."""
     facts = logs[0].facts
     if executed is None or facts is None or facts.relay or facts.sealed:
         return None
@@ -142,11 +155,12 @@ def _gap(logs: tuple[Binlog, ...], executed: Executed | None) -> Stop | None:
 
 
 def _covers(own: Intervals, low: int, high: int) -> bool:
+    """Return whether intervals contain another one."""
     return any(start <= low and high <= stop for start, stop in own)
 
 
 def before(facts: LogFacts) -> Executed:
-    """What PREVIOUS_GTIDS or GTID_LIST of a file says."""
+    """Return what PREVIOUS_GTIDS or GTID_LIST of a file contains."""
     if facts.previous is not None:
         found = of_previous(facts.previous).intervals
         return Executed({source: Intervals(own) for source, own in found.items() if own})
@@ -154,7 +168,7 @@ def before(facts: LogFacts) -> Executed:
 
 
 def base_name(name: str) -> str:
-    """The name of a file without its folder, as servers write it in positions."""
+    """Return the name of a file without its folder, as servers write it in positions."""
     return name.replace("\\", "/").rpartition("/")[2]
 
 
@@ -162,6 +176,7 @@ def base_name(name: str) -> str:
 
 
 def _binlog(file: Examined) -> Binlog:
+    """Return a log file with its damage."""
     facts = file.verdict.facts if file.verdict is not None else None
     known = facts if isinstance(facts, LogFacts) else None
     removed = tuple(one for one in file.findings if one.facts.get("diagnosis") == "bytes-removed")
@@ -171,6 +186,7 @@ def _binlog(file: Examined) -> Binlog:
 
 
 def _damages(file: Examined, facts: LogFacts | None) -> Iterable[Damage]:
+    """Return the damage of a file, by offset."""
     if facts is None:
         told = (one.message for one in file.findings if one.severity is Severity.ERROR or one.id == ENCRYPTED)
         why = next(told, "it cannot be read")
@@ -185,9 +201,10 @@ def _damages(file: Examined, facts: LogFacts | None) -> Iterable[Damage]:
 
 
 def _unreadable(found: Finding, facts: LogFacts) -> bool:
+    """Return whether a reader stops at a finding."""
     if found.severity is not Severity.ERROR or found.id not in UNREADABLE:
         return found.id in ("torn-tail", "zero-tail")
     if found.facts.get("diagnosis") in PASSED_OVER:
         return False
     head = found.id == "checksum-mismatch" and facts.checksum == "NONE"
-    return not head  # only FORMAT_DESCRIPTION has one then, and no reader looks at it
+    return not head  # only FORMAT_DESCRIPTION has one then, and no reader verifies it

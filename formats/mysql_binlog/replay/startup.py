@@ -1,8 +1,9 @@
-"""Does the server come up with this index, these logs and this state? (specification section 8).
+"""Prediction of a server start with this index, these logs and this state.
 
-Both servers open the last file that the index lists. MySQL needs its magic; MariaDB its FORMAT_DESCRIPTION as well and,
-after a crash, every file from the last BINLOG_CHECKPOINT on (`TC_LOG_BINLOG::recover`), after a clean shutdown a state
-file that it can parse (`MYSQL_BIN_LOG::read_state_from_file`).
+Both servers open the last file that the index lists. MySQL needs its magic; MariaDB its FORMAT_DESCRIPTION
+as well and, after a crash, every file from the last BINLOG_CHECKPOINT on (`TC_LOG_BINLOG::recover`), after
+a clean shutdown a state file that it can parse (`MYSQL_BIN_LOG::read_state_from_file`).
+Source: docs/spec/mysql-mariadb-binlog.md#8-transactions-durability-truncation.
 """
 
 from __future__ import annotations
@@ -38,17 +39,17 @@ _MAX_STATE = 4 << 20
 
 
 class Step(NamedTuple):
-    """One thing to do by hand. command: for a POSIX shell."""
+    """One thing to do by hand; `command`: for a POSIX shell."""
 
     what: str
     command: str
 
 
 class Startup(msgspec.Struct, frozen=True):
-    """What decides over a start, beyond crash recovery. starts: None = it cannot be determined.
+    """Prediction of a server start, without crash recovery.
 
-    blocker: what the server stops at. unchecked: what keeps this from being certain, in words. remedy: what makes the
-    server come up where no plan of ours does.
+    `starts`: None if it cannot be determined. `blocker`: what the server stops at. `unchecked`: why the
+    prediction is uncertain. `remedy`: what makes the server come up where no repair plan does.
     """
 
     starts: bool | None
@@ -59,7 +60,7 @@ class Startup(msgspec.Struct, frozen=True):
 
     @property
     def details(self) -> Mapping[str, Any]:
-        """For the report."""
+        """The prediction for the report."""
         told: dict[str, Any] = {"starts": self.starts}
         if self.blocker is not None:
             told |= {"file": self.blocker.file, "offset": self.blocker.offset, "why": self.blocker.why}
@@ -68,9 +69,12 @@ class Startup(msgspec.Struct, frozen=True):
 
 
 class _Server(msgspec.Struct, frozen=True):
-    """The log of a server in its directory. index: its name, None = there is none. listed: what the server reads of
-    it. mysql: None = no log says which server wrote it. is_own: at least one line names this directory, so that the
-    others are looked at as they are written; without one it may be a copy."""
+    """The log of a server in its directory.
+
+    `index`: its name, None if there is none. `listed`: what the server reads of it. `is_mysql`: None if no log
+    shows which server wrote it. `is_own`: at least one line names this directory, so that names are resolved as
+    written; otherwise it may be a copy.
+    """
 
     situation: Situation
     logs: Sequence[Binlog]
@@ -82,29 +86,30 @@ class _Server(msgspec.Struct, frozen=True):
     is_own: bool = False
 
     def place(self, name: bytes) -> str:
-        """The path that a relative name of the index means."""
+        """Return the path of a relative name in the index."""
         return os.path.join(self.folder, os.fsdecode(name))
 
     def has(self, name: bytes) -> bool:
-        """Is there a file of this name? The server follows links; in a copy an absolute name is its last part."""
+        """Return whether a file of this name exists; in a copy only the last part of an absolute name counts."""
         return os.path.exists(self.place(name if self.is_own or not name.startswith(b"/") else _base(name)))
 
     def find(self, name: bytes) -> Binlog | None:
-        """The log file of this name, where it was looked at."""
+        """Return the log file of this name, if it was examined."""
         own = os.fsdecode(_base(name))
         return next((one for one in self.logs if base_name(one.file.name) == own), None)
 
     def reading(self, newest: Binlog) -> RecoveryRead:
-        """How far crash recovery reads the newest log."""
+        """Return how far crash recovery reads the newest log."""
         beside = self.situation.beside
         return recovery_read(newest, None if beside is None else beside(base_name(newest.file.name)), self.logs)
 
     def read(self, name: bytes, offset: int, size: int) -> bytes | None:
-        """Bytes of a listed file; None where there is no such file."""
+        """Return bytes of a listed file; None if it does not exist."""
         return _read(self.situation, os.fsdecode(_base(name)), offset, size)
 
 
 def _read(situation: Situation, name: str, offset: int, size: int) -> bytes | None:
+    """Return bytes of a file of the directory; None if it cannot be read."""
     read = None if situation.beside is None else situation.beside(name)
     try:
         return None if read is None else read(offset, size)
@@ -113,7 +118,7 @@ def _read(situation: Situation, name: str, offset: int, size: int) -> bytes | No
 
 
 def startup(situation: Situation, logs: Sequence[Binlog]) -> Startup | None:
-    """Judge a whole directory; None = it is not the directory of a server's own log, so nothing can be said."""
+    """Predict the start of a server with a whole directory; None if it is not the directory of a server's own log."""
     server = _server(situation, logs)
     if server is None:
         return None
@@ -131,6 +136,7 @@ def startup(situation: Situation, logs: Sequence[Binlog]) -> Startup | None:
 
 
 def _server(situation: Situation, logs: Sequence[Binlog]) -> _Server | None:
+    """Return the server's log in a directory; None if it is not such a directory."""
     if not situation.whole or not situation.files or any(one.is_relay for one in logs):
         return None
     indexes = [one for one in situation.files if _is_index(one)]
@@ -142,9 +148,11 @@ def _server(situation: Situation, logs: Sequence[Binlog]) -> _Server | None:
     folder = os.path.dirname(place.path)
     index = _index_of(indexes, folder, base)
     if index is None and not _has_engine(folder):
-        return None  # a copy of logs, and no server's directory
+        return None  # a copy of logs, not a server's directory
     facts = [one.facts for one in logs if one.facts is not None and one.facts.server_version]
-    mysql = 2 * sum(not one.is_mariadb for one in facts) > len(facts) if facts else None  # one head may be damaged
+    mysql = (
+        2 * sum(not one.is_mariadb for one in facts) > len(facts) if facts else None
+    )  # one FORMAT_DESCRIPTION may be damaged
     data = b"" if index is None else _read(situation, index, 0, MAX_TEXT) or b""
     listed = server_list(data, mysql=bool(mysql))
     is_own = any(_is_in(folder, name) for name in listed.names)
@@ -152,17 +160,18 @@ def _server(situation: Situation, logs: Sequence[Binlog]) -> _Server | None:
 
 
 def _has_engine(folder: str) -> bool:
-    """Is it a data directory, and not a copy of logs?"""
+    """Return whether it is a data directory, not a copy of logs."""
     return any(os.path.exists(os.path.join(folder, name)) for name in _ENGINE_FILES)
 
 
 def _is_index(file: Examined) -> bool:
+    """Return whether a file is an index."""
     context = None if file.layout is None else file.layout.context
     return isinstance(context, TextContext) and context.kind is TextKind.INDEX
 
 
 def _index_of(indexes: Sequence[Examined], folder: str, base: str) -> str | None:
-    """The index of a log: the one named like it, else one that lists it."""
+    """Return the index of a log: the one named like it, else one that lists it."""
     own = f"{base}.index"
     if os.path.lexists(os.path.join(folder, own)):
         return own
@@ -171,6 +180,7 @@ def _index_of(indexes: Sequence[Examined], folder: str, base: str) -> str | None
 
 
 def _base(name: bytes) -> bytes:
+    """Return the last part of a path."""
     return name[name.rfind(b"/") + 1 :]
 
 
@@ -178,7 +188,11 @@ def _base(name: bytes) -> bytes:
 
 
 def _first_refusal(server: _Server, last: bytes) -> Startup | None:
-    """What keeps the server from coming up; None = nothing does. last: the file that it opens."""
+    """Return the prediction if something keeps the server from starting, or may; None otherwise.
+
+    Args:
+        last: the file that it opens.
+    """
     assert server.index is not None
     if server.mysql and not last:
         return None
@@ -220,16 +234,18 @@ def _first_refusal(server: _Server, last: bytes) -> Startup | None:
 
 
 def _refused(name: str, offset: int | None, why: str, *remedy: Step) -> Startup:
+    """Return the prediction of a refused start."""
     return Startup(False, Stop(name, offset, why), remedy=remedy)
 
 
 def _move(server: _Server, name: str, why: str) -> Step:
+    """Return the step that moves a file away."""
     path = server.place(os.fsencode(name))
     return Step(f"move {base_name(name)} away: {why}", shlex.join(("mv", "--", path, f"{path}.aside")))
 
 
 def _unlist(server: _Server, name: bytes) -> Step:
-    """Take the last lines that name a file out of the index."""
+    """Return the step that removes the last lines naming a file from the index."""
     pattern = re.sub(r"[][\\.*^$/]", r"\\\g<0>", os.fsdecode(_base(name)))
     path = server.place(os.fsencode(server.index or ""))
     command = shlex.join(("sed", "-i", f"/{pattern}\\r*$/d", path))
@@ -237,16 +253,18 @@ def _unlist(server: _Server, name: bytes) -> Step:
 
 
 def _own_name(server: _Server, name: bytes) -> str:
+    """Return the name of a listed file in the report."""
     found = server.find(name)
     return os.fsdecode(_base(name)) if found is None else found.file.name
 
 
 def _shown(name: bytes) -> str:
+    """Return a name for messages, quoted if necessary."""
     return repr(printable(name)) if name.strip() != name or not name.isascii() or not name else printable(name)
 
 
 def _away(server: _Server, name: bytes) -> str | None:
-    """Why the files of the index may be elsewhere: it names another directory."""
+    """Return a caveat if the index names another directory, so that its files may be elsewhere."""
     if _is_in(server.folder, name):
         return None
     folder = printable(_folder(name))
@@ -254,21 +272,23 @@ def _away(server: _Server, name: bytes) -> str | None:
 
 
 def _folder(name: bytes) -> bytes:
+    """Return the folder of a path."""
     return name[: name.rfind(b"/")] or b"/" if b"/" in name else b"."
 
 
 def _is_in(folder: str, name: bytes) -> bool:
-    """Is the file that the index names one of this directory?"""
+    """Return whether the index names a file of this directory."""
     return os.path.realpath(os.path.join(folder, os.fsdecode(_folder(name)))) == os.path.realpath(folder or ".")
 
 
 def _highest(server: _Server) -> int:
+    """Return the highest number of a log."""
     names = [*(one.file.name for one in server.logs), *map(os.fsdecode, server.listed.names[-1:])]
     return max((known.number for name in names if (known := log_name(name)) is not None), default=0)
 
 
 def _unopenable(server: _Server, name: bytes) -> str | None:
-    """Why a file cannot be opened as a log: both servers want its magic number."""
+    """Return why a file cannot be opened as a log: both servers require its magic number."""
     if os.path.isdir(server.place(_base(name))):
         return "it is a directory: the server cannot read it"
     head = server.read(name, 0, len(MAGIC))
@@ -282,8 +302,10 @@ def _unopenable(server: _Server, name: bytes) -> str | None:
 
 
 def _gtid_refusal(server: _Server) -> Startup | None:
-    """MySQL reads PREVIOUS_GTIDS of its first and its last log, without a look at checksums, and stops at a set that it
-    cannot decode (`Gtid_set::add_gtid_encoding`)."""
+    """Return the prediction if MySQL cannot decode PREVIOUS_GTIDS of its first or last log.
+
+    MySQL reads it without verifying the checksum, and stops at an invalid set (`Gtid_set::add_gtid_encoding`).
+    """
     for name in (server.listed.names[-1], server.listed.names[0]):
         log = server.find(name)
         start = server.read(name, 0, len(MAGIC) + _HEADER) or b""
@@ -306,7 +328,7 @@ def _gtid_refusal(server: _Server) -> Startup | None:
 
 
 def _is_gtid_set(body: bytes) -> bool:
-    """Would MySQL decode this set? Intervals rise; bytes after the last one are not looked at."""
+    """Return whether MySQL decodes this set: intervals rise; bytes after the last one are ignored."""
     try:
         sources = previous_gtids(body)
     except MalformedError:
@@ -321,7 +343,7 @@ def _is_gtid_set(body: bytes) -> bool:
 
 
 def _head_fault(server: _Server, name: bytes) -> str | None:
-    """Why MariaDB does not take the first event for a FORMAT_DESCRIPTION."""
+    """Return why MariaDB does not accept the first event as a FORMAT_DESCRIPTION."""
     head = server.read(name, len(MAGIC), _HEADER) or b""
     what = "MariaDB reads it at its start, and stops"
     if len(head) < _HEADER:
@@ -338,7 +360,10 @@ def _head_fault(server: _Server, name: bytes) -> str | None:
 
 
 def _names_server(server: _Server, name: bytes) -> bool:
-    """Does a FORMAT_DESCRIPTION name the server that wrote another log here? Then version 0 is accepted (seen)."""
+    """Return whether a FORMAT_DESCRIPTION has the server version of another log here.
+
+    Then a server accepts version 0 in it (observed).
+    """
     text = (server.read(name, len(MAGIC) + _HEADER + 2, 50) or b"").partition(b"\0")[0].decode("latin-1")
     others = (log for log in server.logs if base_name(log.file.name) != os.fsdecode(_base(name)))
     return any(log.facts is not None and log.facts.server_version == text for log in others)
@@ -348,7 +373,9 @@ def _names_server(server: _Server, name: bytes) -> bool:
 
 
 def _chain_refusal(server: _Server, newest: Binlog) -> Startup | None:
-    """After a crash: the files from the last BINLOG_CHECKPOINT that recovery reads."""
+    """Return the prediction for a start after a crash: recovery reads the files from the last BINLOG_CHECKPOINT
+    on.
+    """
     reading = server.reading(newest)
     found = [_refusal_from(server, newest, mark) for mark in reading.last_checkpoints]
     stops = [one for one in found if one is not None]
@@ -361,8 +388,10 @@ def _chain_refusal(server: _Server, newest: Binlog) -> Startup | None:
 
 
 def _refusal_from(server: _Server, newest: Binlog, mark: str | None) -> Startup | None:
-    """What keeps recovery from reading the files from a BINLOG_CHECKPOINT on: its name is taken into the folder of the
-    newest file's name, and searched in the index."""
+    """Return the prediction if recovery cannot read the files from a BINLOG_CHECKPOINT on.
+
+    Its name is resolved in the folder of the newest file's name, and searched in the index.
+    """
     assert server.index is not None
     if mark is None:
         return None
@@ -384,7 +413,7 @@ def _refusal_from(server: _Server, newest: Binlog, mark: str | None) -> Startup 
 
 
 def _decide_by_hand(server: _Server) -> tuple[Step, ...]:
-    """MariaDB's own way where its recovery cannot read the log (seen on 10.11)."""
+    """Return MariaDB's own procedure where its recovery cannot read the log (observed on 10.11)."""
     folder, index = server.folder or ".", server.index or ""
     aside = os.path.join(folder, f"{server.base}.aside")
     logs = f"{shlex.quote(os.path.join(folder, server.base))}.[0-9]*"
@@ -398,12 +427,12 @@ def _decide_by_hand(server: _Server) -> tuple[Step, ...]:
 
 
 def _normal(name: bytes) -> bytes:
-    """`normalize_binlog_name`."""
+    """Return a name as `normalize_binlog_name` makes it."""
     return name if name.startswith(b"/") else b"./" + name.removeprefix(b"./")
 
 
 def _state_refusal(server: _Server) -> Startup | None:
-    """After a clean shutdown: the state file."""
+    """Return the prediction for a start after a clean shutdown from the state file; None if it is valid or absent."""
     name = f"{server.base}.state"
     data = server.read(os.fsencode(name), 0, _MAX_STATE)
     if data is None:
@@ -425,7 +454,7 @@ def _state_refusal(server: _Server) -> Startup | None:
 
 
 def _is_gtid(line: bytes) -> bool:
-    """`gtid_parser_helper`: what follows the last number is not looked at."""
+    """Return whether a line begins with a GTID, as `gtid_parser_helper` does; what follows is ignored."""
     matched = _STATE_LINE.match(line)
     if matched is None:
         return False
@@ -437,7 +466,7 @@ def _is_gtid(line: bytes) -> bool:
 
 
 def _unlisted(server: _Server, newest: Binlog | None) -> Startup | None:
-    """The server has no list, and makes a new one."""
+    """Return the prediction for a server that has no index and creates a new one."""
     if newest is None:
         return None
     name = server.index or f"{server.base}.index"
@@ -450,7 +479,7 @@ def _unlisted(server: _Server, newest: Binlog | None) -> Startup | None:
 
 
 def _relist(server: _Server) -> tuple[Step, ...]:
-    """Make the index that is not there."""
+    """Return the step that creates the missing index."""
     if server.index is not None:
         return ()
     base = shlex.quote(server.base)
@@ -459,8 +488,10 @@ def _relist(server: _Server) -> tuple[Step, ...]:
 
 
 def _unrecovered(server: _Server, newest: Binlog, why: str) -> Startup:
-    """After a crash whose recovery does not look into the newest file: MariaDB stops if an engine holds prepared
-    transactions, MySQL rolls them back (both seen)."""
+    """Return the prediction for a start after a crash whose recovery does not read the newest file.
+
+    MariaDB stops if an engine holds prepared transactions, MySQL rolls them back (both observed).
+    """
     name = base_name(newest.file.name)
     if server.mysql is not False:
         text = f"{why}: the server rolls back what engines hold prepared, also what {name} has as committed"
@@ -472,7 +503,7 @@ def _unrecovered(server: _Server, newest: Binlog, why: str) -> Startup:
 
 
 def _passed_over(server: _Server, newest: Binlog | None) -> Startup:
-    """The server comes up; which logs does it not look into?"""
+    """Return the prediction for a server that comes up, with the logs that it ignores."""
     assert server.index is not None
     last = server.listed.names[-1]
     own = server.find(last)
@@ -486,10 +517,10 @@ def _passed_over(server: _Server, newest: Binlog | None) -> Startup:
 
 
 def _next_start(server: _Server) -> Iterator[tuple[str, Finding]]:
-    """A last line without its line feed: at its start the server appends the name of a new log to it."""
+    """Yield a finding if the last line has no line feed: the server appends the name of a new log to it."""
     rest = server.listed.unfinished.partition(b"\0")[0]
     if rest.endswith(b"/") and _is_in(server.folder, rest):
-        return  # with the name that is appended still a path to this directory
+        return  # with the appended name it is still a path in this directory
     if server.index is None or not server.listed.unfinished or not (rest or not (server.mysql or server.listed.names)):
         return
     text = f"the last line ({_shown(server.listed.unfinished)}) has no line feed: the server does not read it, "

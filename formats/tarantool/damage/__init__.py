@@ -1,1 +1,1 @@
-"""What damage means to a file."""
+"""Damage: diagnosis, flipped bits in headers, and repair of blocks."""

@@ -1,4 +1,4 @@
-"""What the format knows about a damage: the diagnosis, how the server takes it, whether the payload is still whole."""
+"""Explain damaged ranges: the diagnosis, the server's reaction, and proof that a payload is intact."""
 
 from __future__ import annotations
 
@@ -43,8 +43,14 @@ _LENGTH_SIZES = (1, 2, 3, 5, 9)
 
 
 def explain_damage(layout: Layout, data: memoryview, offset: int, found: Finding) -> Finding:
-    """The finding with its diagnosis, with the severity that the server's behaviour asks for, and with a proof that the
-    payload is intact where there is one.
+    """Add to a finding its diagnosis, the severity that the server's behaviour calls for, and proof of an intact
+    payload.
+
+    Args:
+        layout: layout of the file.
+        data: bytes from the damaged range on (bounded).
+        offset: file offset of `data`.
+        engine_finding: the damage as the scanner reports it.
     """
     context: FileContext = layout.context
     facts = {**found.facts, "diagnosis": found.facts.get("diagnosis") or _DIAGNOSES.get(found.id, found.id)}
@@ -60,6 +66,7 @@ def explain_damage(layout: Layout, data: memoryview, offset: int, found: Finding
 
 
 def _block(found: Finding, data: memoryview, offset: int) -> Finding:
+    """Explain a damaged block; prove its payload with the stored crc where possible."""
     facts: dict[str, Any] = dict(found.facts)
     message = found.message
     if found.id == "length-out-of-bounds" and facts.get("field") == "payload_start":
@@ -78,17 +85,26 @@ def _block(found: Finding, data: memoryview, offset: int) -> Finding:
 
 
 class Intact(NamedTuple):
-    """A payload that its stored crc proves. end: counted from the start of its block."""
+    """A payload that its stored crc proves.
+
+    Attributes:
+        end: offset of its end from the start of its block.
+        crc: the stored crc.
+    """
 
     end: int
     crc: int
 
 
 def intact_payload(data: memoryview, *, ends_here: bool = False) -> Intact | None:
-    """The payload of a block with a damaged header: up to the next magic or mark, or as far as the header says, if the
-    crc is right for that.
+    """Find the payload of a block whose header is damaged: the bytes up to some border for which the stored crc is
+    right.
 
-    ends_here: it may also end where the data does.
+    Borders are the next magic or end mark, and the end that the header states.
+
+    Args:
+        data: bytes from the start of the block on.
+        ends_here: the end of `data` is a border too.
     """
     stored = set(_stored_crcs(data))
     if not stored:
@@ -104,7 +120,7 @@ def intact_payload(data: memoryview, *, ends_here: bool = False) -> Intact | Non
 
 
 def _declared_end(data: memoryview) -> int:
-    """Where a block ends by its length; 0 if that cannot be read."""
+    """Read the end of a block from its length field; 0 if the field cannot be read."""
     try:
         length = read_token(data, 4, min(len(data), FIXED_SIZE))
     except MalformedError:
@@ -113,7 +129,7 @@ def _declared_end(data: memoryview) -> int:
 
 
 def _stored_crcs(data: memoryview) -> Iterator[int]:
-    """The crc field of a fixed header, wherever a length of any width lets it stand."""
+    """Yield the possible values of the crc field, one for each width that the length field may have."""
     for size in _LENGTH_SIZES:
         try:
             previous = read_token(data, 4 + size, min(len(data), FIXED_SIZE))
@@ -129,6 +145,7 @@ def _stored_crcs(data: memoryview) -> Iterator[int]:
 
 
 def _tail(found: Finding, layout: Layout, context: FileContext, data: memoryview) -> Finding:
+    """Explain a damaged or missing end of a file."""
     facts: dict[str, Any] = dict(found.facts)
     severity, message = found.severity, found.message
     if found.id == "garbage-tail":
@@ -151,6 +168,7 @@ def _tail(found: Finding, layout: Layout, context: FileContext, data: memoryview
 
 
 def _zeros_severity(found: Finding) -> Severity:
-    """Zeros are no end of file to the server once they could be a block's header: nothing durable is lost, but it does
-    not start."""
+    """Grade zeros at the end: once they could be a block's header the server refuses to start, although nothing is
+    lost.
+    """
     return Severity.ERROR if found.length >= FIXED_SIZE else found.severity

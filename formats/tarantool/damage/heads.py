@@ -1,8 +1,9 @@
-"""A text header with one flipped bit: in the type, the version, the ends of their lines, or the key of a line without
-which the header says nothing (section 1.1).
+"""Find one flipped bit in a text header: in the type, the version, their line ends, or the key of a required line.
 
-Other lines do not keep anybody from reading the rows, or could be right in many ways. The server refuses such a file
-all the same, or leaves it out under force: what it says of the header as it is goes into the finding, for the replay.
+Other lines do not prevent the rows from being read, or could be right in many ways. The server refuses such a file
+all
+the same, or skips it under force: what it says about the stored header goes into the finding, for the replay.
+Source: `docs/spec/tarantool-xlog.md#11-text-header`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _PROOF = "the lines of the header and the block behind it prove it"
 
 
 def heads(head: Head) -> Iterator[HeadFlip]:
-    """See `formats.heads`. The one bit with which nothing is wrong with the header any more."""
+    """Yield the one bit flip that leaves nothing wrong with a header (`formats.heads`); nothing if several do."""
     found = _BEHIND.search(head.data, 0, SURE_BYTES)
     as_it_is = layout(head, Limits())
     wrong = [one for one in as_it_is.findings if one.severity is Severity.ERROR]
@@ -58,7 +59,7 @@ def heads(head: Head) -> Iterator[HeadFlip]:
 
 
 def _suspects(as_it_is: Layout, wrong: Finding, end: int) -> set[int]:
-    """Where the bit can be, in a header of so many bytes."""
+    """List the offsets where the flipped bit can be, in a header of `end` bytes."""
     if not as_it_is.readable:
         return {*range(min(_FIRST_LINES, end)), *range(max(0, end - 2), end)}
     if wrong.facts["diagnosis"] not in _LINES or wrong.offset is None or wrong.length > _LONGEST_LINE:
@@ -67,7 +68,7 @@ def _suspects(as_it_is: Layout, wrong: Finding, end: int) -> set[int]:
 
 
 def _reads(text: bytearray, flip: HeadFlip) -> bool:
-    """Are the lines good ones with that bit put right? Most flips fail here, without all that a layout takes."""
+    """Check the header's lines with one bit flipped. Cheap: most flips fail here, without reading a layout."""
     flip.put_right(0, text)
     good = _WHOLE.fullmatch(text) is not None
     flip.put_right(0, text)
@@ -75,5 +76,6 @@ def _reads(text: bytearray, flip: HeadFlip) -> bool:
 
 
 def _is_right(head: Head, end: int) -> bool:
+    """Check that a header of `end` bytes is readable and has no findings."""
     made = layout(head, Limits())
     return made.readable and made.frames_at == end and not made.findings

@@ -1,4 +1,7 @@
-"""Blocks whose fixed header is damaged and whose payload is proven by the stored crc (specification section 6.2)."""
+"""Rebuild damaged fixed headers of blocks whose payload the stored crc proves.
+
+Source: `docs/spec/tarantool-xlog.md#62-resync-after-damage`.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,10 @@ _MOST_TRIES = 32
 
 
 def mend(layout: Layout, data: bytes) -> Iterator[Mending]:
-    """Blocks of a damaged range with a right fixed header; length, magic and filler are made anew, the crc is the
-    stored one."""
+    """Yield the blocks of a damaged range with a rebuilt fixed header: length, magic and filler are new, the crc is
+    the
+    stored one.
+    """
     at = 0
     for _ in range(_MOST_TRIES):
         found = intact_payload(memoryview(data)[at:], ends_here=True)
@@ -38,7 +43,7 @@ def mend(layout: Layout, data: bytes) -> Iterator[Mending]:
 
 
 def _head(magic: bytes, payload: bytes, crc: int) -> bytes | None:
-    """The fixed header as the server writes it; None if what follows is no payload."""
+    """Build the fixed header as the server writes it; None if the bytes are no payload."""
     packed = payload.startswith(_ZSTD_FRAME)
     if not packed and payload[:1] not in (bytes([one]) for one in _MAPS):
         return None

@@ -1,1 +1,1 @@
-"""Verification of logs, snapshots, metadata logs, runs and indexes."""
+"""Validation of logs, snapshots, metadata logs, runs and indexes."""

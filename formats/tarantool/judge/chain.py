@@ -1,4 +1,7 @@
-"""Rules of a data directory: the chain of logs, its snapshots, its vinyl files (specification sections 3, 5, 6.1)."""
+"""Rules of a data directory: the chain of logs, its snapshots, its vinyl files.
+
+Source: `docs/spec/tarantool-xlog.md#3-xlog-sets`, `#5-vinyl-files`, `#61-verify-invariants`.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,11 @@ _BROKEN_HEADER = ("bad_header", "bad_header_type", "bad_header_version", "bad_vc
 
 
 class File(msgspec.Struct, frozen=True):
-    """One member with what its format knows about it. sound: its header can be believed."""
+    """One file of a set with its context.
+
+    Attributes:
+        has_valid_header: the header is readable and not contradicted.
+    """
 
     member: Member
     context: FileContext
@@ -41,16 +48,16 @@ class File(msgspec.Struct, frozen=True):
 
     @property
     def facts(self) -> Any:
-        """What the judge of the file found out, or None."""
+        """Facts that the validator of the file collected, or None."""
         return self.member.verdict.facts if self.member.verdict else None
 
     def sibling(self, number: int, suffix: str) -> str:
-        """The name of another file of the same directory."""
+        """Return the name of another file of the same directory."""
         return posixpath.join(posixpath.dirname(self.name), f"{number:020d}.{suffix}")
 
 
 def judge_set(members: Sequence[Member]) -> list[SetFinding]:
-    """All findings about the files together, directory by directory."""
+    """Return all findings about the files together, directory by directory."""
     folders: dict[str, list[File]] = {}
     unfinished: set[str] = set()
     for member in members:
@@ -62,12 +69,12 @@ def judge_set(members: Sequence[Member]) -> list[SetFinding]:
 
 
 def _takes_part(context: FileContext) -> bool:
-    """Check that the server looks at a file of this name."""
+    """Check that the server reads a file of this name."""
     return context.number is not None and not context.suffix
 
 
 def _folder(member: Member) -> str:
-    """The data directory: runs lie two levels deeper."""
+    """Return the data directory of a file: runs lie two levels deeper."""
     folder = posixpath.dirname(member.name)
     assert member.layout is not None
     deeper = _RUN_FOLDER.fullmatch(folder) if member.layout.context.kind in (FileKind.RUN, FileKind.INDEX) else None
@@ -87,11 +94,12 @@ def _file(member: Member) -> File:
 
 
 def _of(files: list[File], kind: FileKind) -> list[File]:
-    """The sound files of one kind, oldest first."""
+    """Select the files of one kind that have a valid header, oldest first."""
     return sorted((f for f in files if f.context.kind is kind and f.sound), key=lambda f: f.context.signature)
 
 
 def _judge_folder(files: list[File], unfinished: set[str]) -> Iterator[SetFinding]:
+    """Yield the findings about the files of one data directory."""
     logs, snaps, vylogs = (_of(files, kind) for kind in (FileKind.XLOG, FileKind.SNAP, FileKind.VYLOG))
     present = {posixpath.basename(name) for f in files for name in (f.name, *_own_names(f))}
     yield from _instances(files)
@@ -108,7 +116,7 @@ def _judge_folder(files: list[File], unfinished: set[str]) -> Iterator[SetFindin
 
 
 def _own_names(file: File) -> tuple[str, ...]:
-    """The name that a file's VClock asks for: it is there, even if the file was renamed."""
+    """Return the name that a file's VClock asks for (it counts as present even if the file was renamed), or ()."""
     kind = file.context.kind
     return (file.sibling(file.context.signature, kind.lower()),) if kind and file.context.vclock else ()
 
@@ -117,7 +125,7 @@ def _own_names(file: File) -> tuple[str, ...]:
 
 
 def _short_names(files: list[File]) -> Iterator[SetFinding]:
-    """Names without 20 digits: the server lists them, and opens the file that has this number (`xdir_scan`)."""
+    """Report names without 20 digits: the server lists them, then opens the file of that number (`xdir_scan`)."""
     names = {f.name for f in files}
     for f in files:
         kind, number = f.context.kind, f.context.number
@@ -131,7 +139,9 @@ def _short_names(files: list[File]) -> Iterator[SetFinding]:
 
 
 def _in_the_way(snaps: list[File], vylogs: list[File], unfinished: set[str]) -> Iterator[SetFinding]:
-    """A file that the server makes at the start, and fails to make where it exists (`vy_log_begin_recovery`)."""
+    """Report a leftover file that the server fails to create at start-up because it exists
+    (`vy_log_begin_recovery`).
+    """
     if not snaps or not vylogs or _same(snaps[-1].context.vclock, vylogs[-1].context.vclock):
         return
     facts, name = vylogs[-1].facts, snaps[-1].sibling(snaps[-1].context.signature, "vylog.inprogress")
@@ -145,7 +155,7 @@ def _in_the_way(snaps: list[File], vylogs: list[File], unfinished: set[str]) -> 
 
 
 def _instances(files: list[File]) -> Iterator[SetFinding]:
-    """All files of a directory are written by one instance."""
+    """Check that all files of a directory are written by one instance."""
     stated = [f for f in files if f.context.instance]
     if len({f.context.instance for f in stated}) < 2:
         return
@@ -175,7 +185,7 @@ def _same(a: dict[int, int], b: dict[int, int]) -> bool:
 
 
 def _pair(before: File, after: File, present: set[str]) -> Iterator[SetFinding]:
-    """PrevVClock(next) = VClock(this), and VClock(next) = VClock(this) + rows."""
+    """Check that PrevVClock(next) = VClock(this), and that VClock(next) = VClock(this) + rows."""
     previous = after.context.prev_vclock
     if previous is not None and not _same(previous, before.context.vclock):
         number = sum(previous.values())
@@ -198,7 +208,7 @@ def _missing(name: str, text: str, diagnosis: str = "missing_file") -> SetFindin
 
 
 def _rows_between(before: File, after: File, facts: LogFacts) -> Iterator[SetFinding]:
-    """Rows that the next file's VClock counts and this file does not have."""
+    """Report rows that the next file's VClock counts and this file lacks, or the other way round."""
     state, start = facts.vclock, after.context.vclock
     missing = [(r, state.get(r, 0) + 1, lsn) for r, lsn in sorted(start.items()) if lsn > state.get(r, 0)]
     tail = before.member.tail
@@ -218,7 +228,7 @@ def _rows_between(before: File, after: File, facts: LogFacts) -> Iterator[SetFin
 
 
 def _start(logs: list[File], snaps: list[File], present: set[str]) -> Iterator[SetFinding]:
-    """Some log starts at or before the newest snapshot, or none starts after it."""
+    """Check that some log begins at or before the newest snapshot."""
     if not logs or not snaps:
         return
     newest = snaps[-1].context
@@ -232,7 +242,7 @@ def _start(logs: list[File], snaps: list[File], present: set[str]) -> Iterator[S
 
 
 def _outdated(logs: list[File], snaps: list[File]) -> Iterator[SetFinding]:
-    """Logs that no snapshot needs any more, and that the server has not collected yet: one note for all."""
+    """Report, in one note, the logs that no snapshot needs any more and that the server has not collected yet."""
     oldest = snaps[0].context.signature if snaps else 0
     old = [log for log, following in pairwise(logs) if snaps and following.context.signature <= oldest]
     if old:
@@ -246,9 +256,9 @@ def _outdated(logs: list[File], snaps: list[File]) -> Iterator[SetFinding]:
 
 
 def _checkpoints(snaps: list[File], vylogs: list[File], present: set[str]) -> Iterator[SetFinding]:
-    """A checkpoint writes a snapshot and, where vinyl is in use, a metadata log of the same number."""
+    """Check that each checkpoint has a snapshot and, where vinyl is in use, a metadata log of the same number."""
     if not vylogs or not snaps:
-        return  # snapshots and vinyl files may be kept in directories of their own
+        return  # snapshots and vinyl files may be kept in separate directories
     newest_vylog, newest_snap = vylogs[-1], snaps[-1]
     number = newest_vylog.context.signature
     name = newest_vylog.sibling(number, "snap")
@@ -266,7 +276,7 @@ def _uses_vinyl(vylog: File) -> bool:
 
 
 def _references(files: list[File], logs: list[File], snaps: list[File]) -> Iterator[SetFinding]:
-    """Rows of a space that nobody made. Says something only where every `_space` row is known to have been read."""
+    """Report rows of spaces that no file defines; only where every `_space` row is known to have been read."""
     whole = [s for s in snaps if isinstance(s.facts, SnapFacts) and s.facts.whole]
     if not whole or not all(f.sound for f in files):
         return

@@ -1,4 +1,4 @@
-"""What the judges of all five kinds of files share: places of rows, counts, and the remarks about blocks."""
+"""Base of the validators of all five kinds of files: locations of rows, counts, notes about blocks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ REQUIRED_KEYS: Mapping[int, tuple[int, ...]] = {
 
 
 class Place(NamedTuple):
-    """Where a row lies: its block in the file, and the row's number in the file."""
+    """Location of a row: offset, size and index of its block, and the row's number in the file."""
 
     offset: int
     size: int
@@ -50,7 +50,7 @@ class Place(NamedTuple):
 
 
 class Remark(msgspec.Struct):
-    """Something odd about blocks that is told once per file."""
+    """An unusual property of blocks, reported once per file with the number of blocks that have it."""
 
     place: Place
     text: str
@@ -60,17 +60,17 @@ class Remark(msgspec.Struct):
 
 
 def new_state(compile_: Any) -> Any:
-    """The state of a fold: a list for the interpreter, an array of 64-bit integers for compiled code."""
+    """Create the state of a kernel: a list for the interpreter, an array of 64-bit integers for compiled code."""
     return [0] * folds.SIZE if compile_(folds.fold_log) is folds.fold_log else array("q", bytes(8 * folds.SIZE))
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """`5` or `5..9`."""
+    """Format the first and last number as `5` or `5..9`."""
     return str(numbers[0]) if numbers[0] == numbers[-1] else f"{numbers[0]}..{numbers[-1]}"
 
 
 class FileJudge:
-    """Base of the judges. `rows` and `end` are what each kind adds."""
+    """Base of the validators. Each kind of file overrides `check_rows` and `check_end`."""
 
     def __init__(self, layout: Layout, compile_: Any, limits: Limits) -> None:
         self.context: FileContext = layout.context
@@ -86,41 +86,41 @@ class FileJudge:
     # -- the protocol of `formats.judging.Judge` ----------------------------------------------------------------------
 
     def feed(self, batch: Batch) -> Sequence[Finding]:
-        """Findings of this batch."""
+        """Return the findings of a batch."""
         self._frames(batch)
         found = [*self.rows(batch), *too_deep_rows(batch, self.depth)]
         return [self.context.soften(one) for one in found]
 
     def damage(self, start: int, end: int) -> None:
-        """A range of the file was skipped."""
+        """Record that a range of the file was skipped."""
         self.damages.append((start, end))
 
     def finish(self, tail: Tail) -> Verdict:
-        """The verdict about the whole file."""
+        """Return the verdict about the whole file."""
         return self.verdict(tail, [self.context.soften(found) for found in (*self.remarks(), *self.end(tail))])
 
-    # -- what each kind adds ---------------------------------------------------------------------------------------
+    # -- overridden by each kind ---------------------------------------------------------------------------------------
 
     def rows(self, batch: Batch) -> list[Finding]:
-        """Findings about the rows of a batch."""
+        """Return the findings about the rows of a batch."""
         raise AssertionError("abstract")  # pragma: no cover
 
     def end(self, tail: Tail) -> list[Finding]:
-        """Findings that only the end of the file can tell."""
+        """Return the findings that only the end of the file allows."""
         return []
 
     def verdict(self, tail: Tail, findings: list[Finding]) -> Verdict:
-        """Counts, facts and findings as one value."""
+        """Combine counts, facts and findings to a verdict."""
         return Verdict(sum(self.types.values()), dict(self.types), tuple(findings))
 
     # -- shared ----------------------------------------------------------------------------------------------------
 
     def place(self, batch: Batch, index: int) -> Place:
-        """The place of row `index` of a batch."""
+        """Locate row `index` of a batch."""
         return self.frame_place(batch, batch.frame_of(index), batch.first_record + index)
 
     def frame_place(self, batch: Batch, frame: int, record: int) -> Place:
-        """The place of block `frame` of a batch."""
+        """Locate block `frame` of a batch; `record` is the number of the row that is asked for."""
         key = (batch.base, batch.first_frame + frame)
         if self._near[0] != key:
             low, high = int(batch.frames["offset"][frame]), int(batch.frames["end"][frame])
@@ -129,11 +129,11 @@ class FileJudge:
         return Place(offset, size, key[1], record)
 
     def tell(self, id_: str, place: Place, text: str, diagnosis: str, **more: Any) -> Finding:
-        """A finding about the block of a row."""
+        """Create a finding about the block of a row."""
         return finding(id_, place.offset, place.size, text, record=place.record, diagnosis=diagnosis, **more)
 
     def check_body(self, batch: Batch, index: int, place: Place, required: Sequence[int]) -> list[Finding]:
-        """Keys that stand twice, and keys that are missing."""
+        """Report keys that occur twice, and required keys that are missing."""
         table = batch.records
         header, body = int(table["header_keys"][index]), int(table["body_keys"][index])
         found = []
@@ -147,13 +147,13 @@ class FileJudge:
         return found
 
     def wrong_type(self, batch: Batch, index: int, place: Place, diagnosis: str) -> Finding:
-        """A row type that must not stand in this kind of file: the server refuses it."""
+        """Report a row type that this kind of file must not contain: the server refuses it."""
         name = TYPE_NAMES[int(batch.records["type"][index]) & U64]
         text = f"a row of type {name} in a {self.context.kind} file"
         return self.tell("unknown-record-type", place, text, diagnosis, severity=Severity.ERROR)
 
     def remark(self, kind: str, id_: str, place: Place, text: str, severity: Severity = Severity.WARNING) -> None:
-        """Note something odd about a block."""
+        """Note an unusual property of a block; `kind` is its diagnosis."""
         known = self._remarks.get(kind)
         if known:
             known.count += 1
@@ -161,7 +161,7 @@ class FileJudge:
             self._remarks[kind] = Remark(place, text, id_, severity)
 
     def remarks(self) -> list[Finding]:
-        """One finding for each kind of odd block."""
+        """Return one finding for each kind of unusual block."""
         return [
             self.tell(
                 r.id, r.place, r.text + (f"; {r.count:,} blocks like this" if r.count > 1 else ""), kind,
@@ -171,7 +171,7 @@ class FileJudge:
         ]  # fmt: skip
 
     def _frames(self, batch: Batch) -> None:
-        """Blocks with unused fields in use, or plain though they are large."""
+        """Note blocks that use unused fields, or are stored plain although they are large."""
         t = batch.frames
         names = ("magic", "header.length", "header.crc32p", "header.end", "payload_start")
         columns = (*(t[name] for name in names), batch.window)
@@ -197,7 +197,9 @@ class FileJudge:
             self.remark("plain_block_large", "length-out-of-bounds", place, text)
 
     def _writes_zeros(self) -> bool:
-        """Servers up to 1.7 left garbage in the filler, and did not compress everything."""
+        """True unless a server up to 1.7 wrote the file: those left garbage in the filler, and did not compress
+        everything.
+        """
         version = self.context.version or "1."
         return not version.startswith("1.")
 

@@ -1,6 +1,6 @@
-"""The judges' inner loops as kernels: they run through what is in order and stop at the first row that is not.
+"""Kernels of the validators: they skip rows that are in order and stop at the first row that is not.
 
-A row where a fold stops is looked at by the judge itself, which knows every exception and has the words for them.
+The validator checks that row itself: it knows every exception and has the messages.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from binlogtool.formats.fields import kernel
 from binlogtool.formats.kernel_types import Int64s, MutableInt64s, UInt8s
 from binlogtool.formats.tarantool.msgpack.kernels import load16, load32, load64, read_size, skip_value
 
-# State of `fold_log` and `fold_snapshot`: an array of 64-bit integers.
+# State of `skip_ordered_log_rows` and `skip_ordered_snapshot_rows`: an array of 64-bit integers.
 LSN = 0
 """[0, 32): the current component of each replica."""
 TIME = 32
@@ -59,7 +59,7 @@ def body_in_order(row_type: int, keys: int, space: int, state: Int64s) -> bool:
 def transaction_in_order(
     replica: int, lsn: int, tsn: int, commit: int, frame: int, record: int, state: MutableInt64s
 ) -> bool:
-    """Takes one row of a multi-statement transaction into the state, unless something about it is odd."""
+    """Add one row of a multi-statement transaction to the state; False if something about it is unusual."""
     if tsn < 0 or tsn > 9223372036854775807:
         return False
     if state[65] == 0:
@@ -103,9 +103,12 @@ class LogRows(NamedTuple):
 
 @kernel(body_in_order, transaction_in_order)
 def fold_log(start: int, stop: int, first_frame: int, first_record: int, rows: LogRows, state: MutableInt64s) -> int:
-    """Rows of a log: LSNs rise by one per replica, times do not fall, bodies have their keys, transactions end.
+    """Skip rows of a log that are in order.
 
-    Returns the first row that is not in order, or `stop`.
+    In order: LSNs rise by one per replica, times do not fall, bodies have their keys, transactions end.
+
+    Returns:
+        Index of the first row that is not in order, or `stop`.
     """
     for i in range(start, stop):
         keys = rows.header_keys[i]
@@ -138,9 +141,10 @@ def fold_snapshot(
     start: int, stop: int, types: Int64s, replicas: Int64s, lsns: Int64s, header_keys: Int64s, body_keys: Int64s,
     spaces: Int64s, state: MutableInt64s,
 ) -> int:  # fmt: skip
-    """Rows of a snapshot as long as they are INSERTs into one space with the next number.
+    """Skip rows of a snapshot that are INSERTs into one space with the next number.
 
-    Returns the first row that is not, or `stop`.
+    Returns:
+        Index of the first row that is not, or `stop`.
     """
     for i in range(start, stop):
         if types[i] != 2 or replicas[i] != 0 or spaces[i] != state[70] or body_keys[i] != 0x200010000:
@@ -158,7 +162,11 @@ def odd_frame(
     start: int, stop: int, magics: Int64s, lengths: Int64s, previous: Int64s, header_ends: Int64s,
     payload_starts: Int64s, buf: UInt8s,
 ) -> int:  # fmt: skip
-    """The first block with a previous crc, a filler that is not zero, no plain rows or 2 KiB of them; or `stop`."""
+    """Find the first block with a previous crc, a filler that is not zero, or plain rows of 0 or at least 2029 bytes.
+
+    Returns:
+        Its index, or `stop`.
+    """
     for i in range(start, stop):
         if previous[i] != 0:
             return i
@@ -176,7 +184,7 @@ def odd_frame(
 
 @kernel(read_size, skip_value)
 def field_at(buf: UInt8s, p: int, n: int, number: int) -> int:
-    """Position of field `number` of the array at `p`, or -1."""
+    """Return the position of field `number` of the array at `p`, or -1."""
     if p < 0 or p >= n:
         return -1
     code = buf[p] + 0
@@ -197,7 +205,10 @@ def field_at(buf: UInt8s, p: int, n: int, number: int) -> int:
 
 @kernel(load16, load32, load64)
 def integer_at(buf: UInt8s, p: int) -> tuple[int, int]:
-    """(rank, value) of the mp integer at `p`, which order as it does; rank 0 = none, 2 = over the signed range."""
+    """Return (rank, value) of the mp integer at `p`; the pairs sort like the integers.
+
+    rank 0: no integer. rank 2: an unsigned number beyond the signed range.
+    """
     code = buf[p] + 0
     if code < 0x80:
         return 1, code
@@ -228,7 +239,7 @@ def integer_at(buf: UInt8s, p: int) -> tuple[int, int]:
 
 @kernel(integer_at)
 def compare_integers(buf: UInt8s, a: int, b: int) -> int:
-    """-1, 0 or 1 for the mp integers at `a` and `b`; 0 if one of them is none."""
+    """Compare the mp integers at `a` and `b`: -1, 0 or 1; 0 if one of them is no integer."""
     rank_a, value_a = integer_at(buf, a)
     rank_b, value_b = integer_at(buf, b)
     if rank_a == 0 or rank_b == 0 or (rank_a == rank_b and value_a == value_b):
@@ -240,7 +251,7 @@ def compare_integers(buf: UInt8s, a: int, b: int) -> int:
 
 @kernel(read_size)
 def string_at(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """(start, end) of the text of the mp string at `p`; end -1 = none."""
+    """Return (start, end) of the text of the mp string at `p`; end -1 if there is no string."""
     code = buf[p] + 0
     if code >= 0xA0 and code < 0xC0:
         return p + 1, p + 1 + code - 0xA0
@@ -252,7 +263,7 @@ def string_at(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
 
 @kernel(string_at)
 def compare_strings(buf: UInt8s, a: int, end_a: int, b: int, end_b: int) -> int:
-    """-1, 0 or 1 for the mp strings at `a` and `b`, byte by byte; 0 if one of them is none."""
+    """Compare the mp strings at `a` and `b` byte by byte: -1, 0 or 1; 0 if one of them is no string."""
     a, last_a = string_at(buf, a, end_a)
     b, last_b = string_at(buf, b, end_b)
     if last_a < 0 or last_b < 0:
@@ -269,9 +280,10 @@ def compare_strings(buf: UInt8s, a: int, end_a: int, b: int, end_b: int) -> int:
 
 @kernel(field_at, compare_integers, compare_strings)
 def falling_key(start: int, stop: int, buf: UInt8s, tuples: Int64s, ends: Int64s, parts: Int64s, count: int) -> int:
-    """The first row in (start, stop) whose key is less than the one before it, or `stop`.
+    """Find the first row in (start, stop) whose key is less than the one before it; `stop` if there is none.
 
-    parts: `count` pairs of field number and kind (0 = integer, 1 = string).
+    Args:
+        parts: `count` pairs of field number and kind (0 = integer, 1 = string).
     """
     for i in range(start + 1, stop):
         for part in range(0, 2 * count, 2):

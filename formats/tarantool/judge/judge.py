@@ -1,4 +1,4 @@
-"""The entry points for judging: one judge per kind of file, the order of a set, and the rules of a set."""
+"""Entry points of validation: one validator per kind of file, the order of a set, and the rules of a set."""
 
 from __future__ import annotations
 
@@ -29,18 +29,21 @@ _VINYL = re.compile(r"(.*/)?\d+/\d+/[^/]+\.(?:run|index)(?:\.inprogress)?")
 
 
 def judge(layout: Layout, compile_: Callable[[Kernel], Kernel], limits: Limits) -> Judge:
-    """The judge of a file of this kind."""
+    """Create the validator for a file of this kind."""
     kind: FileKind = layout.context.kind
     return _JUDGES[kind](layout, compile_, limits)
 
 
 def order(names: Sequence[str]) -> list[str]:
-    """By directory; snapshots, metadata logs, logs, then runs; each by its number."""
+    """Sort file names by directory; then snapshots, metadata logs, logs, indexes, runs; each by its number."""
     return sorted(names, key=_rank)
 
 
 def home(name: str) -> str:
-    """Vinyl's files lie in `<space id>/<index id>/` below the log's directory (specification section 1)."""
+    """Return the data directory of a file: vinyl files lie in `<space id>/<index id>/` below it.
+
+    Source: `docs/spec/tarantool-xlog.md#5-vinyl-files`.
+    """
     below = _VINYL.fullmatch(name)
     return (below[1] or "").rstrip("/") if below else posixpath.dirname(name)
 

@@ -1,4 +1,7 @@
-"""The judge of a write-ahead log (.xlog): LSNs, times, transactions, spaces (specification sections 2.2, 3 and 6.1)."""
+"""Validator of a write-ahead log (.xlog): LSNs, times, transactions, spaces.
+
+Source: `docs/spec/tarantool-xlog.md#22-transactions`, `#3-xlog-sets`, `#61-verify-invariants`.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ MAX_REMEMBERED = 10_000
 
 
 class Row(NamedTuple):
-    """What is looked at of one row, by the scanner's names."""
+    """Columns of one row that are checked, under the scanner's names."""
 
     type: int
     replica_id: int
@@ -47,9 +50,16 @@ _REPLICA = _COLUMNS.index("replica_id")
 
 
 class Open(msgspec.Struct):
-    """A transaction that has begun and not ended. replica: -1 while it has local rows only.
+    """A transaction that has begun and not ended.
 
-    since: from which offset on some transaction has been open without a break, this one at last.
+    Attributes:
+        replica: -1 while it has local rows only.
+        first: LSN of its first row.
+        frame: index of the block of its last row.
+        crossed: a continuation in another block was reported.
+        mixed: rows of other transactions are between its rows.
+        since: offset from which on some transaction has been open without a break, this one at last; -1 = its own
+            place.
     """
 
     replica: int
@@ -63,12 +73,15 @@ class Open(msgspec.Struct):
 
     @property
     def began(self) -> int:
-        """The last offset in front of it at which no transaction was open."""
+        """The last offset before it at which no transaction was open."""
         return self.place.offset if self.since < 0 else self.since
 
 
 class Gap(msgspec.Struct):
-    """LSNs `[first, last]` of a replica that were passed over at a place; found: how many came later after all."""
+    """LSNs `[first, last]` of a replica that were skipped at a location; `filled`: number of them that came later
+    after
+    all.
+    """
 
     replica: int
     first: int
@@ -79,10 +92,13 @@ class Gap(msgspec.Struct):
 
 
 class LogFacts(msgspec.Struct, frozen=True):
-    """What the rules of a set need to know about a log. vclock: the state behind its last row.
+    """Facts about a log for the rules of a set.
 
-    used: space id -> place of the first row; defined: ids named by its own `_space` rows. lost: ranges of LSNs that are
-    known to be lost, [replica, first, last].
+    Attributes:
+        vclock: state after its last row.
+        used: space id -> location of the first row.
+        defined: ids named by its own `_space` rows.
+        lost: LSN ranges that are known to be lost: (replica, first, last).
     """
 
     vclock: dict[int, int]
@@ -94,7 +110,7 @@ class LogFacts(msgspec.Struct, frozen=True):
 
 
 class LogJudge(FileJudge):
-    """A fold over the rows of one log."""
+    """Validator of the rows of one log."""
 
     def __init__(self, layout: Layout, compile_: Any, limits: Limits) -> None:
         super().__init__(layout, compile_, limits)
@@ -114,7 +130,7 @@ class LogJudge(FileJudge):
         self._severed: int | None = None
 
     def damage(self, start: int, end: int) -> None:
-        """Sequences may jump here, and the transaction that was being read has lost its end."""
+        """Allow sequences to jump here; the transaction that was being read has lost its end."""
         super().damage(start, end)
         self._loose = set(range(REPLICAS))
         for open_ in self._opened().values():
@@ -123,9 +139,10 @@ class LogJudge(FileJudge):
         self.state[folds.OPEN] = 0
 
     def rows(self, batch: Batch) -> list[Finding]:
-        """Findings of a batch: the fold runs, and every row where it stops is looked at here.
+        """Return the findings of a batch: the kernel skips ordered rows, every row where it stops is checked here.
 
-        Where it stops at once again the next rows are looked at here as well, ever more of them: most are odd, too.
+        Where it stops at once again, the next rows are checked here as well, ever more of them: most are unusual,
+        too.
         """
         table = batch.records
         columns = [table[name] for name in _COLUMNS]
@@ -144,7 +161,10 @@ class LogJudge(FileJudge):
         return found
 
     def _in_order(self, index: int, places: tuple[int, int, int], columns: list[Any]) -> int:
-        """Where the rows from `index` on are no longer in order. Sequences that went on may not jump any more."""
+        """Return the first row from `index` on that is not in order. Replicas whose rows were skipped may not jump
+        any
+        more.
+        """
         reached: int = self._fold(index, *places, folds.LogRows._make(columns), self.state)
         if self._loose:
             self._loose.difference_update(columns[_REPLICA][index:reached])
@@ -192,7 +212,7 @@ class LogJudge(FileJudge):
         self.state[replica] = lsn
 
     def _gap_severity(self, batch: Batch, index: int, replica: int) -> Severity:
-        """Inside one block nothing can have been cut out: its checksum is right."""
+        """Grade a gap: inside one block nothing can have been cut out, as its checksum is right."""
         span = batch.records["span"]
         if index and span[index] == span[index - 1]:
             return Severity.WARNING
@@ -200,7 +220,7 @@ class LogJudge(FileJudge):
         return Severity.ERROR if begun else Severity.WARNING
 
     def _regression(self, place: Place, replica: int, lsn: int, current: int) -> list[Finding]:
-        """A row whose LSN does not rise: told once per block."""
+        """Report a row whose LSN does not rise, once per block."""
         filled = self._gap_of(replica, lsn)
         if filled:
             filled.found += 1
@@ -216,7 +236,7 @@ class LogJudge(FileJudge):
         return [self.tell(id_, place, text, "lsn_not_monotone", **facts)]
 
     def _gap_of(self, replica: int, lsn: int) -> Gap | None:
-        """The gap that an LSN belongs to. Those of a replica rise."""
+        """Find the gap that an LSN belongs to (the gaps of a replica are in rising order), or None."""
         gaps = self._gaps_of.get(replica, [])
         at = bisect_right(gaps, lsn, key=lambda gap: gap.first) - 1
         return gaps[at] if at >= 0 and lsn <= gaps[at].last else None
@@ -245,13 +265,13 @@ class LogJudge(FileJudge):
 
     def _transaction(self, row: Row, place: Place, found: list[Finding]) -> None:
         multi = row.header_keys & _HAS_TSN
-        if not multi and not self._open:  # it begins and ends here
+        if not multi and not self._open:  # a transaction of one row
             self.state[folds.TRANSACTIONS] += 1
             return
         replica, lsn = row.replica_id, row.lsn
         tsn = lsn - row.tsn & U64 if multi else lsn
         commit = not multi or row.flags & _COMMIT
-        open_ = self._joined(replica, tsn, lsn)  # its last row has no number where that is its own LSN
+        open_ = self._joined(replica, tsn, lsn)  # the last row has no transaction number where that is its own LSN
         if open_ is None:
             open_ = self._begin(place, replica, tsn, lsn, found)
         elif open_.frame != place.frame and not open_.crossed:
@@ -266,7 +286,7 @@ class LogJudge(FileJudge):
             self._commit(open_, found)
 
     def _joined(self, replica: int, tsn: int, lsn: int) -> Open | None:
-        """The open transaction that a row belongs to."""
+        """Find the open transaction that a row belongs to, or None."""
         if replica == 0:
             return next((open_ for open_ in self._open.values() if open_.tsn == tsn), None)
         own, local = self._open.get(replica), self._open.get(0)
@@ -308,17 +328,17 @@ class LogJudge(FileJudge):
         return self.tell("incomplete-transaction", open_.place, text, "tx_not_finished")
 
     def _sever(self, open_: Open) -> None:
-        """The durable part of the file ends in front of a transaction that never ends, and of those open with it."""
+        """Move the durable end before a transaction that never ends, and before those that are open with it."""
         if self._severed is None or open_.began < self._severed:
             self._severed = open_.began
 
-    # -- the open transaction, here and in the fold's state --------------------------------------------------------
+    # -- the open transaction, here and in the kernel's state --------------------------------------------------------
 
     def _opened(self) -> dict[int, Open]:
         return dict(self._open) if self.state[folds.OPEN] else {}
 
     def _keep_open(self, batch: Batch) -> None:
-        """Takes over what the fold has open, while the batch can still say where that is."""
+        """Take over the transaction that the kernel has open, while the batch can still locate it."""
         state = self.state
         if state[folds.OPEN] == 0:
             self._open = {}
@@ -350,7 +370,7 @@ class LogJudge(FileJudge):
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def end(self, tail: Tail) -> list[Finding]:
-        """Gaps that nothing filled, and transactions that never end."""
+        """Report gaps that nothing filled, and transactions that never end."""
         found = [self._gap(gap) for gap in self._gaps if gap.found <= gap.last - gap.first]
         for open_ in self._opened().values():
             unfinished = self._unfinished(open_, "before the end of the file")
@@ -364,7 +384,7 @@ class LogJudge(FileJudge):
         return self.tell("gap-in-sequence", gap.place, text, "lsn_gap", severity=gap.severity, **facts)
 
     def verdict(self, tail: Tail, findings: list[Finding]) -> Verdict:
-        """Counts, and what the set's rules need."""
+        """Combine counts and the facts for the rules of a set."""
         types = self.types.copy()
         for row_type in RowType:
             types[row_type.name] += self.state[folds.TYPES + row_type]

@@ -1,4 +1,7 @@
-"""The judge of a checkpoint (.snap): types, numbering, order of spaces and keys (specification sections 4, 6.1)."""
+"""Validator of a checkpoint (.snap): types, numbering, order of spaces and keys.
+
+Source: `docs/spec/tarantool-xlog.md#4-snapshots`, `#61-verify-invariants`.
+"""
 
 from __future__ import annotations
 
@@ -37,14 +40,14 @@ MAX_REMEMBERED = 100_000
 
 
 class SnapFacts(msgspec.Struct, frozen=True):
-    """What the rules of a set need: ids of the spaces that the snapshot defines, and whether it is whole."""
+    """Facts about a snapshot for the rules of a set: ids of the spaces that it defines, and whether it is complete."""
 
     defined: frozenset[int]
     whole: bool
 
 
 class SnapJudge(FileJudge):
-    """A fold over the rows of one snapshot."""
+    """Validator of the rows of one snapshot."""
 
     def __init__(self, layout: Layout, compile_: Any, limits: Limits) -> None:
         super().__init__(layout, compile_, limits)
@@ -66,13 +69,13 @@ class SnapJudge(FileJudge):
         return array("q", parts) if self._compiled else parts
 
     def damage(self, start: int, end: int) -> None:
-        """Numbers and spaces may jump here."""
+        """Allow numbers and spaces to jump here."""
         super().damage(start, end)
         self._loose = True
         self._last_tuple = b""
 
     def rows(self, batch: Batch) -> list[Finding]:
-        """Findings of a batch: stretches of one space by the fold, the rows in between here."""
+        """Return the findings of a batch: the kernel skips runs of one space, the rows in between are checked here."""
         table = batch.records
         names = ("type", "replica_id", "lsn", "header_keys", "body_keys", "space_id")
         columns = [table[name] for name in names]
@@ -89,7 +92,7 @@ class SnapJudge(FileJudge):
         self._rows += table.count
         return found
 
-    # -- one row that does not simply follow -----------------------------------------------------------------------
+    # -- one row that is not in order -----------------------------------------------------------------------
 
     def _row(self, batch: Batch, index: int, found: list[Finding]) -> None:
         table = batch.records
@@ -104,7 +107,7 @@ class SnapJudge(FileJudge):
             found += self._next_space(place, space)
 
     def _number(self, place: Place, lsn: int, found: list[Finding]) -> None:
-        """Rows are counted from 0 (from 1 by servers of 1.6)."""
+        """Check the number of a row: rows are counted from 0 (from 1 by servers of 1.6)."""
         expected = self.state[folds.LSN] + 1
         if lsn == expected or self._loose or (expected == 0 and lsn == 1):
             self._loose = False
@@ -117,13 +120,14 @@ class SnapJudge(FileJudge):
             found += self._unsorted(place, f"row number {lsn} comes after {expected - 1}")
 
     def _unsorted(self, place: Place, text: str) -> list[Finding]:
-        """Told once per block."""
+        """Report rows that are out of order, once per block."""
         if self._reported == place.frame:
             return []
         self._reported = place.frame
         return [self.tell("sequence-regression", place, text, "snap_not_sorted")]
 
     def _next_space(self, place: Place, space: int) -> Iterator[Finding]:
+        """Check the order of spaces at the first row of another space."""
         before = self.state[folds.LAST_SPACE]
         self.state[folds.LAST_SPACE] = space
         self._last_tuple = b""
@@ -138,6 +142,7 @@ class SnapJudge(FileJudge):
             self._seen.add(space)
 
     def _learn(self, batch: Batch, index: int, space: int) -> None:
+        """Learn the space or the primary key that a row of `_space` or `_index` defines."""
         if space == SPACE:
             defined = learn_space(self.context.spaces, batch, index)
             if defined is not None and len(self._defined) < MAX_REMEMBERED:
@@ -146,7 +151,7 @@ class SnapJudge(FileJudge):
             self._learn_index(batch, index)
 
     def _learn_index(self, batch: Batch, index: int) -> None:
-        """The primary key of a space, if it is a tree over plain types."""
+        """Learn the primary key of a space if it is a tree over plain types."""
         body = body_bytes(batch, index)
         known = None if body is None else _primary_key(body)
         if known is None:
@@ -160,7 +165,7 @@ class SnapJudge(FileJudge):
     # -- the order of keys inside a space --------------------------------------------------------------------------
 
     def _order(self, batch: Batch, begin: int, end: int) -> list[Finding]:
-        """Check that keys fall among rows `[begin, end)`, all of one space."""
+        """Report rows of `[begin, end)`, all of one space, whose keys fall."""
         table = batch.records
         if begin < end and int(table["space_id"][begin]) != self.state[folds.LAST_SPACE]:
             begin += 1
@@ -185,7 +190,7 @@ class SnapJudge(FileJudge):
         return found
 
     def _against_last(self, batch: Batch, begin: int, parts: Any) -> list[Finding]:
-        """The first row of a batch against the last one of the batch before."""
+        """Compare the first key of a batch with the last key of the batch before."""
         start, end = int(batch.records["tuple"][begin]), int(batch.records["end"][begin])
         both = self._last_tuple + bytes(batch.arena[start:end])
         size = len(self._last_tuple)
@@ -197,7 +202,7 @@ class SnapJudge(FileJudge):
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def end(self, tail: Tail) -> list[Finding]:
-        """Rows that are missing; the mark that a snapshot must end with."""
+        """Report rows that are missing."""
         found = []
         if self._gap:
             place, first, last = self._gap
@@ -208,7 +213,7 @@ class SnapJudge(FileJudge):
         return found
 
     def verdict(self, tail: Tail, findings: list[Finding]) -> Verdict:
-        """Counts, and what the set's rules need."""
+        """Combine counts and the facts for the rules of a set."""
         types = self.types.copy()
         types[RowType.INSERT.name] += self.state[folds.TYPES + RowType.INSERT]
         whole = bool(tail.closed) and not self.damages and all(f.severity < Severity.ERROR for f in findings)
@@ -222,7 +227,11 @@ class SnapJudge(FileJudge):
 
 @told_once
 def _primary_key(body: bytes) -> tuple[int, tuple[int, ...] | None] | None:
-    """The space of a primary key in the body of a row of `_index`, and its parts; None where it is of no such key."""
+    """Decode the body of a row of `_index`.
+
+    Returns:
+        The space and the parts of its primary key (None if they are not plain); None if the row is of another index.
+    """
     tree = tree_of(body)
     values = tree.get(BodyKey.TUPLE) if tree else None
     row = plain(values) if values else None
@@ -232,9 +241,10 @@ def _primary_key(body: bytes) -> tuple[int, tuple[int, ...] | None] | None:
 
 
 def key_parts(row: list[Any]) -> tuple[int, ...] | None:
-    """(field, kind, …) of an `_index` row, or None if a part is of a type whose order is not plain.
+    """Decode the parts of an `_index` row to (field, kind, …); None if the order of a part's type is not plain.
 
-    Parts are [[field, type], …], [{"field": …, "type": …, "collation": …}, …], or, before 1.7, the count and then field
+    Parts are [[field, type], …], [{"field": …, "type": …, "collation": …}, …], or, before 1.7, the count and then
+    field
     and type in turn.
     """
     given = row[5] if isinstance(row[5], list) else [row[i : i + 2] for i in range(6, len(row) - 1, 2)]

@@ -1,4 +1,4 @@
-"""The judges of vinyl files: .vylog, .run and .index (specification section 5)."""
+"""Validators of vinyl files: .vylog, .run and .index (`docs/spec/tarantool-xlog.md#5-vinyl-files`)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _RUN_INFO = (
 
 
 class Page(msgspec.Struct, frozen=True):
-    """One page: as the run has it, and as the index describes it."""
+    """One page of a run, as the run contains it or as the index describes it."""
 
     offset: int
     size: int
@@ -51,7 +51,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class RunFacts(msgspec.Struct, frozen=True):
-    """A run as its pages show it. stat: statements by type."""
+    """A run as its pages show it. stat: number of statements by type."""
 
     pages: tuple[Page, ...]
     end: int
@@ -64,8 +64,10 @@ class RunFacts(msgspec.Struct, frozen=True):
 class IndexFacts(msgspec.Struct, frozen=True):
     """A run as its index describes it.
 
-    read: the pages that the server takes: those of the first block that RUNINFO counts. fault: its message if it
-    refuses the index. min_key, max_key: of the run.
+    Attributes:
+        read: pages that the server reads: those of the first block that RUNINFO counts.
+        fault: the server's message if it refuses the index.
+        min_key, max_key: of the run.
     """
 
     pages: tuple[Page, ...]
@@ -89,12 +91,15 @@ class VylogFault(NamedTuple):
 
 
 class VylogFacts(msgspec.Struct):
-    """What the metadata log says. state: after its last record; before_damage: where a part of it cannot be read, after
-    the last record in front of that (the server may take this for the end).
+    """State that the metadata log describes.
 
-    fault: of the first record that does not fit. unneeded: ids of runs that were dropped, or never finished: the server
-    removes what is left of them. based: ids of the trees that had runs at the checkpoint which the file begins with;
-    None = it does not say where its checkpoint ends.
+    Attributes:
+        state: after its last record.
+        before_damage: after the last record before the first damaged range (the server may take this for the end).
+        fault: of the first record that does not fit.
+        unneeded: ids of runs that were dropped or never finished; the server removes what is left of them.
+        based: ids of the trees that had runs at the checkpoint with which the file begins; None = its end is not
+            marked.
     """
 
     state: VylogState = msgspec.field(default_factory=VylogState)
@@ -105,38 +110,40 @@ class VylogFacts(msgspec.Struct):
     damaged: bool = False
 
     def spaces(self, trees: Iterable[int]) -> set[tuple[int, int]]:
-        """(space, index) of trees, by their ids."""
+        """Return (space, index) of trees, by their ids."""
         known = self.state.trees
         return {(known[one].space, known[one].index) for one in trees if one in known}
 
     def needed_runs(self) -> Iterator[tuple[LsmTree, Run]]:
-        """The runs that the server opens, with the tree of each."""
+        """Yield the runs that the server opens, each with its tree."""
         for tree in self.state.trees.values():
             if tree.drop_lsn < 0 and self.state.tree_of(tree.space, tree.index) is tree:
                 yield from ((tree, run) for run in self.state.living_runs(tree))
 
 
 def uint(tree: Mp | None, key: int) -> int | None:
-    """An unsigned number of a map, or None."""
+    """Return the unsigned number of a key of a map, or None."""
     found = tree.get(key) if tree is not None and tree.kind is Kind.MAP else None
     return found.value if found is not None and found.kind is Kind.UINT else None
 
 
 class VylogJudge(FileJudge):
-    """Record types are known, each record fits those before it, and all lead to the runs that must be there."""
+    """Validator of a metadata log: record types are known, each record fits those before it, all lead to existing
+    runs.
+    """
 
     def __init__(self, layout: Layout, compile_: Any, limits: Limits) -> None:
         super().__init__(layout, compile_, limits)
         self.facts = VylogFacts()
 
     def damage(self, start: int, end: int) -> None:
-        """Records may be missing here."""
+        """Remember the state before the first damaged range: records may be missing here."""
         super().damage(start, end)
         if self.facts.before_damage is None:
             self.facts.before_damage = deepcopy(self.facts.state)
 
     def rows(self, batch: Batch) -> list[Finding]:
-        """Findings of a batch."""
+        """Return the findings of a batch."""
         found: list[Finding] = []
         for index, row_type in enumerate(integers(batch.records["type"], 0, batch.records.count)):
             self.types[TYPE_NAMES[row_type]] += 1
@@ -153,7 +160,7 @@ class VylogJudge(FileJudge):
         return found
 
     def _refused(self, place: Place, text: str) -> None:
-        """The server reads no further."""
+        """Record the first place at which the server stops reading."""
         if self.facts.fault is None:
             self.facts.fault = VylogFault(place.offset, f"Invalid VYLOG file: {text}")
 
@@ -191,7 +198,7 @@ class VylogJudge(FileJudge):
         return fault
 
     def end(self, tail: Tail) -> list[Finding]:
-        """No index has two trees."""
+        """Report an index with two trees."""
         fault = None if self.damages or self.facts.fault else self.facts.state.duplicate_tree()
         if fault is None:
             return []
@@ -200,13 +207,15 @@ class VylogJudge(FileJudge):
         return [finding("dangling-reference", tail.end, 0, text, diagnosis="vylog_reference")]
 
     def verdict(self, tail: Tail, findings: list[Finding]) -> Verdict:
-        """Counts, and the runs that must exist."""
+        """Combine counts and the runs that must exist."""
         self.facts.damaged = bool(self.damages)
         return Verdict(sum(self.types.values()), dict(self.types), tuple(findings), facts=self.facts)
 
 
 class RunJudge(FileJudge):
-    """Every block is a page: statements, then the ROWINDEX row that says where each of them starts."""
+    """Validator of a run: every block is a page of statements, then the ROWINDEX row with the offset of each of
+    them.
+    """
 
     def __init__(self, layout: Layout, compile_: Any, limits: Limits) -> None:
         super().__init__(layout, compile_, limits)
@@ -215,7 +224,7 @@ class RunJudge(FileJudge):
         self._lsns: list[int] = []
 
     def rows(self, batch: Batch) -> list[Finding]:
-        """Findings of a batch, page by page."""
+        """Return the findings of a batch, page by page."""
         table = batch.records
         spans = integers(table["span"], 0, table.count)
         found: list[Finding] = []
@@ -285,14 +294,14 @@ class RunJudge(FileJudge):
             yield self.tell("meta-mismatch", place, text, "row_index_mismatch")
 
     def verdict(self, tail: Tail, findings: list[Finding]) -> Verdict:
-        """Counts, and the pages."""
+        """Combine counts and pages."""
         low, high = (self._lsns[0], self._lsns[-1]) if self._lsns else (None, None)
         facts = RunFacts(tuple(self._pages), tail.end, low, high, dict(self._stat), bool(self.damages))
         return Verdict(sum(self.types.values()), dict(self.types), tuple(findings), facts=facts)
 
 
 class IndexJudge(FileJudge):
-    """RUNINFO, then one PAGEINFO for each page."""
+    """Validator of an index: RUNINFO, then one PAGEINFO for each page."""
 
     def __init__(self, layout: Layout, compile_: Any, limits: Limits) -> None:
         super().__init__(layout, compile_, limits)
@@ -303,7 +312,7 @@ class IndexJudge(FileJudge):
         self._place: Place | None = None
 
     def rows(self, batch: Batch) -> list[Finding]:
-        """Findings of a batch."""
+        """Return the findings of a batch."""
         found: list[Finding] = []
         for index, row_type in enumerate(integers(batch.records["type"], 0, batch.records.count)):
             self.types[TYPE_NAMES[row_type]] += 1
@@ -325,7 +334,7 @@ class IndexJudge(FileJudge):
         return found
 
     def _refused(self, place: Place, text: str) -> None:
-        """The server refuses the index, as far as it reads that."""
+        """Record why the server refuses the index, if it reads that far."""
         count = uint(self._info, RunInfoKey.PAGE_COUNT)
         if self._fault is None and place.offset == self.frames_at and (count is None or len(self._read) < count):
             self._fault = text
@@ -348,7 +357,7 @@ class IndexJudge(FileJudge):
                 self._read.append(page)
 
     def end(self, tail: Tail) -> list[Finding]:
-        """RUNINFO is there, and counts the pages right."""
+        """Report a missing RUNINFO, or one that counts the pages wrong."""
         if self.damages:
             return []
         if not any(self.types.values()):
@@ -363,7 +372,7 @@ class IndexJudge(FileJudge):
         return [self.tell("meta-mismatch", self._place, text, "page_count_mismatch")]
 
     def verdict(self, tail: Tail, findings: list[Finding]) -> Verdict:
-        """Counts, and the description of the run."""
+        """Combine counts and the description of the run."""
         info = self._info
         stat = info.get(RunInfoKey.STMT_STAT) if info is not None and info.kind is Kind.MAP else None
         pairs = stat.value if stat is not None and stat.kind is Kind.MAP else ()
@@ -392,5 +401,6 @@ def _lacks(body: Mp | None, key: int) -> bool:
 
 
 def _key_of(info: Mp | None, key: int) -> tuple[Any, ...] | None:
+    """Decode a key of RUNINFO to its parts; None if it is missing."""
     found = info.get(key) if info is not None and info.kind is Kind.MAP else None
     return tuple(plain(part) for part in found.value) if found is not None and found.kind is Kind.ARRAY else None

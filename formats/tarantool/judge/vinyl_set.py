@@ -1,4 +1,4 @@
-"""Runs, their indexes, and the vinyl metadata log: each against the others (specification section 5)."""
+"""Check runs, their indexes and the metadata log against each other (`docs/spec/tarantool-xlog.md#5-vinyl-files`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PARTNER = {FileKind.RUN: ".index", FileKind.INDEX: ".run"}
 
 
 def judge_vinyl(files: Sequence[File], vylogs: Sequence[File]) -> Iterator[SetFinding]:
-    """Findings about the vinyl files of one data directory."""
+    """Yield the findings about the vinyl files of one data directory."""
     by_name = {f.name: f for f in files}
     told: set[str] = set()
     for f in files:
@@ -35,7 +35,9 @@ def judge_vinyl(files: Sequence[File], vylogs: Sequence[File]) -> Iterator[SetFi
 
 
 def _half(file: File, vylogs: Sequence[File]) -> Finding:
-    """One file of a run without the other: harmless where the newest metadata log does not need the run any more."""
+    """Report one file of a run without the other: a note where the newest metadata log does not need the run any
+    more.
+    """
     text = f"{posixpath.basename(file.name)} is there, its other half is not"
     facts = vylogs[-1].facts if vylogs else None
     if not isinstance(facts, VylogFacts) or facts.damaged or file.context.number not in facts.unneeded:
@@ -45,7 +47,9 @@ def _half(file: File, vylogs: Sequence[File]) -> Finding:
 
 
 def _expected_runs(vylog: File, by_name: dict[str, File], told: set[str]) -> Iterator[SetFinding]:
-    """Runs that the newest metadata log knows of, as far as the directory holds vinyl files at all."""
+    """Report missing runs that the newest metadata log needs; a warning where the directory holds no vinyl files at
+    all.
+    """
     facts = vylog.facts
     if not isinstance(facts, VylogFacts) or facts.damaged:
         return
@@ -61,7 +65,7 @@ def _expected_runs(vylog: File, by_name: dict[str, File], told: set[str]) -> Ite
 
 
 def _agree(index: File, run: File) -> Iterator[SetFinding]:
-    """What an index says about its run, against the run."""
+    """Report differences between an index and its run."""
     said, seen = index.facts, run.facts
     if not isinstance(said, IndexFacts) or not isinstance(seen, RunFacts) or said.damaged or said.place is None:
         return
@@ -74,7 +78,7 @@ def _agree(index: File, run: File) -> Iterator[SetFinding]:
 
 
 def _pages(said: Sequence[Page], seen: RunFacts, run: File) -> Iterator[str]:
-    """Offsets chain from the run's header to its end mark, and each page is as it is described."""
+    """Yield differences of pages: offsets must chain from the run's header to its end, each page be as described."""
     layout = run.member.layout
     assert layout is not None
     expected = layout.frames_at

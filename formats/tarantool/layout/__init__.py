@@ -1,1 +1,1 @@
-"""Detection, text headers and blocks of files."""
+"""Detection, text header, and blocks of a file."""

@@ -1,8 +1,10 @@
-"""zstd blocks: whole frames, unpacked under a ceiling (specification section 1.2).
+"""Decompress zstd blocks: whole frames, under a size limit
+(`docs/spec/tarantool-xlog.md#12-block-tx-in-the-sources`).
 
-The server writes one frame, and reads any number of them (`xlog_cursor_decompress`). It stops when the input is used up
-and does not notice a frame that was cut short; here each frame's own chain of blocks is walked first (RFC 8878, section
-3.1.1), so a cut frame and other bytes after one are errors.
+The server writes one frame and reads any number of them (`xlog_cursor_decompress`). It stops when the input is used
+up
+and does not notice a frame that was cut short. Here the chain of blocks of each frame is walked first (RFC 8878,
+section 3.1.1), so a cut frame, or other bytes after a frame, are errors.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ def unpack_zstd(payload: memoryview, limits: Limits) -> bytes | bytearray:
 
 
 def _unpack_counted(decompressor: Any, payload: memoryview, limit: int) -> bytearray:
-    """Two passes: the first only counts, so that a frame over the limit costs no memory and a large one no copy."""
+    """Unpack in two passes: the first only counts, so that a frame over the limit costs no memory and a large one no
+    copy.
+    """
     size = 0
     with decompressor.stream_reader(payload, read_across_frames=True) as reader, memoryview(bytearray(_PIECE)) as piece:
         while got := reader.readinto(piece):
@@ -57,7 +61,7 @@ def _unpack_counted(decompressor: Any, payload: memoryview, limit: int) -> bytea
 
 
 def frame_ceiling(payload: memoryview) -> int:
-    """An upper bound of the unpacked size; proves that the payload is made of whole frames.
+    """Compute an upper bound of the unpacked size, and prove that the payload consists of whole frames.
 
     Raises:
         CodecError: compression-error.
@@ -102,7 +106,7 @@ def _walk_frame(payload: memoryview, start: int) -> tuple[int, int]:
 
 
 def _frame_header(payload: memoryview, start: int) -> tuple[int, int]:
-    """(where the first block starts, size of the content checksum)."""
+    """Return the position of the first block and the size of the content checksum."""
     if len(payload) < start + 5:
         raise CodecError("compression-error", "the zstd frame is cut short in its header")
     flags = payload[start + 4]

@@ -1,4 +1,4 @@
-"""The text header (specification section 1.1): lines of `key: value` up to an empty line."""
+"""The text header: lines of `key: value` up to an empty line (`docs/spec/tarantool-xlog.md#11-text-header`)."""
 
 from __future__ import annotations
 
@@ -31,8 +31,13 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 
 
 class Line(NamedTuple):
-    """One line. `[start, end)` are its bytes with the line feed. key is None for the first two lines and where the
-    colon is missing.
+    """One line of a header.
+
+    Attributes:
+        start, end: its bytes, line feed included.
+        key: as written; None for the first two lines, and for a line without a colon.
+        value: the text after the colon, or the whole line where there is no key.
+        name: the field name of a known key, else `unknown[n]` or `line[n]`.
     """
 
     start: int
@@ -43,27 +48,27 @@ class Line(NamedTuple):
 
     @property
     def is_odd(self) -> bool:
-        """It has no known key."""
+        """True if the line has no known key."""
         return self.key not in KNOWN_KEYS
 
 
 class HeaderText(NamedTuple):
-    """The lines of a header; `end` is behind the empty line, None if there is none."""
+    """The lines of a header; `end` is the offset after the empty line, None if there is no empty line."""
 
     lines: list[Line]
     end: int | None
 
     def value(self, name: str) -> str | None:
-        """The last value of a known key."""
+        """Return the last value of a known key, or None."""
         return next((line.value for line in reversed(self.lines) if line.name == name), None)
 
     def line(self, name: str) -> Line | None:
-        """The last line of a known key."""
+        """Return the last line of a known key, or None."""
         return next((line for line in reversed(self.lines) if line.name == name), None)
 
 
 def read_lines(data: bytes) -> HeaderText:
-    """The lines of the header at the start of `data`; never fails."""
+    """Split the header at the start of `data` into lines; never fails."""
     found = data.find(b"\n\n", 0, SURE_BYTES)
     end = found + 2 if found >= 0 else None
     text = data[: found + 1] if end else data[:SURE_BYTES]
@@ -88,10 +93,10 @@ def _line(raw: bytes, start: int, end: int, number: int) -> Line:
 
 
 def parse_vclock(words: str) -> dict[int, int]:
-    """Replica id -> lsn.
+    """Parse the text of a vclock to a dict of replica id -> LSN.
 
     Raises:
-        ValueError: another syntax, an id over 31, a number over 2^63-1, or an id that comes twice.
+        ValueError: wrong syntax, an id over 31, a number over 2^63-1, or an id that occurs twice.
     """
     if not _VCLOCK.fullmatch(words):
         raise ValueError(f"{words!r} is no vclock such as {{1: 5, 2: 7}}")
@@ -107,17 +112,17 @@ def parse_vclock(words: str) -> dict[int, int]:
 
 
 def is_uuid(words: str) -> bool:
-    """Check for exactly 36 characters of a uuid."""
+    """Check that the text is exactly the 36 characters of a uuid."""
     return _UUID.fullmatch(words) is not None
 
 
 def write_vclock(vclock: dict[int, int]) -> str:
-    """As the server writes it: rising ids, absent ones left out."""
+    """Format a vclock as the server writes it: rising ids, absent ones left out."""
     return "{" + ", ".join(f"{replica}: {lsn}" for replica, lsn in sorted(vclock.items())) + "}"
 
 
 class TextHeader(Construct):  # type: ignore[misc]
-    """All lines of the header, with the empty line that ends it; the value keeps the raw lines."""
+    """Construct type of the whole header, the empty line included; the parsed value keeps the raw bytes."""
 
     def _parse(self, stream: Any, context: Any, path: str) -> Container:
         data, start, end, base = remaining(stream)
@@ -135,7 +140,7 @@ class TextHeader(Construct):  # type: ignore[misc]
         return obj
 
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
-        """One part for each line, and the empty line."""
+        """Yield one part per line, and one for the empty line."""
         text = read_lines(data[start:end])
         for line in text.lines:
             meaning = "unknown key" if line.name.startswith("unknown") else ""

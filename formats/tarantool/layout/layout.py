@@ -1,4 +1,4 @@
-"""Detection, and the layout of one file from its text header (specification section 1.1)."""
+"""Detection, and the layout of one file from its text header (`docs/spec/tarantool-xlog.md#11-text-header`)."""
 
 from __future__ import annotations
 
@@ -60,10 +60,15 @@ ROWS = RowLevel(
 
 
 class FileContext(msgspec.Struct):
-    """What the format knows about one file. spaces grows while records are described, over all files of a log.
+    """Format-specific facts about one file.
 
-    kind: what the file is judged as: the name's word where it contradicts the first line. believed: VClock can be used.
-    number: the digits of the name, or None. suffix: "", ".inprogress" or ".corrupted".
+    Attributes:
+        kind: kind by which the file is validated: that of the name where it contradicts the first line.
+        text: the header's lines.
+        number: the digits of the name, or None.
+        suffix: "", ".inprogress" or ".corrupted".
+        has_valid_vclock: the VClock of the header can be used.
+        spaces: names by space id; shared by all files of a log, and extended while records are described.
     """
 
     kind: FileKind | None
@@ -79,24 +84,24 @@ class FileContext(msgspec.Struct):
 
     @property
     def signature(self) -> int:
-        """The sum of all components: what the file is named by."""
+        """The sum of all vclock components, which names the file."""
         return sum(self.vclock.values())
 
     def soften(self, found: Finding) -> Finding:
-        """Lowers what is said about a file that the server does not read."""
+        """Lower the severity of a finding about a file that the server does not read."""
         ceiling = {".inprogress": Severity.NOTE, ".corrupted": Severity.WARNING}.get(self.suffix, Severity.ERROR)
         return found if found.severity <= ceiling else found.raised_to(ceiling)
 
 
 def apart(context: FileContext) -> FileContext:
-    """One that knows the same spaces; what it learns is its own."""
+    """Copy a context: it knows the same space names, but shares none that either learns later."""
     own = SpaceNames()
     own.update(context.spaces)
     return replace(context, spaces=own)
 
 
 def detect(head: Head) -> Match:
-    """By the text header; a file whose header is lost is still told by its name."""
+    """Match a file by its text header; a file whose header is lost still matches weakly by its name."""
     first, _, rest = head.data[:64].partition(b"\n")
     if first.decode("latin-1") in FileKind.__members__:
         known = rest[:5] in (b"0.12\n", b"0.13\n")
@@ -107,18 +112,20 @@ def detect(head: Head) -> Match:
         return Match(60, "has the lines of a Tarantool header, with an unknown type")
     if _NAME.fullmatch(head.name) or head.name.endswith((".xlog", ".vylog", ".xlog.inprogress")):
         torn = any(kind.encode().startswith(head.data) for kind in FileKind.__members__)
-        unread = head.name.endswith((".inprogress", ".corrupted"))  # the server never wrote the end, or set it aside
+        unread = head.name.endswith(
+            (".inprogress", ".corrupted")
+        )  # the server did not finish the file, or set it aside
         return Match(20 if torn or unread else 10, f"is named like a Tarantool file ({head.name})")
     return Match(0, "no Tarantool header")
 
 
 def stem(name: str) -> str | None:
-    """All files in a directory that are named by a signature are one log."""
+    """Return "" for a file named by a signature: all such files of a directory are one log. None for other names."""
     return "" if _NAME.fullmatch(name) else None
 
 
 def layout(head: Head, limits: Limits) -> Layout:
-    """The layout that the header describes. Never raises: what is wrong with the header becomes findings."""
+    """Read the layout of a file from its header. Never raises: errors in the header become findings."""
     text = read_lines(head.data)
     context = _context(head.name, text)
     context.spaces = head.shared.setdefault("tarantool.spaces", context.spaces)
@@ -136,11 +143,12 @@ def layout(head: Head, limits: Limits) -> Layout:
         context=context,
         findings=tuple(map(context.soften, found)) + tuple(_unread_member(context)),
         readable=readable,
-        final=context.kind is FileKind.XLOG,  # one without rows is opened again, and so is a VYLOG
+        final=context.kind is FileKind.XLOG,  # the server reopens a log without rows, and a VYLOG
     )
 
 
 def _context(name: str, text: HeaderText) -> FileContext:
+    """Create the context of a file from its name and header lines."""
     kind = text.lines[0].value if text.lines else ""
     context = FileContext(FileKind(kind) if kind in FileKind.__members__ else None, text)
     matched = _NAME.fullmatch(name)
@@ -161,6 +169,7 @@ def _context(name: str, text: HeaderText) -> FileContext:
 
 
 def _unread_member(context: FileContext) -> Iterator[Finding]:
+    """Report a file that the server does not read."""
     if context.suffix == ".inprogress":
         text = "a file that the server had not finished making; it does not read it"
         yield finding("extra-member", 0, 0, text, diagnosis="inprogress_left")
@@ -170,6 +179,7 @@ def _unread_member(context: FileContext) -> Iterator[Finding]:
 
 
 def _findings(head: Head, text: HeaderText, context: FileContext) -> Iterator[Finding]:
+    """Report everything that is wrong with a header."""
     yield from _type_findings(head, text, context)
     if text.end is None:
         size = min(len(head.data), 1858)
@@ -185,6 +195,7 @@ def _findings(head: Head, text: HeaderText, context: FileContext) -> Iterator[Fi
 
 
 def _type_findings(head: Head, text: HeaderText, context: FileContext) -> Iterator[Finding]:
+    """Check the first two lines: type and format version."""
     if not text.lines:
         return
     first = text.lines[0]
@@ -201,6 +212,7 @@ def _type_findings(head: Head, text: HeaderText, context: FileContext) -> Iterat
 
 
 def _line_findings(line: Line, text: HeaderText, lost_vclock: bool) -> Iterator[Finding]:
+    """Check one `key: value` line."""
     place = (line.start, line.end - line.start)
     if line.key is None:
         yield finding("bad-header", *place, f"no colon in {line.value[:60]!r}", diagnosis="bad_header")
@@ -216,7 +228,7 @@ def _line_findings(line: Line, text: HeaderText, lost_vclock: bool) -> Iterator[
 
 
 def _unknown_key(line: Line, text: HeaderText, lost_vclock: bool) -> Finding:
-    """Newer servers add keys: then the header is only remarkable. But where VClock is missing the line is wrong."""
+    """Report an unknown key: a warning, as newer servers add keys; an error where the VClock line is missing."""
     facts: dict[str, Any] = {
         "diagnosis": "unknown_header_key",
         "key": line.key,
@@ -231,6 +243,7 @@ def _unknown_key(line: Line, text: HeaderText, lost_vclock: bool) -> Finding:
 
 
 def _name_findings(head: Head, text: HeaderText, context: FileContext) -> Iterator[Finding]:
+    """Check the number in a file's name against the sum of its VClock."""
     matched = _NAME.fullmatch(head.name)
     line = text.line("vclock")
     if not matched or matched[2] not in _SIGNED or any(_line_findings(line, text, False)) if line else not matched:

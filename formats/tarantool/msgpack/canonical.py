@@ -1,4 +1,4 @@
-"""MessagePack that stands as `replays.canonical` would write the decoded value: such bytes are compared as they are."""
+"""Detect MessagePack in the canonical form of `replay_rules.canonical`: such bytes can be compared unchanged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ DEEPEST = 12
 
 @kernel(load16, load32)
 def head_at(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
-    """The size of a text, array or map with its shortest head, and the place behind that; (-1, p) for all else."""
+    """Read the head of a text, bin, array or map in its shortest form: (size, position after the head); else (-1,
+    p).
+    """
     if code >= 0xA0 and code <= 0xBF:
         return code - 0xA0, p + 1
     if code >= 0x80 and code <= 0x9F:
@@ -35,8 +37,7 @@ def head_at(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
 
 @kernel(load16, load32, load64)
 def number_end(buf: UInt8s, p: int, n: int, code: int) -> int:
-    """Where the number 0xcb..0xd3 at `buf[p]` ends; NOT_MINE for one that another form is shorter for, and for NaN and
-    infinity."""
+    """Return the end of the number 0xcb..0xd3 at `buf[p]`; NOT_MINE if it has a shorter form, or is NaN or infinite."""
     size = 8 if code == 0xCB else 1 << (code & 3)
     if code < 0xCB or code > 0xD3 or n - p <= size:
         return -2
@@ -70,7 +71,11 @@ def is_before(buf: UInt8s, p: int, n: int, q: int, z: int) -> bool:
 
 @kernel(head_at, is_before, is_utf8, number_end)
 def canonical_end(buf: UInt8s, p: int, n: int, left: int) -> int:
-    """Where the value at `buf[p]` ends; NOT_MINE if it does not stand in its canonical form. left: levels below it."""
+    """Return the end of the value at `buf[p]`; NOT_MINE if it is not in canonical form.
+
+    Args:
+        levels: nesting still allowed below it.
+    """
     if p >= n:
         return -2
     code = buf[p] + 0
@@ -109,8 +114,10 @@ def canonical_end(buf: UInt8s, p: int, n: int, left: int) -> int:
 
 @kernel(load16, load32, load64)
 def integer_at(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """The canonical integer at `buf[p]` and the place behind it; NOT_MINE as the place of one that is not small enough
-    to be added without a look at the sum."""
+    """Return (value, position after it) of the canonical integer at `buf[p]`.
+
+    The position is NOT_MINE for other values, and for an integer too large to be added without an overflow check.
+    """
     if p >= n:
         return 0, -2
     code = buf[p] + 0
@@ -140,7 +147,9 @@ def integer_at(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
 
 @kernel()
 def put_integer(value: int, texts: UInt8s, out: MutableUInt8s, o: int) -> int:
-    """The canonical form of an integer, at most 9 bytes; where it ends. texts: says that `out` is bytes."""
+    """Write an integer in canonical form, at most 9 bytes; return the end. `texts` marks `out` as bytes for the
+    compiler.
+    """
     if value >= -32 and value < 0x80:
         out[o] = value & 255
         return o + 1

@@ -1,4 +1,7 @@
-"""MessagePack extension types of Tarantool (specification section 2.5), decoded to JSON-able values."""
+"""Decode Tarantool's MessagePack extension types to JSON-able values.
+
+Source: `docs/spec/tarantool-xlog.md#25-extension-types-in-tuples-mp-ext`.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ _DAY = 86400
 
 
 def decimal_text(data: bytes) -> str:
-    """The exact number, as the server prints it ("1.50", "100000"); with an exponent where that would be very long.
+    """Format a decimal exactly as the server prints it ("1.50", "100000"); with an exponent where that is very long.
 
     Raises:
         MalformedError: no scale, a digit over 9, or no sign.
@@ -54,7 +57,7 @@ def decimal_text(data: bytes) -> str:
 
 
 def uuid_text(data: bytes) -> str:
-    """36 characters, RFC 4122.
+    """Format a uuid as 36 characters (RFC 4122).
 
     Raises:
         MalformedError: not 16 bytes.
@@ -66,7 +69,7 @@ def uuid_text(data: bytes) -> str:
 
 
 def datetime_fields(data: bytes) -> dict[str, int]:
-    """seconds since 1970 (UTC), nanoseconds, tz_offset in minutes, tz_index: those that are stored.
+    """Decode the stored fields of a datetime: seconds since 1970 (UTC), nanoseconds, tz_offset in minutes, tz_index.
 
     Raises:
         MalformedError: neither 8 nor 16 bytes, or a part out of its range.
@@ -82,7 +85,7 @@ def datetime_fields(data: bytes) -> dict[str, int]:
 
 
 def datetime_text(seconds: int, nanoseconds: int = 0, tz_offset: int = 0, tz_index: int = 0) -> str:
-    """RFC 3339 in the value's own zone; years beyond 0000..9999 get a sign."""
+    """Format a datetime as RFC 3339 in its own zone; years beyond 0000..9999 get a sign."""
     days, second = divmod(seconds + tz_offset * 60, _DAY)
     year, month, day = civil(days)
     years = f"{year:04d}" if 0 <= year <= 9999 else f"{year:+05d}"
@@ -94,7 +97,7 @@ def datetime_text(seconds: int, nanoseconds: int = 0, tz_offset: int = 0, tz_ind
 
 
 def civil(days: int) -> tuple[int, int, int]:
-    """(year, month, day) of a day counted from 1970-01-01, proleptic Gregorian, any year."""
+    """Convert a day counted from 1970-01-01 to (year, month, day), proleptic Gregorian, any year."""
     era, of_era = divmod(days + 719468, 146097)  # eras of 400 years that begin on 1 March
     year = (of_era - of_era // 1460 + of_era // 36524 - of_era // 146096) // 365
     of_year = of_era - (365 * year + year // 4 - year // 100)
@@ -104,7 +107,7 @@ def civil(days: int) -> tuple[int, int, int]:
 
 
 def interval_parts(data: bytes) -> list[tuple[str, int, int, int]]:
-    """(name, value, start, end) of each stored field; positions in `data`, the count byte before them.
+    """Decode the stored fields of an interval to (name, value, start, end), positions in `data`.
 
     Raises:
         MalformedError: unknown field, value no integer, or bytes left over.

@@ -1,4 +1,4 @@
-"""Scan kernels over MessagePack: numbers, heads of maps, and steps over whole values (see `formats.fields`)."""
+"""Scan kernels over MessagePack: numbers, heads of maps, and skipping of whole values (see `formats.fields`)."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ an ext of an unknown type)."""
 
 @kernel()
 def load16(buf: UInt8s, p: int) -> int:
-    """Two bytes, big-endian."""
+    """Load two bytes, big-endian."""
     return buf[p] * 256 + buf[p + 1]
 
 
 @kernel(load16)
 def load32(buf: UInt8s, p: int) -> int:
-    """Four bytes, big-endian."""
+    """Load four bytes, big-endian."""
     return load16(buf, p) * 65536 + load16(buf, p + 2)
 
 
 @kernel(load32)
 def load64(buf: UInt8s, p: int) -> int:
-    """Eight bytes, big-endian, as a signed number with the same bits."""
+    """Load eight bytes, big-endian, as a signed number with the same bits."""
     high = load32(buf, p)
     if high >= 0x80000000:
         high -= 0x100000000
@@ -35,7 +35,7 @@ def load64(buf: UInt8s, p: int) -> int:
 
 @kernel(load16, load32, load64)
 def read_uint(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """One mp uint of any width."""
+    """Read one mp uint of any width."""
     if p >= n:
         return 0, -1
     code = buf[p] + 0
@@ -62,14 +62,14 @@ def read_uint(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
 
 @kernel(read_uint)
 def read_uint32(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """One mp uint of any width, of which the server keeps 32 bits."""
+    """Read one mp uint of any width, of which the server keeps 32 bits."""
     value, p = read_uint(buf, p, n)
     return value & 0xFFFFFFFF, p
 
 
 @kernel(load16, load32)
 def read_map(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """The head of a map: number of pairs."""
+    """Read the head of a map: its number of pairs."""
     if p >= n:
         return 0, -1
     code = buf[p] + 0
@@ -88,7 +88,7 @@ def read_map(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
 
 @kernel(load16, load32)
 def read_size(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
-    """The length field behind a first byte 0xc4..0xc9 or 0xd9..0xdf."""
+    """Read the length field after a first byte 0xc4..0xc9 or 0xd9..0xdf."""
     if code == 0xC4 or code == 0xC7 or code == 0xD9:
         if p + 1 > n:
             return 0, -1
@@ -104,7 +104,7 @@ def read_size(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
 
 @kernel()
 def skip_number(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
-    """Steps over the content of a number (0xca..0xd3): (next, marks)."""
+    """Skip the content of a number (0xca..0xd3): (next, marks)."""
     if code > 0xCB:
         return p + (1 << ((code - 0xCC) & 3)), 0
     size = 4 if code == 0xCA else 8
@@ -118,7 +118,7 @@ def skip_number(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
 
 @kernel()
 def skip_extension(buf: UInt8s, p: int, n: int, size: int) -> tuple[int, int]:
-    """Steps over the type and content of an extension: (next, marks)."""
+    """Skip the type and content of an extension: (next, marks)."""
     if p >= n:
         return -1, 0
     if buf[p] >= 1 and buf[p] <= 8:
@@ -128,7 +128,7 @@ def skip_extension(buf: UInt8s, p: int, n: int, size: int) -> tuple[int, int]:
 
 @kernel(read_size, skip_extension, skip_number)
 def skip_value(buf: UInt8s, p: int, n: int) -> tuple[int, int, int, int]:
-    """Steps over one value of any kind: (next, marks, pairs in all its maps, number of its arrays and maps).
+    """Skip one value of any kind: (next, marks, pairs in all its maps, number of its arrays and maps).
 
     Iterative: `pending` counts the values still to come, and each of them needs at least one byte.
     """
@@ -178,6 +178,6 @@ def skip_value(buf: UInt8s, p: int, n: int) -> tuple[int, int, int, int]:
 
 @kernel(skip_value)
 def read_filler(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """Steps over one value of any kind: its size without the first byte."""
+    """Skip one value of any kind; its value is its size without the first byte."""
     after, _, _, _ = skip_value(buf, p, n)
     return after - p - 1, after

@@ -1,7 +1,7 @@
 """MessagePack as Tarantool stores it: tokens, a tree that builds the same bytes again, and construct types.
 
 Every width of every type is accepted and kept, so that `build(parse(x)) == x` also where the writer did not use the
-shortest form (specification section 1.2: "all mp uint widths are legal").
+shortest form (`docs/spec/tarantool-xlog.md#12-block-tx-in-the-sources`: "all mp uint widths are legal").
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_DEPTH = 200
 
 
 class Kind(enum.IntEnum):
-    """The mp types of the specification."""
+    """The MessagePack types."""
 
     NIL = 0
     BOOL = 1
@@ -49,9 +49,10 @@ class Ext(NamedTuple):
 
 
 class Token(NamedTuple):
-    """One value, or the head of an array or map (then `value` is the count and `end` is behind the head).
+    """One value, or the head of an array or map (then `value` is the count and `end` is after the head).
 
-    body: where the content starts (strings, ext), for others the same as `start`.
+    Attributes:
+        body: where the content starts (strings, ext); for others the same as `start`.
     """
 
     code: int
@@ -86,18 +87,19 @@ _SIZED = {
 _NIL, _BOOL, _UINT, _INT, _STR, _EXT, _ARRAY, _MAP = (
     Kind.NIL, Kind.BOOL, Kind.UINT, Kind.INT, Kind.STR, Kind.EXT, Kind.ARRAY, Kind.MAP,
 )  # fmt: skip
-_new = tuple.__new__  # half the price of a NamedTuple's own constructor
+_new = tuple.__new__  # half the cost of a NamedTuple's own constructor
 
 
 def _cut(what: str) -> MalformedError:
+    """Create the error for bytes that end inside a value."""
     return MalformedError(f"the bytes end inside {what}")
 
 
 def read_token(data: Any, start: int, end: int) -> Token:
-    """The token at `data[start:end]`.
+    """Read the token at `data[start:end]`.
 
     Raises:
-        MalformedError: the bytes end inside it, or 0xc1 stands there.
+        MalformedError: the bytes end inside it, or it begins with 0xc1.
     """
     if start >= end:
         raise _cut("a MessagePack value")
@@ -120,7 +122,7 @@ def read_token(data: Any, start: int, end: int) -> Token:
 
 
 def _sized(data: Any, code: int, start: int, end: int) -> Token:
-    """A token with a length, or one of the four that are their first byte only."""
+    """Read a token with a length, or one of the three that are a single byte (nil, false, true)."""
     if 0xD4 <= code <= 0xD8:
         return _content(data, code, _EXT, 1 << (code - 0xD4), start, start + 1, end)
     if code not in _SIZED:
@@ -164,8 +166,10 @@ def _content(data: Any, code: int, kind: Kind, size: int, start: int, body: int,
 class Mp:
     """One MessagePack value with its encoding.
 
-    value: a Python number, bool or None; `bytes` for str and bin; `Ext`; a tuple of `Mp` for an array; a tuple of
-    pairs of `Mp` for a map. start, end: position in the stream it was read from.
+    Attributes:
+        value: a Python number, bool or None; `bytes` for str and bin; `ExtValue`; a tuple of nodes for an array; a
+            tuple of pairs of nodes for a map.
+        start, end: position in the stream it was read from.
     """
 
     code: int
@@ -175,7 +179,7 @@ class Mp:
     end: int = field(default=0, compare=False)
 
     def get(self, key: int) -> Mp | None:
-        """The value of an integer key of a map; the last one if it stands twice."""
+        """Return the value of an integer key of a map (the last one if it occurs twice), or None."""
         found = None
         for name, value in self.value:
             if name.kind is Kind.UINT and name.value == key:
@@ -184,7 +188,7 @@ class Mp:
 
 
 def decode(data: Any, start: int, end: int, depth: int | None = None) -> Mp:
-    """The value that starts at `data[start]`; it may end before `end`. Keeps its own stack.
+    """Decode the value that starts at `data[start]` to a tree; it may end before `end`. Iterative.
 
     Raises:
         MalformedError: no value, cut short, or nested deeper than `depth` (None = any).
@@ -217,17 +221,17 @@ def _size(head: Token) -> int:
 
 
 def too_deep() -> MalformedError:
-    """The error for values nested over the ceiling."""
+    """Create the error for values nested too deep."""
     return MalformedError("values are nested too deep", finding_id="nesting-too-deep")
 
 
 def bounded(limits: Limits) -> int:
-    """The nesting ceiling to use under these limits."""
+    """Return the nesting limit to use: that of `limits`, but at most MAX_DEPTH."""
     return max(1, min(limits.max_depth, MAX_DEPTH))
 
 
 def encode(value: Mp) -> bytes:
-    """The bytes of a value, in exactly its own encoding."""
+    """Encode a tree to bytes, in exactly its stored encoding."""
     out = bytearray()
     pending = [value]
     while pending:
@@ -241,7 +245,7 @@ def encode(value: Mp) -> bytes:
 
 
 def _write(value: Mp, out: bytearray) -> None:
-    """The value itself, or only the head of an array or map."""
+    """Write a value, or only the head of an array or map."""
     code = value.code
     out.append(code)
     if code in _NUMBERS:
@@ -261,7 +265,11 @@ def _write(value: Mp, out: bytearray) -> None:
 
 
 def remaining(stream: Any) -> tuple[Any, int, int, int]:
-    """(bytes, position in them, their end, what to add for a position) of a construct stream, without copying."""
+    """Return the rest of a construct stream without copying.
+
+    Returns:
+        (bytes, position in them, their end, stream position minus position in the bytes).
+    """
     if isinstance(stream, io.BytesIO):
         raw = io.BytesIO.tell(stream)
         data = stream.getbuffer()
@@ -273,31 +281,31 @@ def remaining(stream: Any) -> tuple[Any, int, int, int]:
 
 
 class Wide(int):
-    """An unsigned number that was not stored in its shortest form; `code` is the first byte it had."""
+    """An unsigned number that was not stored in its shortest form; `code` is its first byte."""
 
     code: int
 
     def __new__(cls, value: int, code: int) -> Wide:
-        """The number with its first byte."""
+        """Create the number with its first byte."""
         number = super().__new__(cls, value)
         number.code = code
         return number
 
 
 def shortest(value: int) -> int:
-    """The first byte of the shortest encoding of an unsigned number."""
+    """Return the first byte of the shortest encoding of an unsigned number."""
     if value < 0x80:
         return value
     return 0xCC + (value > 0xFF) + (value > 0xFFFF) + (value > 0xFFFFFFFF)
 
 
 def write_uint(value: int, code: int) -> bytes:
-    """The encoding of an unsigned number with this first byte."""
+    """Encode an unsigned number with this first byte."""
     return bytes([code]) if code < 0x80 else bytes([code]) + _NUMBERS[code][1].pack(value)
 
 
 class MpUint(Construct):  # type: ignore[misc]
-    """An unsigned integer of any width."""
+    """Construct type of an unsigned integer of any width."""
 
     kernel = ScalarKernel(
         read_uint,
@@ -327,7 +335,7 @@ class MpUint(Construct):  # type: ignore[misc]
 
 
 class MpUint32(MpUint):
-    """An unsigned integer of any width, of which the server keeps 32 bits."""
+    """Construct type of an unsigned integer of any width, of which the server keeps 32 bits."""
 
     kernel = ScalarKernel(read_uint32, tuple(form for form in MpUint.kernel.forms if form.first != 0xCF))
 
@@ -337,7 +345,7 @@ class MpUint32(MpUint):
 
 
 class MpFiller(Construct):  # type: ignore[misc]
-    """One value of any kind that only fills space, as its bytes. Its number for the scanner is its size."""
+    """Construct type of one value of any kind that only fills space, as its bytes. The scanner's number is its size."""
 
     kernel = ScalarKernel(read_filler, (Form(0xA0, 0xBF, base=0xA0, skips=True),))
 

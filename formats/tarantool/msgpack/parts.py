@@ -1,4 +1,4 @@
-"""Names for every byte of MessagePack values: what the annotated parse shows (`fields.Traceable`).
+"""Name every byte of MessagePack values for the annotated hexdump (`fields.Traceable`).
 
 Each generator yields parts and returns where the next value starts.
 """
@@ -32,9 +32,11 @@ _STR, _EXT, _MAP = Kind.STR, Kind.EXT, Kind.MAP
 
 
 def value_parts(data: Any, start: int, end: int, path: str, depth: int, left: int) -> Parts:
-    """The value at `data[start]`: one leaf, or a container with its parts. depth 0 = the field itself is not named.
+    """Trace the value at `data[start]`: one leaf, or a container with its parts.
 
-    left: levels of nesting that are still allowed.
+    Args:
+        depth: level of the field in the hexdump; 0 = the field itself is not named.
+        levels: nesting still allowed.
 
     Raises:
         MalformedError: after the good parts, where the bytes are no value.
@@ -47,13 +49,13 @@ def value_parts(data: Any, start: int, end: int, path: str, depth: int, left: in
 
 
 def leaf(path: str, depth: int, token: Token, meaning: str = "") -> PlainPart:
-    """A value without parts."""
+    """Create the part of a value without parts of its own."""
     _, kind, value, start, _, end = token
     return path, depth, start, end, text(value) if kind is _STR else value, meaning
 
 
 def nested(data: Any, token: Token, end: int, path: str, depth: int, left: int) -> Parts:
-    """An extension, array or map that begins with this token."""
+    """Trace an extension, array or map that begins with this token."""
     if token.kind is _EXT:
         yield from _extension(data, token, path, depth)
         return token.end
@@ -79,7 +81,7 @@ def nested(data: Any, token: Token, end: int, path: str, depth: int, left: int) 
 
 
 def _suffix(key: Token, index: int) -> str:
-    """How a value of a map is named: `.name` for a plain word, `[5]` for a number, else its place."""
+    """Return the path suffix of a map value: `.name` for a plain word, `[5]` for a number, else its place."""
     if key.kind is _STR and key.value.isalnum() and len(key.value) <= 64 and key.value.isascii():
         return f".{key.value.decode()}"
     return f"[{key.value}]" if key.kind in (Kind.UINT, Kind.INT) else f".value[{index}]"
@@ -103,7 +105,7 @@ def _extension(data: Any, token: Token, path: str, depth: int) -> Iterator[Part]
 
 
 def _pieces(code: int, content: bytes) -> Iterator[tuple[str, int, int, Any, str]]:
-    """(suffix, start, end, value, meaning) of the parts of an extension's content, tiling it."""
+    """Yield (suffix, start, end, value, meaning) of the parts of an extension's content, without holes."""
     size = len(content)
     decoded = readable(code, content)
     if "$ext" in decoded or code == ExtType.ERROR:
@@ -128,7 +130,7 @@ def _pieces(code: int, content: bytes) -> Iterator[tuple[str, int, int, Any, str
 
 
 class MpValue(Construct):  # type: ignore[misc]
-    """Any value, as an `Mp` tree."""
+    """Construct type of any value, as an `MpNode` tree."""
 
     def _parse(self, stream: Any, context: Any, path: str) -> Mp:
         data, start, end, base = remaining(stream)
@@ -144,6 +146,6 @@ class MpValue(Construct):  # type: ignore[misc]
         return obj
 
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
-        """Nested values with their indexes and keys; a plain value has no parts."""
+        """Yield nested values with their indexes and keys; a plain value has no parts."""
         if read_token(data, start, end).kind >= Kind.EXT:
             yield from map(Part._make, value_parts(data, start, end, "", 0, bounded(limits)))

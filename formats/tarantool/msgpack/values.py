@@ -1,4 +1,4 @@
-"""MessagePack values as JSON-able Python values: msgspec for the bulk, the tree for what msgspec cannot say exactly."""
+"""Convert MessagePack to JSON-able Python values: msgspec for the bulk, a tree where msgspec would not be exact."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ _NESTED = (list, dict)
 
 
 class NotPlain(Exception):
-    """msgspec's result would not be exact: the tree must decide."""
+    """msgspec's result would not be exact: the value has to be decoded as a tree."""
 
 
 @cache
 def fast_decoder() -> Callable[[Any], Any]:
-    """msgspec's decoder with the extension types of Tarantool; raises its own errors on anything unusual."""
+    """Return msgspec's decoder with Tarantool's extension types; it raises its own errors on anything unusual."""
     import msgspec
 
     return msgspec.msgpack.Decoder(ext_hook=msgspec_hook).decode
 
 
 def plain(value: Mp) -> Any:
-    """Lists, dicts, numbers, text; `bytes` for bin and for text that is not UTF-8; {"$map": pairs} for a map whose
-    keys are not distinct texts and integers, or look like one of our own marks; {"$float": …} for what JSON has no
-    number for.
+    """Convert a tree to a Python value: lists, dicts, numbers, text.
+
+    `bytes` for bin and for text that is not UTF-8; {"$map": pairs} for a map whose keys are not distinct texts and
+    integers, or look like one of our own marks; {"$float": …} for numbers that JSON lacks.
     """
     if value.kind is Kind.STR:
         return text(value.value)
@@ -53,7 +54,7 @@ def plain(value: Mp) -> Any:
 
 
 def text(raw: bytes) -> str | bytes:
-    """Text if it is UTF-8, else the bytes."""
+    """Decode UTF-8 text; return the bytes if it is not UTF-8."""
     try:
         return raw.decode()
     except UnicodeDecodeError:
@@ -61,7 +62,7 @@ def text(raw: bytes) -> str | bytes:
 
 
 def number(value: float) -> Any:
-    """The float, or {"$float": "NaN"}, which JSON cannot say."""
+    """Return the float, or {"$float": "NaN"} (Infinity, -Infinity), which JSON lacks."""
     if math.isfinite(value):
         return value
     return {"$float": "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"}
@@ -79,10 +80,14 @@ def _mapping(pairs: list[tuple[Any, Any]]) -> Any:
 
 
 def checked(value: Any, pairs: int, depth: int) -> Any:
-    """What msgspec decoded, if it is exact: no pair of a map lost, integer keys as text, not nested too deep.
+    """Return what msgspec decoded if it is exact: no pair of a map lost, integer keys as text, not nested too deep.
+
+    Args:
+        pairs: number of pairs in all maps of the value.
 
     Raises:
-        NotPlain: a map lost pairs or has other keys. MalformedError: nested deeper than `depth`.
+        InexactValueError: a map lost pairs or has other keys.
+        MalformedError: nested deeper than `depth`.
     """
     if _is_exact(value, pairs, depth):
         return value
@@ -94,7 +99,7 @@ def checked(value: Any, pairs: int, depth: int) -> Any:
 
 
 def _is_exact(value: Any, pairs: int, depth: int) -> bool:
-    """The most frequent case, without a copy: all keys are texts, none is a mark, no pair is missing."""
+    """Check the most frequent case without a copy: all keys are texts, none is a mark, no pair is missing."""
     level = [value]
     while level and depth > 0:
         below: list[Any] = []
@@ -145,7 +150,7 @@ def _key(key: Any) -> str:
 
 
 def error_stack(data: bytes) -> list[dict[str, Any]]:
-    """The stack of errors, outermost first: {0: [{type, file, line, message, errno, code, fields}, …]}.
+    """Decode a stack of errors, outermost first: {0: [{type, file, line, message, errno, code, fields}, …]}.
 
     Raises:
         MalformedError: another shape.
@@ -165,8 +170,10 @@ def _error(item: Mp) -> dict[str, Any]:
 
 
 def readable(code: int, data: bytes) -> Any:
-    """One extension value as JSON-able data: {"$decimal": …}, {"$uuid": …}, {"$datetime": …}, {"$interval": …},
-    {"$error": …}; any other code, and content that does not follow its type: {"$ext": [code, bytes]}.
+    """Decode one extension value to JSON-able data.
+
+    {"$decimal": …}, {"$uuid": …}, {"$datetime": …}, {"$interval": …}, {"$error": …}; for any other code, and for
+    content that does not follow its type: {"$ext": [code, bytes]}.
     """
     try:
         if code == ExtType.DECIMAL:
@@ -186,7 +193,7 @@ def readable(code: int, data: bytes) -> Any:
 
 
 def msgspec_hook(code: int, data: memoryview) -> Any:
-    """`readable` in the shape that msgspec calls."""
+    """Decode an extension with the signature that msgspec calls."""
     return readable(code, bytes(data))
 
 

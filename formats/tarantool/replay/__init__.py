@@ -1,1 +1,1 @@
-"""What a starting server does with a data directory."""
+"""Replay prediction: the behaviour of a server that starts on a data directory."""

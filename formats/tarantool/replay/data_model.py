@@ -1,4 +1,4 @@
-"""What the server's spaces hold while it replays, and which rows it refuses: requests, formats, keys, definitions.
+"""State of the server's spaces during replay, and the rows that it refuses: requests, formats, keys, definitions.
 
 The rules are those of `xrow_decode_dml`, `space_execute_dml`, `memtx_space.c` and of the triggers of system spaces in
 `alter.cc`; the messages are the server's.
@@ -58,9 +58,10 @@ _NO_EFFECT_3 = _NO_EFFECT | frozenset(TYPE_NAMES[number] for number in (14, 15, 
 
 
 def request_fault(kind: str, body: Any, version: ServerVersion) -> str | None:
-    """What the server says about a request that lacks a mandatory field (`xrow_decode_dml`): the lowest.
+    """Return the server's message about a request that lacks a mandatory field (`xrow_decode_dml`): the lowest; else
+    None.
 
-    The server reads beyond the end of its table for types that it does not know, and finds a field that no row has.
+    For types that it does not know the server reads beyond the end of its table, and finds a field that no row has.
     """
     if kind == "NOP":
         return None
@@ -75,17 +76,17 @@ def request_fault(kind: str, body: Any, version: ServerVersion) -> str | None:
 
 
 class Doubts(msgspec.Struct):
-    """What could not be checked: a text for each space or index."""
+    """Checks that could not be made: a reason for each space or index."""
 
     found: dict[str, str] = msgspec.field(default_factory=dict)
 
     def add(self, place: str, why: str) -> None:
-        """Remember one."""
+        """Remember an item, with the first reason given for it."""
         self.found.setdefault(place, why)
 
 
 class DataModel:
-    """The spaces of one start. force: with force_recovery all indexes are kept from the beginning."""
+    """The spaces of one start. With force_recovery (`force`) all indexes are kept from the beginning."""
 
     def __init__(self, version: ServerVersion, *, force: bool, max_memory: int) -> None:
         self._is_3, self._version, self._force = version.is_3, version, force
@@ -115,18 +116,18 @@ class DataModel:
 
     @property
     def schema_version(self) -> Any:
-        """What `_schema` says about the version of the system spaces; None: nothing."""
+        """Version of the system spaces as `_schema` states it; None if it states none."""
         row = self.store.get(SCHEMA, key_bytes(["version"]))
         return None if row is None else row[1:]
 
     # -- undo ----------------------------------------------------------------------------------------------------------
 
     def mark(self) -> tuple[int, int]:
-        """A place to go back to."""
+        """Return a savepoint for `roll_back`."""
         return len(self.store.log), len(self._undo_spaces)
 
     def undo(self, mark: tuple[int, int], stop: tuple[int, int] | None = None) -> None:
-        """Take back what was done since a mark, up to another one."""
+        """Roll back the changes since a savepoint, up to another one (None = up to now)."""
         rows, spaces = mark
         end, last = stop or (None, None)
         for number, before in reversed(self._undo_spaces[spaces:last]):
@@ -144,7 +145,7 @@ class DataModel:
         self.store.undo(entries, self.spaces)
 
     def settle(self) -> None:
-        """Nothing that was done is ever taken back."""
+        """Make all changes final: nothing can be rolled back any more."""
         self.store.log.clear()
         self._undo_spaces.clear()
 
@@ -158,7 +159,7 @@ class DataModel:
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def apply(self, kind: str, body: Any, *, snapshot: bool = False) -> str | None:
-        """Apply one row; what the server says if it refuses it, and then nothing has changed."""
+        """Apply one row; return the server's message if it refuses the row (then nothing has changed), else None."""
         mark = self.mark()
         self.deleted, self._loading = [], snapshot
         try:
@@ -179,7 +180,7 @@ class DataModel:
         return self.duplicate(index, space.name if space is not None else "?")
 
     def duplicate(self, index: Index, space: str) -> str:
-        """What the server says about a key that is there already."""
+        """Format the server's message about a key that exists already."""
         quote = '"' if self._is_3 else "'"
         return f"Duplicate key exists in unique index {quote}{index.name}{quote} in space {quote}{space}{quote}"
 
@@ -193,7 +194,7 @@ class DataModel:
         space = self.spaces.get(number)
         if space is None:
             raise RefusedError(f"Space '{number}' does not exist")
-        if kind not in _FIELDS or kind == "SELECT":  # `space_execute_dml` does nothing for them
+        if kind not in _FIELDS or kind == "SELECT":  # `space_execute_dml` ignores them
             return
         self._check_engine(space, kind, snapshot=snapshot)
         if space.engine == "memtx":
@@ -264,7 +265,9 @@ class DataModel:
         self._change(space, key, before, row, kind)
 
     def _check_order(self, space: SpaceDefinition, primary: Index, row: Sequence[Any]) -> None:
-        """The server takes rows of a snapshot for ordered by their keys, and looks for no duplicate."""
+        """Check that rows of a snapshot are ordered by their keys: the server assumes it, and looks for no
+        duplicates.
+        """
         before = self._last.pop(space.number, None)
         interrupted = self._is_3 and before is not None and self._last_space != space.number
         key = self._last[space.number] = ordered(primary, key_values(primary.parts, row) or [])
@@ -279,7 +282,7 @@ class DataModel:
     def _change(
         self, space: SpaceDefinition, key: bytes, before: list[Any] | None, row: Sequence[Any] | None, kind: str
     ) -> None:
-        """Set or delete a row, and do what a system space does then."""
+        """Set or delete a row, and run the trigger of a system space."""
         self.store.put(space, key, row)
         trigger = self._triggers.get(space.number)
         if trigger is not None:
@@ -294,7 +297,7 @@ class DataModel:
         return index
 
     def _found(self, space: SpaceDefinition, index: Index, key: Sequence[Any]) -> bytes | None:
-        """The primary key of the row that a key of an index finds."""
+        """Return the primary key of the row that a key of an index finds, or None."""
         if index.number == 0:
             return None if index.doubt else key_bytes(key)
         unique = self.store.of(space.number).unique
@@ -328,7 +331,7 @@ class DataModel:
     def _operations(
         self, space: SpaceDefinition, stored: Any, body: Mapping[str, Any]
     ) -> list[update_ops.Operation] | None:
-        """The operations; None: they cannot be read here, and the server may."""
+        """Parse the operations; None if they cannot be parsed here, although the server may."""
         base, names = body.get("index_base", 0), space.names
         fault = update_ops.fault_of(stored, base, names)
         if fault is not None:
@@ -377,7 +380,7 @@ class DataModel:
     # -- system spaces -------------------------------------------------------------------------------------------------
 
     def _space_changed(self, before: list[Any] | None, row: list[Any] | None, kind: str) -> None:
-        """`on_replace_dd_space`."""
+        """Apply a change of `_space` (`on_replace_dd_space`)."""
         number = (before if before is not None else row or [0])[0]
         old = self.spaces.get(number)
         if row is not None:
@@ -419,7 +422,7 @@ class DataModel:
         return self._force or space <= LAST_SYSTEM_SPACE
 
     def _index_changed(self, before: list[Any] | None, row: list[Any] | None, kind: str) -> None:
-        """`on_replace_dd_index`."""
+        """Apply a change of `_index` (`on_replace_dd_index`)."""
         number, which = (before if before is not None else row or [0, 0])[:2]
         space = self.spaces.get(number)
         if space is None:
@@ -451,14 +454,14 @@ class DataModel:
             raise RefusedError(failed + "can not drop primary key while space sequence exists")
 
     def _check_unique_name(self, space: SpaceDefinition, made: Index) -> None:
-        """Names of unique indexes are those of constraints."""
+        """Check that a unique index does not have the name of another one: their names are those of constraints."""
         for index in space.indexes.values():
             if index.number != made.number and index.unique and made.unique and index.name == made.name:
                 kind = "PRIMARY KEY" if made.number == 0 else "UNIQUE"
                 raise RefusedError(f"{kind} constraint '{made.name}' already exists in space '{space.name}'")
 
     def _rebuild(self, before: SpaceDefinition, after: SpaceDefinition, index: Index) -> None:
-        """Rows that are there must fit the index."""
+        """Check existing rows against a new or changed index, and rebuild it."""
         old = before.indexes.get(index.number)
         if (
             after.engine != "memtx"
@@ -474,7 +477,7 @@ class DataModel:
             self.store.build(after, only=index)
 
     def _truncated(self, before: list[Any] | None, row: list[Any] | None, kind: str) -> None:
-        """`on_replace_dd_truncate`."""
+        """Apply a change of `_truncate` (`on_replace_dd_truncate`)."""
         if row is None:
             return
         space = self.spaces.get(row[0])
@@ -488,7 +491,7 @@ class DataModel:
             self.store.put(space, key, None)
 
     def _schema_changed(self, before: list[Any] | None, row: list[Any] | None, kind: str) -> None:
-        """`on_replace_dd_schema`."""
+        """Check a change of `_schema` (`on_replace_dd_schema`)."""
         key = (row if row is not None else before or [""])[0]
         if key in ("cluster", "replicaset_uuid"):
             given = row[1] if row is not None and len(row) > 1 else None
@@ -498,7 +501,7 @@ class DataModel:
                 raise RefusedError("Invalid UUID")
 
     def _cluster_changed(self, before: list[Any] | None, row: list[Any] | None, kind: str) -> None:
-        """`on_replace_dd_cluster`."""
+        """Check a change of `_cluster` (`on_replace_dd_cluster`)."""
         if row is None:
             return
         if not 0 < row[0] < 32:
@@ -512,9 +515,9 @@ class DataModel:
     # -- the end of recovery -------------------------------------------------------------------------------------------
 
     def finish(self) -> str | None:
-        """Build all secondary indexes; what the server says if a key is in a hash index twice.
+        """Build all secondary indexes; return the server's message if a key is in a hash index twice, else None.
 
-        Trees are built in bulk, without a look for duplicates (`memtx_tree_index_end_build`; run on 2.6.0).
+        Trees are built in bulk, without a check for duplicates (`memtx_tree_index_end_build`; run on 2.6.0).
         """
         if self.store.full:
             return None

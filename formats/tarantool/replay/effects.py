@@ -1,4 +1,4 @@
-"""What applied rows change: rows by their primary keys, as the log's own system spaces define them."""
+"""Effects of applied rows: row changes by primary key, as the log's own system spaces define the keys."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ if TYPE_CHECKING:
 _WRITES = frozenset(("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE", "DELETE_RANGE"))
 _UPDATE, _UPSERT = 0, 1
 _UNKNOWN = (Part(0, exact=False),)
-_new = tuple.__new__  # half the price of a NamedTuple's own constructor
+_new = tuple.__new__  # half the cost of a NamedTuple's own constructor
 _decode = msgspec.msgpack.Decoder().decode
 
 
 class TarantoolEffects(Effects):
-    """Learns the primary keys from the rows of `_space` and `_index`.
+    """Row changes of a replay. Learns the primary keys from the rows of `_space` and `_index`.
 
-    An object has the name of its space; the rows go along with a new one. Rows of a space whose key is not known are
-    counted as whole rows, and so are the keys that are deleted from it.
+    An object has the name of its space, and keeps its rows when the space is renamed. Rows of a space whose key is
+    not
+    known are counted as whole rows, and so are the keys that are deleted from it.
     """
 
     def __init__(self) -> None:
@@ -40,7 +41,7 @@ class TarantoolEffects(Effects):
         self._doubts: dict[str, str] = {}
 
     def follow(self, replayer: TarantoolReplayer) -> None:
-        """Which keys a DELETE_RANGE deletes is known where rows are ruled on."""
+        """Take over the server version and the keys that each DELETE_RANGE deletes, which the replayer determines."""
         self._is_3, self._deleted = replayer.version.is_3, replayer.deleted
 
     def doubts(self) -> Mapping[str, str]:
@@ -52,17 +53,21 @@ class TarantoolEffects(Effects):
 
     @property
     def plain(self) -> Mapping[int, tuple[str, tuple[int, ...]]]:
-        """Spaces whose keys are whole fields that compare by their bytes: the object, and these fields."""
+        """Spaces whose keys are whole fields that compare by their bytes -> object name, key fields."""
         return self._plain
 
     def of(self, records: Records, i: int) -> Iterable[Change]:
-        """The changes of one applied row."""
+        """Return the changes of one applied row."""
         if records.envelope.type[i] == "DELETE_RANGE":
             return self._range(records, i)
         return self.changes(records.envelope.type[i], records.bodies[i], snapshot=records.envelope.txn[i] is None)
 
     def changes(self, kind: str, body: Any, *, snapshot: bool) -> Iterable[Change]:
-        """The same of its type and body. snapshot: a row of one."""
+        """Return the changes of a row from its type and body.
+
+        Args:
+            snapshot: the row is from a snapshot.
+        """
         space = body.get("space_id") if body else None
         if space is None:
             return ()
@@ -77,7 +82,7 @@ class TarantoolEffects(Effects):
         return self._any(space, kind, body, snapshot)
 
     def _range(self, records: Records, i: int) -> Iterator[Change]:
-        """The rows that a DELETE_RANGE deletes."""
+        """Yield the deletions of a DELETE_RANGE."""
         space = records.bodies[i].get("space_id", 0)
         name = self._names.get(space) or self._names.setdefault(space, self._label(space))
         keys = self._deleted.get((records.envelope.origin[i] or 0, records.envelope.seq[i] or 0))
@@ -86,7 +91,7 @@ class TarantoolEffects(Effects):
         yield from (Change(name, DELETE, key, b"") for key in keys or ())
 
     def _any(self, space: int, kind: str, body: Mapping[str, Any], snapshot: bool) -> Iterator[Change]:
-        """The general case. snapshot: a row of one."""
+        """Yield the changes of a row in the general case."""
         if kind not in _WRITES or space in self._catalog.blackhole:
             return
         name = self._names.get(space)
@@ -94,7 +99,7 @@ class TarantoolEffects(Effects):
             name = self._names[space] = self._label(space)
             self._loaded = self._loaded or snapshot
             if space <= LAST_SYSTEM_SPACE and self._loaded:
-                yield Change(name, DROP, b"", b"")  # a snapshot has all rows that a system space had
+                yield Change(name, DROP, b"", b"")  # a snapshot contains all rows of a system space
         yield from self._write(space, name, kind, body)
         if space in DEFINITIONS or space == TRUNCATE:
             self._plain.clear()
@@ -121,7 +126,7 @@ class TarantoolEffects(Effects):
         return Change(name, PUT, _key_of(parts, row), canonical(row))
 
     def _patch(self, space: int, kind: int, row: Any, operations: Any, body: Mapping[str, Any]) -> bytes:
-        """The operation as `patch` reads it; with what is stored where it cannot be read."""
+        """Encode the operations for `apply_patch`; with the stored form where they cannot be parsed."""
         known = self._catalog.spaces.get(space)
         base = body.get("index_base", 0)
         keys = [part.field for part in self._catalog.keys.get(space) or ()] if kind == _UPSERT else []
@@ -130,7 +135,7 @@ class TarantoolEffects(Effects):
                           self._is_3, keys])  # fmt: skip
 
     def _system(self, space: int, kind: str, body: Mapping[str, Any], *, snapshot: bool) -> Iterator[Change]:
-        """What a row of a system space does to other spaces."""
+        """Yield the effect of a row of a system space on other spaces."""
         target = _target(body)
         empties = (
             target is not None and target > LAST_SYSTEM_SPACE and self._empties(space, kind, body, target, snapshot)
@@ -151,7 +156,7 @@ class TarantoolEffects(Effects):
         yield Change(before, DROP, b"", b"")
 
     def _renamed(self, space: int) -> Iterator[Change]:
-        """Rename the object of a space that has another name now."""
+        """Rename the object of a space whose name has changed."""
         before = self._names[space]
         name = self._names[space] = self._called(space)
         if name != before:
@@ -166,19 +171,19 @@ class TarantoolEffects(Effects):
         return space == INDEX and kind == "DELETE" and body.get("key") == [target, 0]
 
     def _label(self, space: int) -> str:
-        """The object of a space."""
+        """Return the object name of a space."""
         known = self._names.get(space)
         return self._called(space) if known is None else known
 
     def _called(self, space: int) -> str:
-        """The name of a space, with its number behind it where another space has that name."""
+        """Return the name of a space, followed by its number where another space has that name."""
         name = self._catalog.name(space)
         taken = any(used == name for other, used in self._names.items() if other != space)
         return f"{name}#{space}" if taken else name
 
 
 def _target(body: Mapping[str, Any]) -> int | None:
-    """The space that a row of a system space is about: its first field."""
+    """Return the space that a row of a system space is about, its first field; None if it has none."""
     row = body.get("tuple") if body.get("key") is None else body["key"]
     return row[0] if isinstance(row, list) and row and type(row[0]) is int else None
 
@@ -187,7 +192,7 @@ def _target(body: Mapping[str, Any]) -> int | None:
 
 
 def _key_of(parts: tuple[Part, ...], row: Any) -> bytes:
-    """The primary key of a row."""
+    """Encode the primary key of a row."""
     if not isinstance(row, list):
         return canonical(row)
     try:
@@ -207,7 +212,7 @@ def _extracted(row: list[Any], part: Part) -> Any:
 
 
 def _key_bytes(parts: tuple[Part, ...], key: Any) -> bytes:
-    """A key as it stands in a row: the values of its parts."""
+    """Encode the key of a request: the values of its parts."""
     if not isinstance(key, list) or len(key) != len(parts):
         return canonical(key)
     return canonical([value if part.exact else comparable(value) for part, value in zip(parts, key, strict=True)])
@@ -217,7 +222,7 @@ def _key_bytes(parts: tuple[Part, ...], key: Any) -> bytes:
 
 
 def patch(image: bytes, operation: bytes) -> bytes | None:
-    """The row after an UPDATE or UPSERT (`Replay.patch`); b"" is a row that is not there."""
+    """Return the row after an UPDATE or UPSERT (`Replay.patch`), or None; b"" is a row that does not exist."""
     try:
         kind, row, operations, _, _, *rules = _decode(operation)
         is_3, keys = rules or (False, ())

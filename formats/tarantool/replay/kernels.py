@@ -1,5 +1,6 @@
-"""What most rows of logs and snapshots are, as kernels: which of them are applied without a question, and what INSERT,
-REPLACE, DELETE and UPDATE make of the rows by their keys (`formats.keeping`)."""
+"""Kernels for the common rows of logs and snapshots: find runs that are applied without a check, and apply INSERT,
+REPLACE, DELETE and UPDATE to the row store (`formats.keeping`).
+"""
 
 from __future__ import annotations
 
@@ -76,7 +77,11 @@ class BodyColumns(NamedTuple):
 
 @kernel()
 def space_at(known: Int64s, count: int, space: int, last: int) -> int:
-    """Which of the known spaces, in the order of their ids, this is; -1 = none. last: the one before."""
+    """Return the index of a space in the table, which is sorted by id; -1 if it is not there.
+
+    Args:
+        last: index of the space that was found before.
+    """
     if last >= 0 and known[KNOWN_SPACE * last] == space:
         return last
     low = 0
@@ -92,7 +97,7 @@ def space_at(known: Int64s, count: int, space: int, last: int) -> int:
 
 @kernel()
 def transaction_after(tsn: int, commit: int, lsn: int, open_: int) -> int:
-    """The transaction that is open after a row, 0 = none; -1: the row does not go on with the one before, `open_`."""
+    """Return the transaction that is open after a row, 0 = none; -1 if the row does not continue the open one."""
     if open_ == 0:
         if tsn != lsn or tsn <= 0:
             return -1
@@ -113,9 +118,16 @@ def plain_rows(
     count: int,
     counted: MutableInt64s,
 ) -> int:
-    """Where the run of rows ends that are applied because they are new: of one replica, each LSN the next one from
-    `after` on, nothing about spaces or synchronous transactions. after: -1 = they are rows of a snapshot.
-    transactional: whole transactions only."""
+    """Return the end of the run of rows that are applied because they are new.
+
+    They are of one replica, each LSN the next one, and nothing in them concerns definitions or synchronous
+    transactions.
+
+    Args:
+        after: LSN of the first row; -1 = rows of a snapshot.
+        transactional: whole transactions only.
+        counted: receives rows, first and last LSN for each space of the table.
+    """
     last = -1
     open_ = 0
     end = start
@@ -160,7 +172,7 @@ def plain_rows(
 
 @kernel(read_uint, skip_value)
 def value_of(buf: UInt8s, p: int, n: int, wanted: int) -> int:
-    """Where the value of a key of the body at `buf[p]` stands (a map of at most 15 pairs); NOT_MINE: nowhere."""
+    """Return the position of a key's value in the body at `buf[p]` (a map of at most 15 pairs), or NOT_MINE."""
     if p >= n or buf[p] < 0x80 or buf[p] > 0x8F:
         return -2
     count = buf[p] & 15
@@ -179,9 +191,10 @@ def value_of(buf: UInt8s, p: int, n: int, wanted: int) -> int:
 def put_key(
     buf: UInt8s, p: int, n: int, known: Int64s, at: int, texts: UInt8s, out: MutableUInt8s, o: int, z: int
 ) -> tuple[int, int]:
-    """The key of the row at `buf[p]`, whose parts are in the order of its fields, at `out[o:z]`.
+    """Write the key of the row at `buf[p]`, whose parts are in the order of its fields, to `out[o:z]`.
 
-    Returns: where the key ends, or NO_ROOM, or NOT_MINE; where the row ends.
+    Returns:
+        The end of the key, or NO_ROOM, or NOT_MINE; the end of the row.
     """
     size, q = head_at(buf, p, n, buf[p] + 0) if p < n else (-1, p)
     if size < 0 or buf[p] < 0x90 or (buf[p] > 0x9F and buf[p] != 0xDC and buf[p] != 0xDD):
@@ -207,7 +220,7 @@ def put_key(
 
 @kernel(canonical_end, copy_bytes, head_at)
 def put_given_key(buf: UInt8s, p: int, n: int, parts: int, out: MutableUInt8s, o: int, z: int, texts: UInt8s) -> int:
-    """The key at `buf[p]` of a DELETE or UPDATE; where it ends in `out`, or NO_ROOM, or NOT_MINE."""
+    """Write the key at `buf[p]` of a DELETE or UPDATE to `out`; return its end, or NO_ROOM, or NOT_MINE."""
     if p < 0 or p >= n or buf[p] != 0x90 + parts:
         return -2
     after = canonical_end(buf, p, n, _DEEPEST)
@@ -218,7 +231,7 @@ def put_given_key(buf: UInt8s, p: int, n: int, parts: int, out: MutableUInt8s, o
 
 @kernel(head_at, skip_value)
 def field_at(texts: UInt8s, p: int, n: int, field: int) -> tuple[int, int]:
-    """Where a field of the row at `texts[p]` begins and ends; (-2, -2): it has fewer."""
+    """Return start and end of a field of the row at `texts[p]`; (-2, -2) if the row has fewer fields."""
     size, q = head_at(texts, p, n, texts[p] + 0)
     if field >= size:
         return -2, -2
@@ -229,8 +242,11 @@ def field_at(texts: UInt8s, p: int, n: int, field: int) -> tuple[int, int]:
 
 @kernel(canonical_end, read_uint)
 def operation_at(buf: UInt8s, p: int, n: int) -> tuple[int, int, int, int]:
-    """The operation `[name, field, argument]` at `buf[p]`: its character, the number of its field, the argument's
-    place and where that ends (NOT_MINE: it is another)."""
+    """Read the operation `[name, field, argument]` at `buf[p]`.
+
+    Returns:
+        Its character, the number of its field, start and end of its argument (end NOT_MINE: another form).
+    """
     if n - p < 4 or buf[p] != 0x93 or buf[p + 1] != 0xA1:
         return 0, 0, 0, -2
     field, q = read_uint(buf, p + 3, n)
@@ -243,9 +259,10 @@ def operation_at(buf: UInt8s, p: int, n: int) -> tuple[int, int, int, int]:
 def changed(
     buf: UInt8s, p: int, n: int, base: int, texts: UInt8s, image: int, end: int, out: MutableUInt8s, o: int, z: int
 ) -> tuple[int, int, int]:
-    """The image `texts[image:end]` with the operation at `buf[p]`, at `out[o:z]`.
+    """Write the image `texts[image:end]` with the operation at `buf[p]` applied to `out[o:z]`.
 
-    Returns: where it ends, or NO_ROOM, or NOT_MINE; where the operation ends.
+    Returns:
+        The end of the new image, or NO_ROOM, or NOT_MINE; the end of the operation; 0.
     """
     name, field, argument, behind = operation_at(buf, p, n)
     if behind < 0 or field < base or (name != 0x3D and name != 0x2B and name != 0x2D):
@@ -269,7 +286,11 @@ def changed(
 
 @kernel(changed, copy_bytes, head_at, integers_of, look, settle)
 def update_row(buf: UInt8s, p: int, n: int, base: int, memory: StoreMemory, owner: int, state: int) -> int:
-    """The row whose key stands behind the last one, with the operations at `buf[p]`. Or NO_ROOM, or NOT_MINE."""
+    """Apply the operations at `buf[p]` to the row whose key was written after the last row.
+
+    Returns:
+        The row's place, or NO_ROOM, or NOT_MINE.
+    """
     slot, at, code = look(memory.texts, memory.rows, memory.slots, memory.head, owner)
     if at < 0 or memory.rows[at + STATE] != state or p >= n or buf[p] < 0x90 or buf[p] > 0x9F:
         return -2
@@ -302,7 +323,14 @@ def update_row(buf: UInt8s, p: int, n: int, base: int, memory: StoreMemory, owne
 def keep_row(
     buf: UInt8s, body: int, at_tuple: int, n: int, kind: int, keys: int, known: Int64s, at: int, memory: StoreMemory
 ) -> int:
-    """What one row changes. at: where its space stands in `known`. Or NO_ROOM, or NOT_MINE."""
+    """Apply one row to the row store.
+
+    Args:
+        at: position of its space in the table.
+
+    Returns:
+        The row's place, or NO_ROOM, or NOT_MINE.
+    """
     if has_room(memory.head, 1, 0) == 0:
         return -1
     start = 8 * (memory.head[FREE] + CONTENT)
@@ -353,9 +381,14 @@ def keep_row(
 def keep_rows(
     buf: UInt8s, columns: BodyColumns, start: int, stop: int, known: Int64s, count: int, depth: int, memory: StoreMemory
 ) -> tuple[int, int]:
-    """Keeps what the rows `[start, stop)` change: the first row that was not done, and NO_ROOM or NOT_MINE for it.
+    """Apply the rows `[start, stop)` to the row store.
 
-    known: spaces with their keys. depth: the nesting from which on bodies are not shown.
+    Args:
+        known: table of spaces with their keys.
+        depth: nesting from which on bodies are not decoded.
+
+    Returns:
+        The first row that was not applied, and NO_ROOM or NOT_MINE for it (`stop`, 0 if all were).
     """
     last = -1
     for i in range(start, stop):

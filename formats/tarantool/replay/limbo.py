@@ -1,4 +1,7 @@
-"""The queue of synchronous transactions (`txn_limbo`): rows wait in it for CONFIRM or ROLLBACK (section 2.3)."""
+"""The queue of synchronous transactions (`txn_limbo`): rows wait in it for CONFIRM or ROLLBACK.
+
+Source: `docs/spec/tarantool-xlog.md#23-row-types`.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,13 @@ from binlogtool.formats.replay_rules import APPLIED, SKIPPED, Ruling
 
 
 class _Waiting(msgspec.Struct):
-    """A transaction that waits: the numbers of its rows, as ranges. sync: it waits for a CONFIRM itself, not only for
-    its turn. mark: of the rows' state before it."""
+    """A transaction that waits.
+
+    Attributes:
+        ranges: numbers of its rows.
+        sync: it waits for a CONFIRM itself, not only for its turn.
+        savepoint: of the rows' state before it.
+    """
 
     ranges: list[tuple[int, int]]
     lsn: int
@@ -20,13 +28,17 @@ class _Waiting(msgspec.Struct):
     mark: tuple[int, int]
 
     def ruled(self, verb: str, reason: str) -> Iterator[Ruling]:
-        """Rule on its rows."""
+        """Yield rulings on its rows."""
         return (Ruling(first, stop, verb, reason) for first, stop in self.ranges)
 
 
 class Limbo(msgspec.Struct):
-    """Transactions in order. released: rulings about rows that wait no longer. owner: the id of the instance to which
-    the queue belongs; 0 = to none."""
+    """Waiting transactions in order.
+
+    Attributes:
+        owner: id of the instance to which the queue belongs; 0 = none.
+        released: rulings on rows that no longer wait.
+    """
 
     owner: int = 0
     released: list[Ruling] = msgspec.field(default_factory=list)
@@ -36,7 +48,7 @@ class Limbo(msgspec.Struct):
         return bool(self._queue)
 
     def wait(self, numbers: Iterable[int], lsn: int, mark: tuple[int, int], *, sync: bool) -> None:
-        """A transaction that waits: a synchronous one, or any after such a one."""
+        """Add a transaction that waits: a synchronous one, or any after such a one."""
         ranges: list[tuple[int, int]] = []
         for number in numbers:
             if ranges and ranges[-1][1] == number:
@@ -46,14 +58,15 @@ class Limbo(msgspec.Struct):
         self._queue.append(_Waiting(ranges, lsn, sync, mark))
 
     def confirm(self, lsn: int) -> None:
-        """Everything up to this LSN took effect, and what waited only after it (`txn_limbo_read_confirm`)."""
+        """Confirm everything up to this LSN, and what waited only after it (`txn_limbo_read_confirm`)."""
         while self._queue and (not self._queue[0].sync or self._queue[0].lsn <= lsn):
             self.released += self._queue.popleft().ruled(APPLIED, "confirmed")
 
     def roll_back(self, lsn: int) -> tuple[int, int] | None:
-        """Everything from this LSN on, and what waited after it, is undone (`txn_limbo_read_rollback`).
+        """Roll back everything from this LSN on, and what waited after it (`txn_limbo_read_rollback`).
 
-        Returns: the mark before the first of these rows; None: no row is undone.
+        Returns:
+            The savepoint before the first of these rows; None if no row is rolled back.
         """
         mark = None
         keep = next((n for n, one in enumerate(self._queue) if one.sync and one.lsn >= lsn), len(self._queue))
@@ -64,12 +77,12 @@ class Limbo(msgspec.Struct):
         return mark
 
     def take(self) -> list[Ruling]:
-        """The rulings that were released since the last time."""
+        """Return and clear the rulings that were released since the last call."""
         taken, self.released = self.released, []
         return taken
 
     def rest(self) -> Iterator[Ruling]:
-        """The log has ended: what still waits is there, but not confirmed."""
+        """Release what still waits at the end of the log as applied but not confirmed."""
         yield from self.take()
         while self._queue:
             yield from self._queue.popleft().ruled(APPLIED, "unconfirmed")

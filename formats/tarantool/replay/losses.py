@@ -1,4 +1,4 @@
-"""What a start loses: the findings `silent-loss`, and what the server says about what it passes over."""
+"""Losses of a start: `silent-loss` findings, and the server's messages about what it skips."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Range = tuple[int, int, int]
 
 
 class _Rows(msgspec.Struct):
-    """Rows of one file that are lost. first: the place of the first one."""
+    """Rows of one file that are lost, with the offset and number of the first one."""
 
     offset: int
     record: int
@@ -30,19 +30,24 @@ class _Rows(msgspec.Struct):
     lsns: dict[int, tuple[int, int]] = msgspec.field(default_factory=dict)
 
     def add(self, replica: int, lsn: int) -> None:
-        """One row more."""
+        """Add one row."""
         low, high = self.lsns.get(replica, (lsn, lsn))
         self.lsns[replica] = min(low, lsn), max(high, lsn)
         self.count += 1
 
     @property
     def lost(self) -> list[Range]:
-        """By replica."""
+        """Lost LSN ranges by replica."""
         return [(replica, *span) for replica, span in sorted(self.lsns.items())]
 
 
 class Losses(msgspec.Struct):
-    """Collects over one start. said: what the server logs. partly: cut blocks of which it applies some rows."""
+    """Losses of one start.
+
+    Attributes:
+        server_messages: what the server logs, as JSON.
+        partly_applied: cut blocks of which it applies some rows, as JSON.
+    """
 
     said: list[dict[str, Any]] = msgspec.field(default_factory=list)
     partly: list[dict[str, Any]] = msgspec.field(default_factory=list)
@@ -52,18 +57,18 @@ class Losses(msgspec.Struct):
     _gaps: list[Range] = msgspec.field(default_factory=list)
 
     def told(self, name: str, text: str, offset: int | None = None) -> None:
-        """Something that the server says and passes over."""
+        """Add an error that the server logs and tolerates."""
         if len(self.said) < _MAX_SAID:
             self.said.append({"file": name, "offset": offset, "text": text})
 
     def tell(
         self, name: str, place: tuple[int | None, int], text: str, record: int | None = None, **facts: Any
     ) -> None:
-        """A loss that the server does not tell."""
+        """Add a loss that the server does not report."""
         self._found.append((name, finding("silent-loss", *place, text, record=record, **facts)))
 
     def course(self, file: Candidate, course: Course) -> None:
-        """One file was read to its end."""
+        """Add the losses of one file that was read to its end."""
         for offset, text in course.complaints:
             self.told(file.name, text, offset)
         for offset, rows in course.partly:
@@ -79,12 +84,12 @@ class Losses(msgspec.Struct):
                 self.tell(file.name, place, f"{_words(lost)}: no row, and no error", found.record, lost=_json(lost))
 
     def unread(self, name: str, records: Records, start: int) -> None:
-        """Rows from `start` on stand behind the place that the server takes for the end."""
+        """Add the rows from `start` on: they are after the place that the server takes for the end."""
         rows = self._unread.setdefault(name, _Rows(records.offset[start], records.record[start]))
         _add(rows, records, start, len(records))
 
     def between(self, before: Candidate, clock: Mapping[int, int], log: Candidate, course: Course) -> None:
-        """The next log begins behind the last row of this one: the server moves its clock, and says nothing."""
+        """Add the rows between the last row of a log and the next log: the server moves its vclock without an error."""
         lost = [(r, clock.get(r, 0) + 1, lsn) for r, lsn in sorted(log.vclock.items()) if lsn > clock.get(r, 0)]
         if not lost or course.complaints or any(_is_gap(found) for found in before.file.findings):
             return
@@ -97,12 +102,12 @@ class Losses(msgspec.Struct):
         self.tell(before.name, (end, before.file.size - end), text, record, **facts)
 
     def gap(self, replica: int, first: int, last: int) -> None:
-        """LSNs that are passed over; their rows may come later."""
+        """Add LSNs that are skipped; their rows may come later."""
         if len(self._gaps) < MAX_REMEMBERED:
             self._gaps.append((replica, first, last))
 
     def passed(self, name: str, records: Records, i: int, replica: int, lsn: int) -> tuple[str, str] | None:
-        """A row whose LSN does not rise: the decision, if it was never applied."""
+        """Return the decision about a row whose LSN does not rise, if it was never applied; else None."""
         if not any(r == replica and first <= lsn <= last for r, first, last in self._gaps):
             return None
         rows = self._late.setdefault(name, _Rows(records.offset[i], records.record[i]))
@@ -110,7 +115,7 @@ class Losses(msgspec.Struct):
         return SKIPPED, "out-of-order"
 
     def findings(self) -> Iterator[tuple[str, Finding]]:
-        """All of them."""
+        """Yield all findings, with the name of their file."""
         yield from self._found
         for name, rows in self._unread.items():
             text = f"{rows.count:,} rows ({_words(rows.lost)}) stand behind a block that the server takes for the end"
@@ -132,7 +137,7 @@ def _add(rows: _Rows, records: Records, start: int, stop: int) -> None:
 
 
 def _is_gap(found: Finding) -> bool:
-    """LSNs of a file that no row has, and that are no failed write."""
+    """Check for a finding about LSNs of a file that no row has, and that are no failed write."""
     return found.id == "gap-in-sequence" and found.severity is Severity.ERROR and "replica" in found.facts
 
 

@@ -1,4 +1,4 @@
-"""Positions of a replay: vector clocks, as users and headers of files give them."""
+"""Positions of a replay: vector clocks, as users give them and as file headers store them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from binlogtool.formats.tarantool.layout.header import parse_vclock, read_lines
 
 
 def vclock_of(position: Mapping[str, Any]) -> dict[int, int]:
-    """The vclock of a position `{"vclock": {"1": 61}}`; what is no component of one is left out."""
+    """Convert a position `{"vclock": {"1": 61}}` to a vclock; invalid components are left out."""
     stored = position.get("vclock")
     pairs = stored.items() if isinstance(stored, Mapping) else ()
     return {int(r): lsn for r, lsn in pairs if str(r).isdecimal() and type(lsn) is int and lsn >= 0}
 
 
 def state(name: str, data: bytes) -> Mapping[str, Any] | None:
-    """The position in the header of a snapshot or log (`Replay.state`); None: it has none."""
+    """Read the position from the header of a snapshot or log (`Replay.state`); None if it has none."""
     text = read_lines(data)
     words = text.value("vclock")
     if text.end is None or words is None or not text.lines or text.lines[0].value not in FileKind.__members__:

@@ -1,4 +1,7 @@
-"""The rows of a batch that need no look one by one: ruled on and kept by compiled code (`replay_rules.Quick`)."""
+"""Fast path of a replay: rows that need no individual check are ruled on and stored by compiled code.
+
+Implements `replay_rules.Quick`.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ _MOST = 1 << 12
 
 
 class TarantoolQuick:
-    """Both for one replay."""
+    """Fast path of one replay: rulings and row changes."""
 
     def __init__(self, replayer: TarantoolReplayer, effects: TarantoolEffects | None, limits: Limits) -> None:
         self._replayer, self._effects = replayer, effects
@@ -88,7 +91,7 @@ class TarantoolQuick:
                 yield from self._effects.changes(TYPE_NAMES[row_type], body, snapshot=snapshot)
 
     def _known(self) -> tuple[list[int], array[int]]:
-        """The spaces that nothing depends on, by their ids."""
+        """Return the spaces on whose rows nothing depends, by their ids, and the kernel's table of them."""
         simple = self._replayer.simple
         if self._told[0] != simple:
             spaces = sorted(simple)[:_MOST]
@@ -100,7 +103,7 @@ class TarantoolQuick:
 
 
 def _keys(kept: Kept, plain: Mapping[int, tuple[str, tuple[int, ...]]]) -> tuple[int, array[int]]:
-    """Spaces as `keep_rows` wants them, and how many: those whose keys are fields in their order."""
+    """Build the table of `store_rows`: the spaces whose keys are fields in rising order. Returns their number first."""
     spaces = [
         (space, name, fields)
         for space, (name, fields) in sorted(plain.items())

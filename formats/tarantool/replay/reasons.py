@@ -1,4 +1,4 @@
-"""Why a row is applied, passed over, or stops the server: what each word of a replay means."""
+"""Reasons of a replay: why a row is applied, skipped, or stops the server (`docs/spec/tarantool-xlog.md`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What makes a server come up that stops, where a command or an option does it without losing rows."""
+"""Steps that let a stopped server start, where a command or an option does so without losing rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TORN_HEADER = 300
 
 
 def remedies(stop: Stop | None, situation: Situation) -> list[Step]:
-    """The steps for a start that ends at `stop`; none where rows would be lost or nothing is known."""
+    """List the steps for a start that ends at `stop`; [] where rows would be lost, or no remedy is known."""
     if stop is None or not situation.whole or situation.policy == "force":
         return []
     return list(_steps(stop, {file.name: file for file in situation.files}))
@@ -46,13 +46,13 @@ def _steps(stop: Stop, files: Mapping[str, Examined]) -> Iterator[Step]:
 
 
 def _is_empty(file: Examined) -> bool:
-    """No row can be in it: it ends inside the header."""
+    """Check that a file ends inside its header, so that it can hold no row."""
     header = None if file.layout is None else file.layout.context.text.end
     return header is None and file.records == 0 and file.size < _TORN_HEADER
 
 
 def _renamed(file: Examined, files: Mapping[str, Examined]) -> Iterator[Step]:
-    """A file whose name has not 20 digits."""
+    """Propose the right name for a file whose name does not have 20 digits."""
     folder, base = posixpath.split(file.name)
     found = _NUMBERED.fullmatch(base)
     if found is None:

@@ -1,7 +1,8 @@
-"""What the server does with a data directory when it starts: a snapshot, then the chain of logs (section 6).
+"""Predict what the server does with a data directory when it starts: a snapshot, then the chain of logs.
 
 The rules of 2.6 go row by row (`recover_xlog`, `apply_wal_row`). Servers from 2.8.1 on apply whole transactions, and
-refuse logs in which one has no end.
+refuse logs in which one has no end. Source:
+`docs/spec/tarantool-xlog.md#6-how-the-server-reads-and-what-durable-end-means`.
 """
 
 from __future__ import annotations
@@ -70,7 +71,11 @@ _NOT_REACHED = (SKIPPED, NOT_REACHED)
 
 
 class Expected(NamedTuple):
-    """Rows that are applied for one reason: of one replica, the first with LSN `after`. -1: rows of a snapshot."""
+    """Rows that are applied for one reason: all of one replica.
+
+    Attributes:
+        after: LSN of the first row; -1 = rows of a snapshot.
+    """
 
     replica: int
     after: int
@@ -78,7 +83,7 @@ class Expected(NamedTuple):
 
 
 class TarantoolReplayer:
-    """The fold over one start."""
+    """Replay rules over one start (implements `replay_rules.Replayer`)."""
 
     def __init__(self, situation: Situation) -> None:
         self._situation = situation
@@ -102,21 +107,23 @@ class TarantoolReplayer:
         self._in_system_rows = True
         self._simple: set[int] = set()
         self._loaded_vinyl: frozenset[int] | None = None
-        self._user_rows: tuple[int, int] | None = None  # record and offset
+        self._user_rows: tuple[int, int] | None = None  # record number and offset
 
     def _model_of(self, situation: Situation) -> DataModel | None:
-        """The state of all spaces, where it is known from the beginning and there are not too many rows."""
+        """Create the state of all spaces if it is known from the beginning and there are not too many rows, else
+        None.
+        """
         rows = sum(file.records for file in situation.files)
         if self._plan.snapshot is None or rows > MOST_CHECKED:
             return None
         return DataModel(self._plan.version, force=self._force, max_memory=situation.max_memory)
 
     def itinerary(self) -> Itinerary:
-        """Which files, in the server's order: metadata log of vinyl, snapshot, logs."""
+        """Return the files in the server's order: metadata log of vinyl, snapshot, logs."""
         return self._plan.itinerary
 
     def feed(self, name: str, first: int, records: Records) -> Iterable[Ruling]:
-        """Rules on all rows of the run, but those that wait in the queue of synchronous transactions."""
+        """Rule on all rows of the run except those that wait in the queue of synchronous transactions."""
         if self._stop is not None or self._plan.itinerary.refusal is not None:
             return [Ruling(first, first + len(records), *_NOT_REACHED)]
         plan_ = self._plan
@@ -140,7 +147,7 @@ class TarantoolReplayer:
         return list(self._merged(self._log_rows(name, first, records), name, first, records))
 
     def finish(self) -> tuple[Iterable[Ruling], Outcome]:
-        """Files without rows are opened too; then the last checks of the start."""
+        """Open the logs that are left (those without rows, too), then do the last checks of the start."""
         rulings: list[Ruling] = []
         if self._plan.itinerary.refusal is None and not self._plan.bootstraps:
             if not self._situation.cut():
@@ -153,7 +160,7 @@ class TarantoolReplayer:
         return rulings, self._outcome()
 
     def _unfinished(self) -> list[Ruling]:
-        """A transaction without an end."""
+        """Rule on a transaction without an end."""
         if self._stop is not None or self._stream is None or self._current is None or self._situation.cut():
             return []
         rulings, self._stop = self._stream.finish(self._current.name)
@@ -162,7 +169,7 @@ class TarantoolReplayer:
     # -- files -----------------------------------------------------------------------------------------------------
 
     def _reach(self, name: str | None) -> None:
-        """Opens logs until this one (None = all), as `recover_remaining_wals` does."""
+        """Open logs up to this one (None = all), as `recover_remaining_wals` does."""
         if self._current is None and self._plan.snapshot is not None:
             self._loaded_vinyl = frozenset(self._catalog.vinyl)
             self._leave(self._plan.snapshot)
@@ -175,7 +182,9 @@ class TarantoolReplayer:
             self._open(self._pending.pop(0))
 
     def _open(self, log: Candidate) -> None:
-        """Is this the next log? The clock is moved to where it begins, whatever is missing (`recovery_open_log`)."""
+        """Open the next log: check that it continues the chain, and move the vclock to its start
+        (`recovery_open_log`).
+        """
         before, self._current = self._current, log
         previous = log.context.prev_vclock
         if before is None:
@@ -194,14 +203,16 @@ class TarantoolReplayer:
             self._clock = dict(log.vclock)
 
     def _leave(self, file: Candidate) -> None:
-        """The end of a file was reached: what stops the server there, and what it said."""
+        """Close a file at its end: take over the server's messages, and the place where it stops."""
         course = self._plan.courses[file.name]
         self._losses.course(file, course)
         if course.stop is not None and self._stop is None:
             self._stop = Stop(file.name, *course.stop)
 
     def _check_snapshot(self, snapshot: Candidate) -> None:
-        """The end of a snapshot; from 3.x on force_recovery does not help its system spaces, nor needs its end mark."""
+        """Check the end of a snapshot. From 3.x on force_recovery does not help its system spaces, nor needs its end
+        mark.
+        """
         course = self._plan.courses[snapshot.name]
         lenient = self._force and self._plan.version.is_3
         if self._stop is None and lenient:
@@ -216,7 +227,7 @@ class TarantoolReplayer:
                 self._stop = Stop(snapshot.name, snapshot.file.size, text)
 
     def _find_user_rows(self, name: str, records: Records) -> None:
-        """Where the rows of the users' spaces begin in the snapshot (`memtx_engine_recover_snapshot` of 3.x)."""
+        """Find the first row of users' spaces in the snapshot (`memtx_engine_recover_snapshot` of 3.x)."""
         spaces = [body.get("space_id") if body else None for body in records.bodies]
         for i, (kind, space) in enumerate(zip(records.envelope.type, spaces, strict=True)):
             if kind != "INSERT" or not isinstance(space, int) or space > LAST_SYSTEM_SPACE:
@@ -226,7 +237,7 @@ class TarantoolReplayer:
                 return
 
     def _check_vclock(self) -> None:
-        """Servers of 3.x scan the newest log first, and compare where they then come (`local_recovery`)."""
+        """Compare the vclock with that of the newest log, which servers of 3.x scan first (`local_recovery`)."""
         log = self._plan.logs[-1] if self._plan.logs else None
         verdict = None if log is None else log.file.verdict
         facts = None if verdict is None else verdict.facts
@@ -240,14 +251,14 @@ class TarantoolReplayer:
             self._stop = Stop(log.name, None, text)
 
     def _check_secondary_keys(self) -> None:
-        """They are built at the end (`memtx_engine_end_recovery`)."""
+        """Check the secondary indexes, which are built at the end (`memtx_engine_end_recovery`)."""
         if self._stop is None and self._model is not None and self._current is not None:
             text = self._model.finish()
             if text is not None:
                 self._stop = Stop(self._current.name, None, text)
 
     def _check_registered(self) -> None:
-        """The instance must stand in `_cluster` (`box_cfg_xc`); one with replication_anon need not."""
+        """Check that the instance is in `_cluster` (`box_cfg_xc`); one with replication_anon need not be."""
         snapshot = self._plan.snapshot
         if self._stop is not None or snapshot is None or not self._situation.whole:
             return
@@ -274,7 +285,9 @@ class TarantoolReplayer:
         return insert and self._within(name, records) and self._are_simple(_spaces(records))
 
     def _is_plain_log(self, name: str, records: Records) -> bool:
-        """The same of a log: one replica, each LSN the next one, and nothing waits. Moves the clock if so."""
+        """Check that a run of a log is plain: one replica, each LSN the next one, nothing waits. Moves the vclock if
+        so.
+        """
         e, count = records.envelope, len(records)
         replica = e.origin[0] or 0
         after = self._clock.get(replica, 0) + 1
@@ -293,6 +306,7 @@ class TarantoolReplayer:
         return plain
 
     def _within(self, name: str, records: Records) -> bool:
+        """Check that the server reads all rows of a run."""
         limit = self._plan.courses[name].limit
         return limit is None or records.offset[-1] < limit
 
@@ -310,11 +324,11 @@ class TarantoolReplayer:
         self._simple.add(space)
         return True
 
-    # -- runs that compiled code looks at (`quick`) ------------------------------------------------------------------
+    # -- runs for compiled code (`quick`) ------------------------------------------------------------------
 
     @property
     def version(self) -> ServerVersion:
-        """Of the server that starts."""
+        """Version of the server that starts."""
         return self._plan.version
 
     @property
@@ -324,11 +338,11 @@ class TarantoolReplayer:
 
     @property
     def simple(self) -> Set[int]:
-        """Spaces of which it is known that nothing depends on their rows."""
+        """Spaces on whose rows nothing is known to depend."""
         return self._simple
 
     def expected(self, name: str, batch: Batch, start: int) -> Expected | None:
-        """What rows from `start` on must be to be applied without a look; None: each has to be looked at."""
+        """Describe the rows from `start` on that are applied without a check; None if each has to be checked."""
         plan_ = self._plan
         if self._stop is not None or plan_.itinerary.refusal is not None or self._limbo:
             return None
@@ -344,14 +358,16 @@ class TarantoolReplayer:
         return Expected(replica, after, _NEW[1]) if opened and replica >= 0 and after < _MOST_LSN else None
 
     def ran(self, expected: Expected, count: int) -> None:
-        """So many rows were as they were expected, and are applied."""
+        """Note that `count` rows were as expected and are applied."""
         if expected.after >= 0:
             self._clock[expected.replica] = expected.after + count - 1
 
     # -- rows ------------------------------------------------------------------------------------------------------
 
     def _merged(self, decided: Iterator[Decided | None], name: str, first: int, records: Records) -> Iterator[Ruling]:
-        """One decision per row (None: later) -> rulings; those of the queue in between, in the order of application."""
+        """Merge one decision per row (None: later) into rulings, with those of the queue in the order of
+        application.
+        """
         limit = self._plan.courses[name].limit
         reached = len(records) if limit is None else bisect_left(records.offset, limit)
         last: Decided | None = None
@@ -378,7 +394,7 @@ class TarantoolReplayer:
             yield Ruling(first + reached, first + len(records), SKIPPED, "behind-silent-end")
 
     def _transactions(self, stream: TransactionStream, name: str, first: int, records: Records) -> Iterator[Ruling]:
-        """Rules on the rows of a log as a server does that applies transactions."""
+        """Rule on the rows of a log as a server does that applies whole transactions."""
         course = self._plan.courses[name]
         reached = len(records) if course.limit is None else bisect_left(records.offset, course.limit)
         yield from stream.rulings(name, first, records, reached)
@@ -391,7 +407,7 @@ class TarantoolReplayer:
                 yield Ruling(first + reached, first + len(records), SKIPPED, "behind-silent-end")
 
     def _verified_end(self, name: str) -> int:
-        """The end of the last good block when the file was verified; rows behind it were written later."""
+        """Return the end of the last good block when the file was verified; rows after it were written later."""
         tails = (file.tail for file in self._situation.files if file.name == name and file.tail is not None)
         return next((tail.end for tail in tails), 0)
 
@@ -416,11 +432,11 @@ class TarantoolReplayer:
                 yield self._refused(name, records.offset[i], text, "not-an-insert")
 
     def _is_system_row(self, kind: str, space: int | None) -> bool:
-        """Check for the rows at the beginning of a snapshot, of which force_recovery leaves none out (3.x)."""
+        """Check for a row at the beginning of a snapshot, of which force_recovery skips none (3.x)."""
         return kind == "INSERT" and space is not None and space <= LAST_SYSTEM_SPACE
 
     def _log_rows(self, name: str, first: int, records: Records) -> Iterator[Decided | None]:
-        """One decision for each row; None for those that wait."""
+        """Yield one decision for each row; None for those that wait."""
         limbo = self._limbo
         e, flags = records.envelope, _sync_flags(records)
         rows = zip(e.type, e.seq, e.origin, records.bodies, strict=True)
@@ -451,7 +467,7 @@ class TarantoolReplayer:
                 yield _NEW
 
     def _learned(self, name: str, records: Records, i: int, space: int | None) -> Decided | None:
-        """Can the row be applied? If so, takes what it says about spaces."""
+        """Apply a row and learn its definition of a space; return the decision if the server refuses it, else None."""
         refused = self._refusal(name, records, i)
         if refused is not None:
             return refused
@@ -462,12 +478,12 @@ class TarantoolReplayer:
         return None
 
     def _unrecovered(self, name: str, offset: int, fault: Fault) -> Decided:
-        """A row of `_index` whose index cannot be recovered: the file at fault is reported, not the row."""
+        """Refuse a row of `_index` whose index cannot be recovered: the file at fault is reported, not the row."""
         self._lost_index = fault
         return self._refused(name, offset, fault.why, "vinyl-index")
 
     def _note_vinyl(self, kind: str, space: int | None) -> None:
-        """A row of a vinyl space: whether it is applied depends on what the runs have."""
+        """Note a row of a vinyl space: it is applied unless the runs have it."""
         vinyl = self._plan.vinyl
         if vinyl is not None and self._model is not None and space in self._catalog.vinyl and self._current is not None:
             vinyl.note_row(space or 0, sum(self._clock.values()), deletes=kind == "DELETE")
@@ -494,7 +510,7 @@ class TarantoolReplayer:
         return None
 
     def _refusal(self, name: str, records: Records, i: int, *, snapshot: bool = False) -> Decided | None:
-        """What becomes of a row that the server refuses; None: it takes it, and so does the model."""
+        """Apply a row to the model; return the decision if the server refuses it, else None."""
         kind, body = records.envelope.type[i], records.bodies[i]
         lost = self._opened(kind, body)
         if lost is not None:
@@ -503,7 +519,7 @@ class TarantoolReplayer:
         return None if fault is None else self._refused(name, records.offset[i], fault, _reason_of(fault, body))
 
     def _fault(self, kind: str, body: Any, *, snapshot: bool = False) -> str | None:
-        """Apply a row to the model; what the server says if it refuses it."""
+        """Apply a row to the model; return the server's message if it refuses the row, else None."""
         if self._model is not None:
             return self._model.apply(kind, body, snapshot=snapshot)
         fault = request_fault(kind, body, self._plan.version)
@@ -513,12 +529,16 @@ class TarantoolReplayer:
         return fault
 
     def _refused(self, name: str, offset: int, text: str, reason: str) -> Decided:
-        """A row that the server cannot apply: it gives up, or leaves the row out (force_recovery)."""
+        """Refuse a row that the server cannot apply: it gives up, or skips the row (force_recovery)."""
         self._stop = self.refused(name, offset, text)
         return REJECTED, reason
 
     def _control(self, kind: str, body: Any, origin: int | None = None) -> str | None:
-        """A row without data; what the server says if it refuses it. origin: the row's replica; None = before 3.x."""
+        """Apply a row without data; return the server's message if it refuses the row, else None.
+
+        Args:
+            origin: replica of the row; None = servers before 3.x.
+        """
         fault = synchro_fault(kind, body) if kind in SYNCHRO or (kind == "RAFT" and origin is not None) else None
         if fault is not None:
             return fault
@@ -537,10 +557,11 @@ class TarantoolReplayer:
             self._model.settle()
         return None
 
-    # -- what transactions ask (`transactions.Spaces`) -------------------------------------------------------------
+    # -- interface for transactions (`transactions.RowApplier`)
+    # -------------------------------------------------------------
 
     def moved(self, name: str, records: Records, i: int, replica: int, lsn: int) -> Decided | None:
-        """Move the vclock to a row; the decision, where it was there already."""
+        """Move the vclock to a row; return the decision if the vclock is there already, else None."""
         current = self._clock.get(replica, 0)
         if lsn <= current:
             return self._losses.passed(name, records, i, replica, lsn) or _OLD
@@ -550,7 +571,7 @@ class TarantoolReplayer:
         return None
 
     def applied(self, row: Row) -> tuple[str, str] | None:
-        """Apply a row of a transaction; what the server says if it refuses it, and the reason."""
+        """Apply a row of a transaction; return the server's message and the reason if it refuses the row, else None."""
         space = row.body.get("space_id") if row.body else None
         if space in self._simple or self._is_simple(space):
             return None
@@ -569,12 +590,14 @@ class TarantoolReplayer:
         return None
 
     def controlled(self, row: Row) -> str | None:
-        """Apply a row without data."""
+        """Apply a row without data; return the server's message if it refuses the row, else None."""
         return self._control(row.kind, row.body, row.replica if self._plan.version.is_3 else None)
 
     def committed(self, rows: Sequence[Row], mark: tuple[int, int]) -> str | Decided | None:
-        """A transaction has ended: applied, or it waits for a CONFIRM."""
-        if sum(self._clock.values()) >= 1 << 63:  # the signature is negative, which means that a write has failed
+        """Commit a transaction: return the decision about its rows, None if they wait for a CONFIRM, or the server's
+        message.
+        """
+        if sum(self._clock.values()) >= 1 << 63:  # the signature is negative: the server takes that for a failed write
             self.undo(mark)
             return REJECTED, "transaction-dropped"
         wait, sync = waits(rows)
@@ -595,7 +618,7 @@ class TarantoolReplayer:
         return None
 
     def _owner_fault(self, rows: Sequence[Row]) -> str | None:
-        """`txn_limbo_queue_submit`: the queue must belong to the origin of a transaction that waits in it."""
+        """Check that the queue belongs to the origin of a transaction that waits in it (`txn_limbo_queue_submit`)."""
         owner, origin = self._limbo.owner, next((row.replica for row in rows if row.replica), 0)
         if not owner:
             return "The synchronous transaction queue doesn't belong to any instance"
@@ -606,22 +629,22 @@ class TarantoolReplayer:
         return None
 
     def own_id(self) -> int:
-        """The id of this instance."""
+        """Return the id of this instance; 0 if it is not registered."""
         snapshot = self._plan.snapshot
         own = None if snapshot is None else snapshot.context.instance
         return self._catalog.instances.get((own or "").lower(), 0)
 
     def mark(self) -> tuple[int, int]:
-        """The state before a row."""
+        """Return a savepoint of the state before a row."""
         return (0, 0) if self._model is None else self._model.mark()
 
     def undo(self, mark: tuple[int, int]) -> None:
-        """Go back to a state."""
+        """Roll the state back to a savepoint."""
         if self._model is not None:
             self._model.undo(mark)
 
     def refused(self, name: str, offset: int, text: str) -> Stop | None:
-        """A row was refused: where the server stops; None: it goes on (force_recovery)."""
+        """Report a refused row: return where the server stops, or None if it continues (force_recovery)."""
         in_system_rows = self._in_system_rows and self._plan.version.is_3 and self._current is None
         crashes = self._model is not None and self._model.crashes
         if self._force and not in_system_rows and not crashes:
@@ -632,7 +655,7 @@ class TarantoolReplayer:
         return Stop(name, offset, text) if lost is None else Stop(lost.file or name, lost.offset, text)
 
     def released(self) -> list[Ruling]:
-        """Rulings on rows that waited for a CONFIRM."""
+        """Return the rulings on rows that no longer wait for a CONFIRM."""
         return self._limbo.take()
 
     # -- the end ---------------------------------------------------------------------------------------------------
@@ -672,12 +695,12 @@ class TarantoolReplayer:
         return Outcome(starts, stop, {"vclock": vclock}, tuple(found), details, unknown)
 
     def _undetermined(self) -> list[str]:
-        """Why no rule says whether the server starts."""
+        """Explain why no rule determines whether the server starts; [] if one does."""
         vinyl = self._plan.vinyl
         return [] if vinyl is None or vinyl.undetermined is None else [vinyl.undetermined]
 
     def _not_checked(self) -> dict[str, str]:
-        """What could stop the server and was not looked at: place -> why."""
+        """List checks of rows that were not made and could stop the server: place -> why."""
         if self._model is None:
             known = self._plan.snapshot is not None and self._situation.whole
             return {"rows against formats and keys": "too many rows"} if known else {}
@@ -687,7 +710,7 @@ class TarantoolReplayer:
         return doubts
 
     def _files_not_checked(self) -> dict[str, str]:
-        """The same of files: of vinyl, and what a server reads only with some options."""
+        """List files that were not checked and could stop the server: place -> why."""
         plan_ = self._plan
         vinyl = None if plan_.vinyl is None or not self._catalog.vinyl else plan_.vinyl.unchecked
         found = {} if vinyl is None else {"indexes of vinyl": vinyl}
@@ -699,12 +722,12 @@ class TarantoolReplayer:
         return found
 
     def _decides(self) -> bool:
-        """Check that these files decide whether a server starts."""
+        """Check that these files determine whether a server starts."""
         plan_ = self._plan
         return bool(plan_.snapshot or plan_.bootstraps or plan_.itinerary.refusal or self._situation.against)
 
     def _forgotten(self) -> Iterator[tuple[str, Finding]]:
-        """A new instance is made beside the old logs."""
+        """Report the logs beside which the server creates a new instance."""
         if self._plan.bootstraps:
             logs = [file for file in self._situation.files if file.name in self._plan.itinerary.passed and file.records]
             text = "no snapshot in this directory: the server makes a new, empty instance, and reads none of these rows"
@@ -713,7 +736,7 @@ class TarantoolReplayer:
 
 
 def _reason_of(fault: str, body: Any) -> str:
-    """The reason for what the server says about a row."""
+    """Return the replay reason for the server's message about a row."""
     if fault.startswith("Space '") and fault.endswith("does not exist"):
         return "no-such-space"
     if fault.startswith("No index #"):
@@ -725,14 +748,14 @@ def _reason_of(fault: str, body: Any) -> str:
 
 
 def _listed(not_checked: Mapping[str, str]) -> str:
-    """What was not checked, in one line."""
+    """Format the unchecked items as one line."""
     texts = [f"{place} ({why})" for place, why in not_checked.items()]
     more = [f"{len(texts) - _MOST_LISTED} more"] if len(texts) > _MOST_LISTED else []
     return ", ".join(texts[:_MOST_LISTED] + more)
 
 
 def _position(vclock: Mapping[int, int]) -> str:
-    """As the server prints it: the sum, and the components."""
+    """Format a vclock as the server prints it: the sum, then the components."""
     stored = _stored(vclock)
     return f"{sum(stored.values())} {write_vclock(stored)}"
 
@@ -746,7 +769,7 @@ def _spaces(records: Records) -> set[int | None]:
 
 
 def _sync_flags(records: Records) -> frozenset[int]:
-    """Positions of rows whose header says that their transaction is synchronous (2.11 and newer)."""
+    """Return the positions of rows whose header marks their transaction as synchronous (2.11 and newer)."""
     extras = records.extras or ()
     return frozenset(i for i, one in enumerate(extras) if one and one["flags"] & _SYNC_FLAGS)
 

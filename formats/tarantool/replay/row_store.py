@@ -1,6 +1,7 @@
-"""The rows of memtx spaces by their keys, as the server holds them while it replays, with an undo list.
+"""Rows of memtx spaces by their keys, as the server holds them while it replays, with a rollback log.
 
-memtx keeps the primary keys while it reads logs and builds the others at the end; with force_recovery, and for its own
+memtx keeps the primary keys while it reads logs and builds the others at the end; with force_recovery, and for its
+own
 spaces, it keeps all of them from the beginning (`memtx_engine.c`: MEMTX_FINAL_RECOVERY, MEMTX_OK).
 """
 
@@ -26,7 +27,7 @@ _decode = msgspec.msgpack.Decoder().decode
 
 
 class DuplicateError(Exception):
-    """Another row has this key. index: of which."""
+    """Another row has this key in `index`."""
 
     def __init__(self, index: Index) -> None:
         super().__init__(index.name)
@@ -34,8 +35,12 @@ class DuplicateError(Exception):
 
 
 class Rows(msgspec.Struct):
-    """The rows of one space: primary key -> canonical bytes. unique: number of a secondary unique index -> key -> the
-    primary key; None: it is not built yet."""
+    """Rows of one space.
+
+    Attributes:
+        rows: primary key -> canonical bytes.
+        unique: number of a secondary unique index -> key -> primary key; None = not built yet.
+    """
 
     rows: dict[bytes, bytes] = msgspec.field(default_factory=dict)
     unique: dict[int, dict[bytes, bytes]] | None = None
@@ -46,10 +51,13 @@ Undo = tuple[int, bytes, bytes | None]
 
 
 class RowStore(msgspec.Struct):
-    """The rows of all spaces.
+    """Rows of all spaces.
 
-    System spaces are always kept, for their rows define the others. cost: bytes that rows of users take; full: that is
-    more than `max_memory`, and no row of users is kept any more.
+    System spaces are always kept, because their rows define the others.
+
+    Attributes:
+        user_bytes: memory that rows of users take.
+        is_full: it exceeded `max_memory`, and rows of users are no longer kept.
     """
 
     max_memory: int
@@ -60,16 +68,16 @@ class RowStore(msgspec.Struct):
     log: list[Undo] = msgspec.field(default_factory=list)
 
     def lacks(self, space: int) -> bool:
-        """Whether the rows of a space are no longer kept."""
+        """Return True if the rows of a space are no longer kept."""
         return self.full and space > LAST_SYSTEM_SPACE
 
     def of(self, space: int) -> Rows:
-        """The rows of a space."""
+        """Return the rows of a space."""
         found = self.spaces.get(space)
         return self.spaces.setdefault(space, Rows()) if found is None else found
 
     def get(self, space: int, key: bytes) -> list[Any] | None:
-        """The row with this key."""
+        """Return the row with this key, or None."""
         image = self.of(space).rows.get(key)
         return None if image is None else _decode(image)
 
@@ -104,7 +112,7 @@ class RowStore(msgspec.Struct):
             raise LimitError("the rows of the system spaces need more memory than --max-memory allows; raise it")
 
     def forget(self) -> None:
-        """Keep no rows of users any more: there are more of them than memory."""
+        """Discard the rows of users, and keep none from now on: they need more memory than allowed."""
         self.full = True
         self.cost = 0
         self.spaces = {number: rows for number, rows in self.spaces.items() if number <= LAST_SYSTEM_SPACE}
@@ -128,10 +136,10 @@ class RowStore(msgspec.Struct):
                 keys[one] = key
 
     def build(self, space: SpaceDefinition, *, only: Index | None = None) -> None:
-        """Build the secondary unique indexes of a space, or one of them.
+        """Build the secondary unique indexes of a space, or only one of them.
 
         Raises:
-            DuplicateError
+            DuplicateError: two rows have the same key.
         """
         rows = self.of(space.number)
         rows.unique = {} if rows.unique is None else rows.unique
@@ -145,10 +153,10 @@ class RowStore(msgspec.Struct):
                         raise DuplicateError(index)
 
     def rekey(self, space: SpaceDefinition) -> None:
-        """Put all rows under the keys of another primary index.
+        """Store all rows under the keys of another primary index.
 
         Raises:
-            DuplicateError
+            DuplicateError: two rows have the same key.
         """
         rows, index = self.of(space.number), space.indexes[0]
         made: dict[bytes, bytes] = {}
@@ -158,7 +166,7 @@ class RowStore(msgspec.Struct):
         rows.rows = made
 
     def range(self, space: SpaceDefinition, begin: Sequence[Any], end: Sequence[Any]) -> list[bytes]:
-        """The keys from `begin` to `end`."""
+        """Return the primary keys of the rows from `begin` up to `end` (exclusive)."""
         index, found = space.indexes[0], []
         for key, image in self.of(space.number).rows.items():
             values = key_values(index.parts, _decode(image))
@@ -167,11 +175,11 @@ class RowStore(msgspec.Struct):
         return found
 
     def images(self, space: int) -> Iterator[list[Any]]:
-        """All rows of a space."""
+        """Yield all rows of a space."""
         return map(_decode, self.of(space).rows.values())
 
     def clear(self, space: int) -> None:
-        """All rows of a space are gone; undone by `spaces` alone."""
+        """Remove all rows of a space; not in the rollback log."""
         rows = self.spaces.pop(space, None)
         if rows is not None:
             freed = sum(len(image) + ROW_BYTES for image in rows.rows.values())
@@ -184,7 +192,7 @@ class RowStore(msgspec.Struct):
     # -- undo ----------------------------------------------------------------------------------------------------------
 
     def undo(self, entries: Sequence[Undo], definitions: dict[int, SpaceDefinition]) -> None:
-        """Take back changes, the last one first."""
+        """Roll changes back, the last one first."""
         for number, key, image in reversed(entries):
             if self.lacks(number):
                 continue
@@ -197,10 +205,10 @@ class RowStore(msgspec.Struct):
 
 
 def primary_key(index: Index, row: Sequence[Any]) -> bytes:
-    """The key of a row in the primary index."""
+    """Encode the key of a row in the primary index."""
     return key_bytes(key_values(index.parts, row) or [])
 
 
 def secondary(space: SpaceDefinition) -> Iterator[Index]:
-    """The secondary unique indexes whose keys can be compared here."""
+    """Yield the secondary unique indexes whose keys can be compared here."""
     return (index for index in space.indexes.values() if index.number and index.unique and not index.doubt)

@@ -1,8 +1,9 @@
-"""The server's own read loop, at the places where a file is damaged (specification section 6, `xlog_cursor_next`).
+"""Simulate the server's read loop at the damaged places of a file (`xlog_cursor_next`).
 
-Verification knows every damaged place, and reads more than the server does: it proves where blocks begin again. The
+Verification knows every damaged place, and reads more than the server does: it proves where blocks start again. The
 server takes a length that runs past the end of the file for the end of the log, stops at any other fault, and with
-force_recovery goes on at the next bytes that look like a block's magic. Only these places are looked at here.
+force_recovery continues at the next bytes that look like a block's magic. Only these places are simulated here.
+Source: `docs/spec/tarantool-xlog.md#6-how-the-server-reads-and-what-durable-end-means`.
 """
 
 from __future__ import annotations
@@ -51,18 +52,23 @@ _FATAL = (_UNDECODABLE, *_NO_MEMORY.values())
 
 
 class Complaint(NamedTuple):
-    """What the server says about a place in a file."""
+    """Message of the server about a place in a file."""
 
     offset: int
     text: str
 
 
 class Course(msgspec.Struct, frozen=True):
-    """How the server gets through one file.
+    """Result of the server's reading of one file.
 
-    stop: where it gives up. ends: where it takes the log for ended, without a word. complaints: what it says and passes
-    over (force_recovery). dropped: offsets of blocks whose rows are lost unnoticed. partly: (offset, rows) of blocks
-    that cannot be unpacked as a whole, of which it applies the first rows. closed: it sees the end mark.
+    Attributes:
+        stop: where it gives up.
+        silent_end: offset that it takes for the end of the log without an error.
+        messages: errors that it logs and tolerates (force_recovery).
+        dropped: offsets of blocks whose rows are lost without an error.
+        partly_applied: (offset, rows) of blocks that cannot be unpacked completely, of which it applies the first
+            rows.
+        closed: it sees the end mark.
     """
 
     stop: Complaint | None = None
@@ -74,14 +80,17 @@ class Course(msgspec.Struct, frozen=True):
 
     @property
     def limit(self) -> int | None:
-        """From this offset on no row is read."""
+        """Offset from which on no row is read, or None."""
         return self.ends if self.stop is None else self.stop.offset
 
 
 class _Spot(NamedTuple):
-    """A damaged place. landing: where verification found the next block, None = nowhere.
+    """A damaged place.
 
-    payload: the block itself is whole. unpacked: and so is its payload; verification gives its good rows.
+    Attributes:
+        next_block: offset of the next block that verification found, or None.
+        is_framed: the block itself is whole; only its content is wrong.
+        is_unpacked: its payload can be unpacked; verification gives its good rows.
     """
 
     landing: int | None
@@ -90,13 +99,17 @@ class _Spot(NamedTuple):
 
 
 def course(file: Examined, read: Read, version: ServerVersion, *, force: bool) -> Course:
-    """The course through a file with a sound header. force: with force_recovery."""
+    """Simulate the server's reading of a file with a valid header.
+
+    Args:
+        force: the server runs with force_recovery.
+    """
     spots = _spots(file)
     return _Walk(file, read, version, force).through(spots)
 
 
 def _spots(file: Examined) -> dict[int, _Spot]:
-    """The damaged places, and the end of the good part."""
+    """Collect the damaged places of a file by offset, and the end of its good part."""
     assert file.layout is not None
     spots: dict[int, _Spot] = {}
     tail = () if file.tail is None else file.tail.findings
@@ -117,7 +130,7 @@ def _spots(file: Examined) -> dict[int, _Spot]:
 
 
 class _Walk:
-    """One walk over the damaged places of a file, in order."""
+    """Simulation of the server over the damaged places of a file, in order."""
 
     def __init__(self, file: Examined, read: Read, version: ServerVersion, force: bool) -> None:
         self._file, self._is_3 = file, version.is_3
@@ -129,7 +142,7 @@ class _Walk:
         self._at = 0
 
     def through(self, spots: dict[int, _Spot]) -> Course:
-        """Place by place; what lies before the one that the server has reached is behind it."""
+        """Simulate place by place; skip places before the one that the server has reached."""
         for offset, spot in spots.items():
             if offset < self._at:
                 continue
@@ -164,7 +177,9 @@ class _Walk:
     # -- a damaged block -------------------------------------------------------------------------------------------
 
     def _fault(self, offset: int) -> str | None:
-        """What the server says about the bytes where verification saw no block; None: it takes them for the end."""
+        """Predict the server's message about bytes where verification saw no block; None if it takes them for the
+        end.
+        """
         data, left = self._bytes(offset, FIXED_SIZE), self._file.size - offset
         if left < 4 or (data[:4] == END_MARK and left == 4):
             return None
@@ -181,10 +196,12 @@ class _Walk:
         return None if length > left - FIXED_SIZE else "tx checksum mismatch"
 
     def _resynced(self, offset: int, landing: int | None) -> bool:
-        """Looks for a magic one byte further on (`xlog_cursor_find_tx_magic`): does it come to the next block?
+        """Search for a magic from one byte further on (`xlog_cursor_find_tx_magic`); True if that leads to the next
+        block.
 
-        Between here and there verification has proven that nothing is a block; what is only long enough to run past
-        the end of the file is the end for the server.
+        Between here and there verification has proven that nothing is a block; bytes whose length runs past the end
+        of
+        the file are the end for the server.
         """
         for candidate in self._magics(offset + 1):
             if candidate == landing:
@@ -210,7 +227,9 @@ class _Walk:
     # -- a whole block with wrong content --------------------------------------------------------------------------
 
     def _payload_fault(self, offset: int, spot: _Spot) -> str:
-        """What the server says about the content of a block whose crc is right; "" = nothing, rows are missing."""
+        """Predict the server's message about the content of a block whose crc is right; "" = none, but rows are
+        missing.
+        """
         size = min((spot.landing or offset) - offset, _MAX_PAYLOAD)
         data = self._bytes(offset, size)
         rows = _unpacked(data[FIXED_SIZE:]) if data[:4] == ZSTD.to_bytes(4, "big") else data[FIXED_SIZE:]
@@ -227,7 +246,10 @@ class _Walk:
 
 
 def _rows_of(rows: bytes, *, is_3: bool) -> tuple[int, list[str]]:
-    """How many rows the server takes, and what it says of those that it passes over; it ends where none is framed."""
+    """Count the rows that the server reads, and collect its messages about rows that it skips.
+
+    Reading ends where no row is framed.
+    """
     at = whole = 0
     faults: list[str] = []
     while at < len(rows):
@@ -247,7 +269,9 @@ def _rows_of(rows: bytes, *, is_3: bool) -> tuple[int, list[str]]:
 
 
 def is_refused_header_key(key: int, kind: Kind, *, is_3: bool) -> bool:
-    """Check a key without meaning in a row's header, by the table of types of the version (`xrow_header_decode`)."""
+    """Check for an unknown key in a row's header that the version refuses by its table of types
+    (`xrow_header_decode`).
+    """
     if key <= HeaderKey.THREAD_ID and (is_3 or kind is not Kind.NIL):
         return False
     if is_3:
@@ -262,10 +286,10 @@ _KEYS_WITH_TYPES_2_6, _LAST_KEY_2_6 = 0x2C, 0x52
 
 
 def _fixed_header(data: bytes) -> int:
-    """The length that a block's fixed header states (`xlog_fixheader_decode`).
+    """Read the length that a block's fixed header states (`xlog_fixheader_decode`).
 
     Raises:
-        MalformedError: the server's words for what is wrong with it.
+        MalformedError: with the server's message about the header.
     """
     at, length = 4, 0
     for field in ("length", "crc32p", "crc32c"):
@@ -290,7 +314,7 @@ def _field(data: bytes, at: int) -> Token | None:
 
 
 def _unpacked(payload: bytes) -> bytes | None:
-    """What the server gets out of zstd frames, also where the last is cut short; None: one is damaged."""
+    """Unpack zstd frames as the server does, also where the last one is cut short; None if one is damaged."""
     import zstandard
 
     reader = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).stream_reader(payload, read_across_frames=True)

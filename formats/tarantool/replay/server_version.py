@@ -1,4 +1,4 @@
-"""The version of the server that starts, and which rules of replay hold for it."""
+"""The version of the server that starts, which selects the rules of replay."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class ServerVersion(NamedTuple):
 
     @property
     def is_transactional(self) -> bool:
-        """Whole transactions are applied, not row by row (2.8.1, gh-874)."""
+        """True if the server applies whole transactions instead of row by row (2.8.1, gh-874)."""
         return self >= (2, 8)
 
     @property
     def is_3(self) -> bool:
-        """The rules of 3.x hold."""
+        """True if the rules of 3.x hold."""
         return self.major >= 3
 
 
@@ -34,17 +34,17 @@ OLDEST = ServerVersion(2, 6)
 
 
 def parse_version(text: str | None) -> ServerVersion | None:
-    """Read "3.9", "2.6.0-0-g47aa4e01e" or "Tarantool 3.9.0"."""
+    """Parse "3.9", "2.6.0-0-g47aa4e01e" or "Tarantool 3.9.0"; None if there is no version."""
     found = None if text is None else _VERSION.search(text)
     return None if found is None else ServerVersion(int(found[1]), int(found[2]))
 
 
 def server_version(named: str | None, files: Iterable[Examined]) -> ServerVersion:
-    """Decide which server starts.
+    """Choose the version of the server that starts.
 
     Args:
-        named: the version that the user gives (`--server-version`); it wins.
-        files: of the directory; else the highest version in the headers of its snapshots and logs.
+        requested: version that the user gives (`--server-version`); it wins.
+        files: of the directory; else the highest version in the headers of its files counts.
     """
     chosen = parse_version(named)
     if chosen is not None:

@@ -1,5 +1,7 @@
-"""What the server looks at before it reads rows: which files there are, in what order it would read them, and what
-makes it refuse the start (specification section 6, `xlog_dir_scan`, `memtx_engine_new`, `vy_log_begin_recovery`).
+"""Plan a start: the files that the server finds, the order in which it reads them, and what makes it refuse.
+
+Source: `xlog_dir_scan`, `memtx_engine_new`, `vy_log_begin_recovery`;
+`docs/spec/tarantool-xlog.md#6-how-the-server-reads-and-what-durable-end-means`.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ _SIGNATURE = ("vclock_name_mismatch", "unknown_header_key")
 
 
 class Refusal(Exception):
-    """The server gives up at once. stop: where, and what it says."""
+    """The server gives up at once, at `stop`."""
 
     def __init__(self, stop: Stop) -> None:
         super().__init__(stop.why)
@@ -52,7 +54,12 @@ class Refusal(Exception):
 
 
 class Candidate(NamedTuple):
-    """A file that the server looks at. number: of its name. fault: what it says about the header, None if nothing."""
+    """A file that the server finds.
+
+    Attributes:
+        number: of its name.
+        fault: offset and server's message about its header, or None.
+    """
 
     file: Examined
     context: FileContext
@@ -61,21 +68,25 @@ class Candidate(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its name in the directory."""
+        """Name in the directory."""
         return self.file.name
 
     @property
     def vclock(self) -> Vclock:
-        """The state that its header names."""
+        """VClock of its header."""
         return self.context.vclock
 
 
 class Startup(msgspec.Struct, frozen=True):
     """The plan of one start.
 
-    snapshot, logs, vylog: what it reads. start: the vclock that it begins with. courses: name -> how it gets through.
-    vinyl: how the indexes of vinyl come up; None where files were named one by one. bootstraps: it finds no snapshot,
-    and makes a new, empty instance. version: of the server that starts.
+    Attributes:
+        snapshot, logs, vylog: files that the server reads.
+        start: vclock that it begins with.
+        read_results: name -> result of the server's reading.
+        vinyl: recovery of the vinyl indexes; None where single files were named.
+        bootstraps: it finds no snapshot, and creates a new, empty instance.
+        version: of the server that starts.
     """
 
     itinerary: Itinerary
@@ -90,17 +101,17 @@ class Startup(msgspec.Struct, frozen=True):
 
 
 def path_of(name: str) -> str:
-    """A file as the server calls it."""
+    """Format a file name as the server prints it."""
     return f"./{posixpath.basename(name)}"
 
 
 def below(a: Vclock, b: Vclock) -> bool:
-    """Check that no component of `a` is over that of `b` (`vclock_compare` <= 0)."""
+    """Check that no component of `a` is above that of `b` (`vclock_compare` <= 0)."""
     return all(lsn <= b.get(replica, 0) for replica, lsn in a.items())
 
 
 def is_ordered(a: Vclock, b: Vclock) -> bool:
-    """Check that one of two states is before the other, and not equal (`vclock_compare`)."""
+    """Check that one of two vclocks is before the other, and not equal (`vclock_compare`)."""
     return below(a, b) != below(b, a)
 
 
@@ -110,12 +121,16 @@ def same(a: Vclock, b: Vclock) -> bool:
 
 
 def plan(situation: Situation, start: Vclock | None) -> Startup:
-    """The plan. start: the vclock of a server that has already read a part (`--against`), or None."""
+    """Plan the start of a server.
+
+    Args:
+        start: vclock of a server that has already applied a part (`--against`), or None.
+    """
     return _Planner(situation, start).plan()
 
 
 class _Planner:
-    """Looks at the files as the server would."""
+    """Examines the files as the server does."""
 
     def __init__(self, situation: Situation, start: Vclock | None) -> None:
         self._situation = situation
@@ -139,7 +154,7 @@ class _Planner:
         self._files[match[2]].append(found)
 
     def plan(self) -> Startup:
-        """Everything in the server's order; a refusal ends it."""
+        """Plan everything in the server's order; a refusal ends it."""
         for kind in ("run", "index"):
             self._passed |= dict.fromkeys((c.name for c in self._files[kind]), "vinyl-data")
         try:
@@ -149,7 +164,7 @@ class _Planner:
         return replace(found, version=self._version)
 
     def _single(self) -> Startup:
-        """Files that were named: read as they are."""
+        """Plan single files that were named: they are read as given."""
         found = [c for kind in ("snap", "vylog", "xlog") for c in self._files[kind]]
         for one in found:
             _must_be_sound(one)
@@ -160,6 +175,7 @@ class _Planner:
         return self._startup(start, _last(snaps), _last(vylogs), logs)
 
     def _whole(self) -> Startup:
+        """Plan a whole data directory."""
         snaps = self._scanned("snap", self._force)
         if self._force and self._version.is_3 and self._against is None:
             self._check_newest_snapshot()
@@ -176,7 +192,9 @@ class _Planner:
         return self._startup(start, snapshot, vylog, logs)
 
     def _scanned(self, kind: str, force: bool, instance: str | None = None) -> list[Candidate]:
-        """The files of a kind by number (`xlog_dir_scan`): one bad header refuses all, or is left out by force."""
+        """Scan the files of a kind by number (`xlog_dir_scan`): one bad header refuses all, or force skips
+        that file.
+        """
         sound: list[Candidate] = []
         for listed in sorted(self._files[kind], key=lambda c: (c.number, c.name)):
             found = self._opened_as(listed, sound)
@@ -193,14 +211,16 @@ class _Planner:
         return sorted(sound, key=lambda c: c.context.signature)
 
     def _check_newest_snapshot(self) -> None:
-        """3.x reads the version of the newest snapshot before anything else (`get_snapshot_version`)."""
+        """Check the header of the newest snapshot, whose version 3.x reads before anything else
+        (`get_snapshot_version`).
+        """
         named = (c for c in self._files["snap"] if len(posixpath.basename(c.name)) == len(f"{0:020d}.snap"))
         newest = max(named, key=lambda c: c.number, default=None)
         if newest is not None and newest.fault is not None and not _LEFT_OUT.search(newest.fault[1]):
             _must_be_sound(newest)
 
     def _opened_as(self, listed: Candidate, before: list[Candidate]) -> Candidate:
-        """The file that the server opens for a listed one: its name is made from the number, with 20 digits."""
+        """Return the file that the server opens for a listed one: it makes the name from the number, with 20 digits."""
         folder, kind = posixpath.dirname(listed.name), listed.name.rpartition(".")[2]
         name = posixpath.join(folder, f"{listed.number:020d}.{kind}")
         found = next((c for c in self._files[kind] if c.name == name), None)
@@ -212,7 +232,9 @@ class _Planner:
         return found
 
     def _bootstrap(self, logs: list[Candidate]) -> Startup:
-        """Without a snapshot the server makes a new instance, and reads none of the files (run on 2.6.0)."""
+        """Plan a start without a snapshot: the server creates a new instance, and reads none of the files (run on
+        2.6.0).
+        """
         self._pass([*logs, *self._files["vylog"]], None, "no-snapshot")
         taken = [c for c in self._files["snap"] if c.number == 0]
         refusal = Stop(taken[0].name, None, "failed to create a checkpoint") if taken else None
@@ -220,9 +242,12 @@ class _Planner:
         return Startup(Itinerary((), self._passed, refusal), bootstraps=anything and refusal is None)
 
     def _vylog(self, start: Vclock, instance: str | None) -> Candidate | None:
-        """The newest metadata log; where the snapshot is newer, the server first makes one of its number from it."""
+        """Select the newest metadata log; where the snapshot is newer, the server first creates one of its number
+        from
+        it.
+        """
         vylogs = self._scanned("vylog", False, instance)
-        if self._force and self._version.is_3:  # it removes those that are newer than the snapshot
+        if self._force and self._version.is_3:  # the server removes those that are newer than the snapshot
             newer = [c for c in vylogs if not below(c.vclock, start)]
             self._passed |= dict.fromkeys((c.name for c in newer), "newer-than-snapshot")
             vylogs = [c for c in vylogs if c not in newer]
@@ -235,13 +260,13 @@ class _Planner:
         return newest
 
     def _check_leftover(self, vylog: Candidate, name: str) -> None:
-        """A file that is being made must not be there yet (`xlog_create`)."""
+        """Refuse if a file that the server creates exists already (`xlog_create`)."""
         facts, path = _facts(vylog), posixpath.join(posixpath.dirname(vylog.name), name)
         if path in self._passed and isinstance(facts, VylogFacts) and facts.state.trees:
             raise Refusal(Stop(path, None, f"failed to create file './{name}'"))
 
     def _matched(self, logs: list[Candidate], start: Vclock) -> list[Candidate]:
-        """The newest log that begins at or before the start, and all behind it; else all (`vclockset_match`)."""
+        """Select the newest log that begins at or before the start, and all after it; else all (`vclockset_match`)."""
         first = max((i for i, log in enumerate(logs) if below(log.vclock, start)), default=0)
         self._passed |= dict.fromkeys((log.name for log in logs[:first]), "older-file")
         return logs[first:]
@@ -252,7 +277,7 @@ class _Planner:
     # -- vinyl -----------------------------------------------------------------------------------------------------
 
     def _vinyl_start(self, vylog: Candidate | None) -> VinylStart:
-        """The state of the metadata log, and the files that it refers to (specification sections 5 and 6)."""
+        """Plan the recovery of vinyl: the state of the metadata log, and the files that it refers to."""
         files = {c.name: c for kind in ("run", "index") for c in self._files[kind]}
         damaged = (c for c in self._files["index"] if c.fault is None and _is_damaged(c.file))
         courses = {c.name: self._course(c, force=False) for c in damaged}
@@ -271,7 +296,9 @@ class _Planner:
         )  # fmt: skip
 
     def _vylog_before(self, vylog: Candidate) -> VylogState | None:
-        """The state that the checkpoint of a metadata log was made from, if its file is there and whole."""
+        """Return the state from which the checkpoint of a metadata log was made; None if its file is missing or
+        damaged.
+        """
         older = [c for c in self._files["vylog"] if c.fault is None and c.number < vylog.number]
         before = max(older, key=lambda c: c.number, default=None)
         if before is None or any(before.number < c.number < vylog.number for c in self._files["snap"]):
@@ -316,7 +343,7 @@ def _must_be_sound(found: Candidate) -> None:
 
 
 def _is_damaged(file: Examined) -> bool:
-    """Check whether verification reports an error, or no end mark."""
+    """Check that verification reports an error, or no end mark."""
     return any(one.severity is Severity.ERROR for one in file.findings) or file.tail is None or not file.tail.closed
 
 
@@ -328,7 +355,7 @@ def _facts(found: Candidate) -> object:
 
 
 def _header_fault(file: Examined, context: FileContext) -> tuple[int, str] | None:
-    """What the server says about the header of a file as it is, also where it is read with a bit put right."""
+    """Return the server's message about the stored header, also where it is read with a bit corrected."""
     if file.layout is None:
         return 0, f"failed to open '{path_of(file.name)}' file"
     for one in filter(is_corrected, file.layout.findings):
@@ -337,7 +364,9 @@ def _header_fault(file: Examined, context: FileContext) -> tuple[int, str] | Non
 
 
 def header_fault(name: str, findings: Iterable[Finding], context: FileContext) -> tuple[int, str] | None:
-    """What the server says about a header, in the order of its own checks (`xlog_cursor_open`)."""
+    """Predict the offset and message of the server's refusal of a header, in the order of its checks
+    (`xlog_cursor_open`).
+    """
     found = {f.facts.get("diagnosis"): f for f in findings if f.severity is Severity.ERROR}
     if context.text.end is None:
         return 0, "Unexpected end of file, run with 'force_recovery = true'"
@@ -356,7 +385,7 @@ def header_fault(name: str, findings: Iterable[Finding], context: FileContext) -
 
 
 def _vclock_fault(context: FileContext) -> int:
-    """Where the server stops reading the vclock, counted from 1 (`vclock_from_string`)."""
+    """Return where the server stops reading the vclock, counted from 1 (`vclock_from_string`)."""
     lines = (context.text.value(name) or "" for name in ("vclock", "prev_vclock"))
     for words in lines:
         read = _VCLOCK_PREFIX.match(words)

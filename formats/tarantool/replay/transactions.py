@@ -1,4 +1,4 @@
-"""Rows applied as whole transactions: servers since 2.8.1 (`wal_stream_apply_row`, gh-874).
+"""Apply rows as whole transactions, as servers since 2.8.1 do (`wal_stream_apply_row`, gh-874).
 
 Without force_recovery a row that cannot be applied stops the start, and so does a transaction without an end. With it
 rows are collected by their replica until one ends a transaction; one bad row drops all of them.
@@ -22,8 +22,13 @@ _DROPPED = (REJECTED, "transaction-dropped")
 
 
 class Row(NamedTuple):
-    """One row that is to be applied. number: in the replay. commit: it ends its transaction. done: it was applied
-    before, and only its end counts."""
+    """One row to apply.
+
+    Attributes:
+        number: in the replay.
+        commit: it ends its transaction.
+        done: it was applied before, and only its end of the transaction counts.
+    """
 
     number: int
     kind: str
@@ -40,38 +45,42 @@ class Row(NamedTuple):
 
 
 class Spaces(Protocol):
-    """What applies rows (`TarantoolReplayer`)."""
+    """Interface that applies rows (implemented by `TarantoolReplayer`)."""
 
     def moved(self, name: str, records: Records, i: int, replica: int, lsn: int) -> Decided | None:
-        """Move the vclock to a row; the decision, where it was there already."""
+        """Move the vclock to a row; return the decision if the vclock is there already, else None."""
 
     def applied(self, row: Row) -> tuple[str, str] | None:
-        """Apply a row of a transaction; what the server says if it refuses it, and the reason."""
+        """Apply a row of a transaction; return the server's message and the reason if it refuses the row, else None."""
 
     def controlled(self, row: Row) -> str | None:
-        """Apply a row without data (CONFIRM, …); what the server says if it refuses it."""
+        """Apply a row without data (CONFIRM, …); return the server's message if it refuses the row, else None."""
 
     def committed(self, rows: Sequence[Row], mark: tuple[int, int]) -> str | Decided | None:
-        """A transaction has ended: how its rows are decided; None: they wait; a text: the server refuses it."""
+        """Commit a transaction: return the decision about its rows, None if they wait, or the server's message."""
 
     def mark(self) -> tuple[int, int]:
-        """The state before a row."""
+        """Return a savepoint of the state before a row."""
 
     def undo(self, mark: tuple[int, int]) -> None:
-        """Go back to a state."""
+        """Roll the state back to a savepoint."""
 
     def refused(self, name: str, offset: int, text: str) -> Stop | None:
-        """A row was refused: where the server stops; None: it goes on (force_recovery)."""
+        """Report a refused row: return where the server stops, or None if it continues (force_recovery)."""
 
     def released(self) -> list[Ruling]:
-        """Rulings on rows that waited for a CONFIRM."""
+        """Return the rulings on rows that no longer wait for a CONFIRM."""
 
     def own_id(self) -> int:
-        """The id of this instance."""
+        """Return the id of this instance."""
 
 
 class TransactionStream:
-    """The transactions of one start. force: with force_recovery. stop: where the server gives up."""
+    """The transactions of one start.
+
+    Attributes:
+        stop: where the server gives up, or None.
+    """
 
     def __init__(self, spaces: Spaces, *, force: bool) -> None:
         self._spaces, self._force = spaces, force
@@ -87,11 +96,11 @@ class TransactionStream:
 
     @property
     def is_open(self) -> bool:
-        """A transaction has begun and not ended."""
+        """True while a transaction has begun and not ended."""
         return bool(self._tsn or self._sending or any(self._collected.values()))
 
     def rulings(self, name: str, first: int, records: Records, stop: int) -> Iterator[Ruling]:
-        """Rules on the first `stop` rows of a run, in the order of their application, and on rows before it."""
+        """Rule on the first `stop` rows of a run in the order of application, and on earlier rows that waited."""
         e, marks = records.envelope, records.extras
         for i, (kind, lsn, replica, txn) in enumerate(zip(e.type[:stop], e.seq, e.origin, e.txn, strict=False)):
             lsn, replica, number = signed(lsn or 0), replica or 0, first + i
@@ -135,7 +144,7 @@ class TransactionStream:
                         break
 
     def _owner(self, row: Row) -> int:
-        """Whose transaction a row belongs to: a local one to that with its number."""
+        """Return the replica whose transaction a row belongs to; a local row joins the transaction with its number."""
         if row.replica:
             return row.replica
         return (
@@ -168,7 +177,7 @@ class TransactionStream:
             yield from self._commit(row)
 
     def _begun(self, row: Row) -> str | None:
-        """Does the row belong to the transaction that is open, or begin one? What the server says if not."""
+        """Join the row to the open transaction, or begin one; return the server's message if neither is possible."""
         if not self._tsn:
             if not row.tsn:
                 return "found a row without TSN"
@@ -199,7 +208,7 @@ class TransactionStream:
             yield from (_ruling(one, _control_of(one) or decided) for one in rows if not one.done)
 
     def _fail(self, row: Row, text: str, reason: str, *, stops: bool = False) -> Iterator[Ruling]:
-        """A row is refused: the server stops, or drops the transaction."""
+        """Refuse a row: the server stops, or drops the transaction."""
         rows, self._rows = self._rows, []
         if self._tsn:
             self._spaces.undo(self._mark)
@@ -212,7 +221,7 @@ class TransactionStream:
             yield _ruling(row, (REJECTED, reason))
 
     def finish(self, name: str) -> tuple[list[Ruling], Stop | None]:
-        """The last row was read: a transaction without an end."""
+        """Rule on a transaction that has no end in the log."""
         rows = [*self._rows, *(row for rows in self._collected.values() for row in rows)]
         if not rows:
             return [], None
@@ -232,18 +241,18 @@ def _control_of(row: Row) -> Decided | None:
 
 
 def signed(lsn: int) -> int:
-    """An LSN as the server compares it."""
+    """Convert an LSN to the signed number that the server compares."""
     return lsn - (1 << 64) if lsn >= 1 << 63 else lsn
 
 
 def waits(rows: Sequence[Row]) -> tuple[bool, bool]:
-    """Does a transaction wait, and does it wait for a CONFIRM? By the flags of its last row (3.x)."""
+    """Return whether a transaction waits, and whether for a CONFIRM of its own, by the flags of its last row (3.x)."""
     flags = rows[-1].flags
     return bool(flags & _WAIT_SYNC), bool(flags & _WAIT_ACK)
 
 
 def synchro_fault(kind: str, body: Any) -> str | None:
-    """What the server says about a request of the queue, or of Raft, whose body it cannot read."""
+    """Return the server's message about a request of the queue, or of Raft, whose body it cannot read; else None."""
     if kind == "RAFT":
         if not isinstance(body, Mapping) or not body:
             return "Invalid MsgPack - malformed raft request"

@@ -1,4 +1,4 @@
-"""Rows and keys against the format of their space (`tuple_format.c`, `index.cc: exact_key_validate`)."""
+"""Check rows and keys against the format of their space (`tuple_format.c`, `index.cc: exact_key_validate`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MISSING = object()
 
 
 def check_row(space: SpaceDefinition, row: Sequence[Any], *, is_3: bool) -> str | None:
-    """What the server says about a row that does not fit the format of its space; None: it fits."""
+    """Return the server's message about a row that does not fit the format of its space; None if it fits."""
     count = len(row)
     if space.exact and count != space.exact:
         return f"Tuple field count {count} does not match space field count {space.exact}"
@@ -43,7 +43,7 @@ def _wrong_type(place: str, wanted: str, value: Any, *, is_3: bool) -> str:
 
 
 def _check_below(check: FieldCheck, value: Any, *, is_3: bool) -> str | None:
-    """The value below a field: each step on the way is an array or a map."""
+    """Check the value at the path of a field; each step of the path must be an array or a map."""
     for step in check.path:
         container = list if isinstance(step, int) else dict
         if not isinstance(value, container):
@@ -68,7 +68,7 @@ def _step(value: Any, step: Token) -> Any:
 
 
 def _place(check: FieldCheck) -> str:
-    """The path of a field as the server prints it."""
+    """Format the path of a field as the server prints it."""
     steps = (f"[{step + 1}]" if isinstance(step, int) else f'["{step}"]' for step in check.path)
     return f"[{check.number + 1}]" + "".join(steps)
 
@@ -77,9 +77,10 @@ def _place(check: FieldCheck) -> str:
 
 
 def check_key(index: Index, key: Sequence[Any], *, is_3: bool, partial: bool = False) -> str | None:
-    """What the server says about the key of a request; None: it is a key of this index.
+    """Return the server's message about the key of a request; None if it is a key of this index.
 
-    partial: it may have fewer parts, and nulls where parts may be null.
+    Args:
+        partial: it may have fewer parts, and nulls where parts may be null.
     """
     parts = index.parts
     if partial and len(key) > len(parts):
@@ -96,7 +97,7 @@ def check_key(index: Index, key: Sequence[Any], *, is_3: bool, partial: bool = F
 
 
 def key_values(parts: Sequence[KeyPart], row: Sequence[Any]) -> list[Any] | None:
-    """The values of a key's parts in a row, null where it has none; None: one part has a `[*]`."""
+    """Return the values of a key's parts in a row, None for a missing one; None as a whole if a part has a `[*]`."""
     values = []
     for part in parts:
         value = row[part.field] if part.field < len(row) else None
@@ -112,18 +113,18 @@ def key_values(parts: Sequence[KeyPart], row: Sequence[Any]) -> list[Any] | None
 
 
 def key_bytes(values: Sequence[Any]) -> bytes:
-    """A key such that keys that compare equal have equal bytes."""
+    """Encode a key so that keys that compare equal have equal bytes."""
     return canonical([comparable(value) for value in values])
 
 
 def ordered(index: Index, values: Sequence[Any]) -> list[Any]:
-    """A key as Python orders it; parts in descending order compare the other way round."""
+    """Convert a key to values that Python orders like the index; descending parts compare the other way round."""
     pairs = zip(index.parts, values, strict=False)
     return [_Reversed(order_of(value)) if part.descending else order_of(value) for part, value in pairs]
 
 
 class _Reversed:
-    """A value that is ordered the other way round."""
+    """A value whose order is reversed."""
 
     __slots__ = ("value",)
 
@@ -141,7 +142,7 @@ class _Reversed:
 
 
 def in_range(index: Index, values: Sequence[Any], begin: Sequence[Any], end: Sequence[Any]) -> bool:
-    """Is a key at or after `begin` and before `end`? Either may have fewer parts; without any it is open."""
+    """Check that a key is at or after `begin` and before `end`. Either may have fewer parts; an empty one is open."""
     key = ordered(index, values)
     if key[: len(begin)] < ordered(index, begin):
         return False
@@ -149,7 +150,7 @@ def in_range(index: Index, values: Sequence[Any], begin: Sequence[Any], end: Seq
 
 
 def unique_keys(index: Index, row: Sequence[Any]) -> Iterator[bytes]:
-    """The key of a row in a unique index, unless it has a null, with which keys are never equal."""
+    """Yield the key of a row in a unique index, unless it has a null: such keys are never equal."""
     values = key_values(index.parts, row)
     if values is not None and not any(value is None for value in values):
         yield key_bytes(values)

@@ -1,7 +1,7 @@
-"""Update operations, evaluated as the server does (specification section 2.4, `xrow_update.c`).
+"""Evaluate update operations as the server does (`xrow_update.c`).
 
-Values are those of decoded bodies (`values.plain`). An operation that cannot be told exactly gives None: nothing is
-guessed.
+Values are those of decoded bodies. An operation whose result cannot be determined exactly gives None: nothing is
+guessed. Source: `docs/spec/tarantool-xlog.md#24-update-operations`.
 """
 
 from __future__ import annotations
@@ -28,20 +28,22 @@ _MAX_UINT, _MIN_INT = (1 << 64) - 1, -(1 << 63)
 
 
 class FailsError(Exception):
-    """The server cannot apply the operation: an UPDATE as a whole then changes nothing, an UPSERT leaves it out."""
+    """The server cannot apply the operation: an UPDATE then changes nothing at all, an UPSERT skips the operation."""
 
 
 class UnknownError(Exception):
-    """What the server would make of it cannot be told."""
+    """The result of the operation on the server cannot be determined."""
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
 def read_operations(stored: Any, base: int, fields: Mapping[str, int]) -> list[Operation] | None:
-    """The operations of a row, with field numbers that count from 0. None: another shape.
+    """Parse the operations of a row, with field numbers that count from 0; None if they have another shape.
 
-    base: index_base of the row. fields: names of the space's fields -> their numbers.
+    Args:
+        base: index_base of the row.
+        fields: names of the space's fields -> their numbers.
     """
     if not isinstance(stored, list):
         return None
@@ -70,7 +72,7 @@ def _path(place: Any, base: int, fields: Mapping[str, int]) -> list[Token] | Non
 
 
 def path_tokens(path: str) -> list[Token] | None:
-    """The steps of a path such as `[6].k[3].deep`; numbers in it count from 1. None: another syntax."""
+    """Parse a path such as `[6].k[3].deep` to its steps; numbers in it count from 1. None if the syntax is wrong."""
     tokens: list[Token] = []
     at = 0
     while at < len(path):
@@ -86,7 +88,7 @@ def path_tokens(path: str) -> list[Token] | None:
 
 
 def fault_of(stored: Any, base: int, fields: Mapping[str, int]) -> str | None:
-    """What the server says about operations that it cannot read (`xrow_update_op_decode`); None: it can."""
+    """Return the server's message about operations that it cannot decode (`xrow_update_op_decode`); None if it can."""
     if not isinstance(stored, list):
         return "Illegal parameters, update operations must be an array {{op,..}, {op,..}}"
     for number, one in enumerate(stored, 1):
@@ -150,7 +152,7 @@ def _is_number(value: Any) -> bool:
 
 
 def update(row: list[Any], operations: Sequence[Operation], *, is_3: bool = False) -> list[Any] | None:
-    """The row after an UPDATE; None where that cannot be told, or where the server would refuse it."""
+    """Apply an UPDATE to a row; None if the result cannot be determined or the server would refuse it."""
     try:
         return updated(row, operations, is_3=is_3, fills=True)
     except (FailsError, UnknownError):
@@ -158,10 +160,14 @@ def update(row: list[Any], operations: Sequence[Operation], *, is_3: bool = Fals
 
 
 def updated(row: list[Any], operations: Sequence[Operation], *, is_3: bool, fills: bool) -> list[Any]:
-    """The row after an UPDATE. fills: fields before a new one that the row lacks become null (after 2.6).
+    """Apply an UPDATE to a row.
+
+    Args:
+        fills: fields that the row lacks before a new one become null (after 2.6).
 
     Raises:
-        FailsError: the server refuses it, with its words. UnknownError.
+        UpdateRefusedError: the server refuses it; with its message.
+        UpdateUndeterminedError: the result cannot be determined.
     """
     for name, path, arguments in operations:
         if is_3 and name == "#" and path is not None and len(path) == 1 and _is_past(row, path[0]):
@@ -172,7 +178,7 @@ def updated(row: list[Any], operations: Sequence[Operation], *, is_3: bool, fill
 
 
 def upsert(row: list[Any], operations: Sequence[Operation], *, is_3: bool = False) -> list[Any] | None:
-    """The row after the operations of an UPSERT: those that cannot be applied are left out; None: cannot be told."""
+    """Apply the operations of an UPSERT to a row, skipping those that cannot be applied; None if not determined."""
     touched: list[int] = [_FRESH] * len(row)
     for name, path, arguments in operations:
         try:
@@ -196,9 +202,10 @@ _FRESH, _WHOLE, _INSIDE = range(3)
 
 
 def _touch(touched: list[int], name: str, path: list[Token], growth: int, *, adds: bool) -> None:
-    """Note which fields were changed: the server refuses to change one twice (`xrow_update_err_double`).
+    """Mark the fields that were changed: the server refuses to change one twice (`xrow_update_err_double`).
 
-    adds: but it does add up several `+` and `-` (3.x).
+    Args:
+        adds: several `+` and `-` on one field are allowed (3.x).
     """
     at = path[0]
     assert isinstance(at, int)
@@ -216,7 +223,9 @@ def _touch(touched: list[int], name: str, path: list[Token], growth: int, *, add
 
 
 def _filled(row: list[Any], name: str, path: list[Token] | None) -> list[Any]:
-    """An UPDATE that stands in a log was possible: a server after 2.6 had filled the row up to its field with null."""
+    """Fill a row with nulls up to the field of an operation: a logged UPDATE was possible, so the server had done
+    so.
+    """
     at = path[0] if path is not None and len(path) == 1 and name in "=!" else 0
     missing = at - len(row) if isinstance(at, int) else 0
     return [*row, *[None] * missing] if 0 < missing <= _MAX_FIELDS else row
@@ -232,7 +241,7 @@ def _applied(
 
 
 def _below(value: Any, name: str, path: list[Token], arguments: list[Any], digits: int) -> Any:
-    """A copy of the value with the operation applied at the end of the path."""
+    """Return a copy of the value with the operation applied at the end of the path."""
     if isinstance(value, dict) and not any(key[:1] == "$" for key in value):
         _must(isinstance(path[0], str), "can't update a map by an array's index")
         return _in_map(dict(value), name, str(path[0]), path, arguments, digits)
@@ -288,7 +297,7 @@ def _must(true: bool, text: str = "the field was not found in the tuple, or cann
 
 
 def _number(step: Token) -> Token:
-    """A step as the server counts it: from 1."""
+    """Convert a step to the server's counting, from 1."""
     return step + 1 if isinstance(step, int) and step >= 0 else step
 
 
@@ -319,7 +328,9 @@ def _bits(name: str, a: Any, b: Any) -> int:
 
 
 def _sum(a: Any, b: Any, negative: bool, digits: int) -> Any:
-    """Integers stay integers, a decimal makes the result one, else a double (`xrow_update_arith_make`)."""
+    """Add or subtract: integers stay integers, a decimal makes the result one, else a double
+    (`xrow_update_arith_make`).
+    """
     if type(a) is int and type(b) is int:
         whole: int = a - b if negative else a + b
         _must(

@@ -1,4 +1,4 @@
-"""How a start brings up the indexes of vinyl: which runs it opens, what refuses it, and which rows it loses.
+"""Recovery of vinyl indexes: which runs a start opens, what refuses it, and which rows it loses.
 
 An index is recovered when its row of `_index` is applied, from the state that the metadata log describes (vy_lsm.c:
 vy_lsm_recover, vy_run.c: vy_run_recover).
@@ -29,7 +29,7 @@ MAX_ROWS = 1_000_000
 
 
 class Fault(NamedTuple):
-    """Why an index cannot be recovered. offset: in `file`."""
+    """Reason why an index cannot be recovered. offset: in `file`."""
 
     file: str
     offset: int | None
@@ -37,9 +37,12 @@ class Fault(NamedTuple):
 
 
 class Opened(msgspec.Struct):
-    """An index that the server has. tree: its LSM tree, None = it is new and empty.
+    """An index that the server has.
 
-    signature: of the state in which it was created. past: the metadata log says that it is dropped later.
+    Attributes:
+        tree: its LSM tree; None = it is new and empty.
+        signature: of the state in which it was created.
+        is_dropped_later: the metadata log says that it is dropped later.
     """
 
     tree: LsmTree | None
@@ -48,13 +51,20 @@ class Opened(msgspec.Struct):
 
 
 class VinylStart(msgspec.Struct):
-    """The indexes of one start.
+    """The vinyl indexes of one start.
 
-    state: of the metadata log as the server reads it, None = there is none. vylog: its name. files: runs and indexes by
-    name; courses: how the server gets through indexes that are damaged. leftovers: names of unfinished files.
-    rebuilds: an index file is made again from its run (force_recovery). unchecked: why nothing is checked, or None.
-    written: space -> the rows of the logs: signature after each, and whether it is a DELETE; None = not looked at.
-    undetermined: why no rule says whether the server starts, or None.
+    Attributes:
+        vylog: name of the metadata log.
+        state: of the metadata log as the server reads it; None = there is none.
+        files: runs and indexes by name.
+        read_results: result of the server's reading of damaged indexes.
+        leftovers: names of unfinished files.
+        previous: state from which the metadata log's checkpoint was made, or None.
+        rebuilds: an index file is rebuilt from its run (force_recovery).
+        unchecked: why nothing is checked, or None.
+        rows_by_space: rows of the logs by space: signature after each, and whether it is a DELETE; None = not
+            recorded.
+        undetermined: why no rule determines whether the server starts, or None.
     """
 
     vylog: str | None
@@ -92,12 +102,12 @@ class VinylStart(msgspec.Struct):
         return None if past else self._load(tree, state)
 
     def close(self, space: int, index: int | None = None) -> None:
-        """An index was dropped, or all of a space."""
+        """Close a dropped index, or all indexes of a space."""
         for place in [one for one in self.opened if one[0] == space and index in (None, one[1])]:
             del self.opened[place]
 
     def indexes_of(self, space: int) -> list[int]:
-        """The indexes that a space has now."""
+        """List the indexes that a space has now."""
         return [index for one, index in self.opened if one == space]
 
     def _load(self, tree: LsmTree, state: VylogState) -> Fault | None:
@@ -118,7 +128,7 @@ class VinylStart(msgspec.Struct):
     # -- files of a run --------------------------------------------------------------------------------------------
 
     def name(self, tree: LsmTree, run: Run, suffix: str) -> str:
-        """The file of a run."""
+        """Return the name of a file of a run."""
         return posixpath.join(posixpath.dirname(self.vylog or ""), f"{tree.space}/{tree.index}/{run.id:020d}.{suffix}")
 
     def _run_fault(self, tree: LsmTree, run: Run) -> Fault | None:
@@ -138,7 +148,7 @@ class VinylStart(msgspec.Struct):
         return None if found.fault is None else Fault(name, *found.fault)
 
     def _index_fault(self, name: str) -> Fault | None:
-        """Only the first block counts, and of that the pages that RUNINFO says there are."""
+        """Check an index file: only the first block counts, and of that the pages that RUNINFO counts."""
         fault = self._header_fault(name)
         if fault is not None:
             return fault
@@ -154,17 +164,21 @@ class VinylStart(msgspec.Struct):
         return None if fault_text is None else Fault(name, start, f"Invalid INDEX file ./{name}: {fault_text}")
 
     def _page_fault(self, tree: LsmTree, run: Run) -> Fault | None:
-        """All of a run is read where its index is made again."""
+        """Check all pages of a run whose index is rebuilt."""
         name = self.name(tree, run, "run")
         facts = _facts(self.files[name])
         if isinstance(facts, RunFacts) and facts.damaged:
             return Fault(name, _first_error(self.files[name].file.findings), "tx checksum mismatch")
         return None
 
-    # -- what is lost ----------------------------------------------------------------------------------------------
+    # -- losses ----------------------------------------------------------------------------------------------
 
     def losses(self, names: Mapping[int, str]) -> Iterator[tuple[str, Finding]]:
-        """Rows that the server does not have or cannot read, at the end of a start. names: of the spaces."""
+        """Yield the rows that the server does not have or cannot read at the end of a start.
+
+        Args:
+            names: of the spaces.
+        """
         if self.state is None or self.unchecked:
             return
         for (space, index), opened in sorted(self.opened.items()):
@@ -189,7 +203,9 @@ class VinylStart(msgspec.Struct):
             rows.append((signature, deletes))
 
     def _rows_between(self, space: int, after: int, until: int) -> list[bool] | None:
-        """Of the rows of the logs in `(after, until]`: is each a DELETE? None = not known."""
+        """Return, for each logged row with signature in `(after, until]`, whether it is a DELETE; None if not
+        recorded.
+        """
         if after >= until:
             return []
         if self.written is None:
@@ -197,18 +213,18 @@ class VinylStart(msgspec.Struct):
         return [deletes for signature, deletes in self.written.get(space, ()) if after < signature <= until]
 
     def _covered(self, opened: Opened) -> int:
-        """Rows up to this LSN are in the runs of an index, or were written before it was there."""
+        """Return the LSN up to which rows are in the runs of an index, or were written before it existed."""
         if opened.tree is None or self.state is None:
             return opened.signature
         runs = list(self.state.living_runs(opened.tree))
         if any(run.incomplete for run in runs):
-            return MAX_LSN  # which rows it has is not recorded
+            return MAX_LSN  # its rows are not recorded
         written = (self._facts_of(opened.tree, run) for run in runs)
         newest = (facts.max_lsn or 0 for facts in written if isinstance(facts, RunFacts))
         return max([opened.tree.create_lsn, *(run.dump_lsn for run in runs), *newest])
 
     def _facts_of(self, tree: LsmTree, run: Run) -> object:
-        """What verification says about the file of a run; None = it is not there."""
+        """Return the facts of validation about the file of a run; None if there is no file."""
         found = self.files.get(self.name(tree, run, "run"))
         return None if found is None else _facts(found)
 
@@ -221,15 +237,17 @@ class VinylStart(msgspec.Struct):
     def _passed_over(
         self, space: int, index: int, opened: Opened, words: str, facts: Facts
     ) -> Iterator[tuple[str, Finding]]:
-        """Rows of the logs that are passed over because the primary index is said to have them in its runs, and that
-        the runs do not have (vinyl.c: vy_is_committed)."""
+        """Report rows of the logs that are skipped because the primary index is said to have them in its runs, and
+        that
+        the runs do not have (vinyl.c: vy_is_committed).
+        """
         primary = self.opened.get((space, 0))
         if primary is None or primary.tree is None or primary.past or self.state is None:
             return
         dumped, covered = primary.tree.dump_lsn, self._covered(opened)
         if index == 0:
             rows = self._rows_between(space, covered, dumped)
-            if rows and not any(rows):  # what is deleted before a dump needs no run
+            if rows and not any(rows):  # rows deleted before a dump need no run
                 text = f"{words}: {len(rows):,} rows of the logs are passed over, and are in no run"
                 yield self._loss(text, facts, "vylog_rows_passed_over")
         elif self._was_not_built(opened) and any(
@@ -248,7 +266,7 @@ class VinylStart(msgspec.Struct):
         return self.vylog or "", finding("silent-loss", None, 0, text, diagnosis=diagnosis, **facts)
 
     def _unread_runs(self, tree: LsmTree, words: str, facts: Facts) -> Iterator[tuple[str, Finding]]:
-        """Runs that no range uses, and slices that were there at the last checkpoint and are not now."""
+        """Report runs that no range uses, and slices that the last checkpoint had and that are missing now."""
         state = self.state
         assert state is not None
         for slice_ in state.forgotten_slices(tree):
@@ -279,7 +297,9 @@ class VinylStart(msgspec.Struct):
         return known is not None and bool(known.slices) and not known.dropped
 
     def _removed_runs(self, tree: LsmTree, words: str, facts: Facts) -> Iterator[tuple[str, Finding]]:
-        """Runs that are read now, and whose files the server removes: vy_gc at the end of recovery or after it."""
+        """Report runs that are read now and whose files the server removes: vy_gc at the end of recovery or
+        after it.
+        """
         assert self.state is not None
         for run in self.state.living_runs(tree):
             if run.lsm != tree.id and self.name(tree, run, "run") not in self.files:
@@ -292,7 +312,7 @@ class VinylStart(msgspec.Struct):
                 yield self._loss(text, {**facts, "run": run.id}, "vylog_run_removed")
 
     def _rows_of(self, tree: LsmTree, run: Run) -> str | None:
-        """How many rows a run has; None = its file is not there."""
+        """Format the number of rows of a run; None if its file does not exist."""
         found = self.files.get(self.name(tree, run, "run"))
         if found is None:
             return None
@@ -303,7 +323,7 @@ class VinylStart(msgspec.Struct):
         return f"{count:,} row{'' if count == 1 else 's'}"
 
     def _unreadable(self, tree: LsmTree, run: Run, words: str, facts: Facts) -> Iterator[tuple[str, Finding]]:
-        """Pages that cannot be read: found when a query reaches them."""
+        """Report pages that cannot be read, which a query finds when it reaches them."""
         index, data = (self.files.get(self.name(tree, run, suffix)) for suffix in ("index", "run"))
         said, seen = (None if one is None else _facts(one) for one in (index, data))
         if data is None or not isinstance(seen, RunFacts) or not isinstance(said, IndexFacts):
@@ -330,7 +350,9 @@ def _first_error(findings: Iterable[Finding]) -> int | None:
 
 
 def state_read(facts: object, course: Course, *, force: bool) -> tuple[VylogState | None, Fault | None]:
-    """The state of the metadata log as the server reads it, and the record that it refuses (file left empty)."""
+    """Return the state of the metadata log as the server reads it, and the record that it refuses (`file` is left
+    empty).
+    """
     if not isinstance(facts, VylogFacts):
         return None, None
     ends_early = course.ends is not None and facts.before_damage is not None

@@ -1,1 +1,1 @@
-"""Rows: a header and a body."""
+"""Rows of journal files: scan kernels, names, JSON lines, hexdump parts."""

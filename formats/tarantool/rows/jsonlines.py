@@ -1,4 +1,7 @@
-"""Lines of JSON for plain rows of logs and snapshots, as kernels. All other rows are left to the general writer."""
+"""Kernels that write lines of JSON for plain rows of logs and snapshots. Other rows are left to the general writer.
+
+Positions returned below zero: -1 = no room in `out`, -2 = not plain.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ DEPTH = 16
 
 @kernel(load16, load32)
 def string_at(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """Where the text of the mp str at `buf[p]` starts and ends; (0, -2) if there is none."""
+    """Return start and end of the text of the mp str at `buf[p]`; (0, -2) if there is none."""
     if p >= n:
         return 0, -2
     code = buf[p] + 0
@@ -42,13 +45,16 @@ def string_at(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
 
 @kernel(skip_value)
 def after(buf: UInt8s, p: int, n: int) -> int:
-    """Where the value at `buf[p]` ends."""
+    """Return the end of the value at `buf[p]`."""
     return skip_value(buf, p, n)[0]
 
 
 @kernel(after, string_at)
 def keys_differ(buf: UInt8s, p: int, n: int, count: int, notes: MutableInt64s) -> int:
-    """Are the keys of the map whose first pair is at `buf[p]` distinct texts, and few? Uses `notes[64:]`."""
+    """Return 1 if the keys of the map whose first pair is at `buf[p]` are distinct texts and at most 32, else 0.
+
+    Uses `notes[64:]`.
+    """
     if count > 32:
         return 0
     for i in range(count):
@@ -73,7 +79,7 @@ def keys_differ(buf: UInt8s, p: int, n: int, count: int, notes: MutableInt64s) -
 
 @kernel()
 def widened(bits: int) -> int:
-    """The bits of the double that equals a float; -1 (a NaN) for those that are not normal numbers or 0."""
+    """Return the bits of the double that equals a float; -1 (a NaN) unless it is a normal number or 0."""
     exponent = (bits >> 23) & 0xFF
     sign = 0
     if bits >= 0x80000000:
@@ -87,7 +93,7 @@ def widened(bits: int) -> int:
 
 @kernel()
 def put_bool(value: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """`true` or `false`."""
+    """Write `true` or `false`."""
     if z - o < 5:
         return -1
     out[o] = 116 if value else 102
@@ -102,7 +108,7 @@ def put_bool(value: int, out: MutableUInt8s, o: int, z: int) -> int:
     load16, load32, load64, put_bool, put_double, put_null, put_signed, put_string, put_unsigned, string_at, widened
 )
 def put_scalar(buf: UInt8s, p: int, n: int, code: int, out: MutableUInt8s, o: int, z: int) -> tuple[int, int]:
-    """The value at `buf[p]`, which is no array and no map: (place behind it, place behind what was written)."""
+    """Write the value at `buf[p]`, which is no array and no map: (position after it, position after the output)."""
     if code < 0x80:
         return p + 1, put_unsigned(code, out, o, z)
     if code >= 0xE0:
@@ -150,7 +156,7 @@ def put_scalar(buf: UInt8s, p: int, n: int, code: int, out: MutableUInt8s, o: in
 
 @kernel(load16, load32)
 def container_at(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
-    """The array or map at `buf[p]`: (number of its values or pairs, place behind its head); (-1, p) for all else."""
+    """Read the head of an array or map: (number of values or pairs, position after the head); (-1, p) for others."""
     if code >= 0x80 and code <= 0x9F:
         return code & 15, p + 1
     if (code == 0xDC or code == 0xDE) and n - p >= 3:
@@ -162,7 +168,7 @@ def container_at(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
 
 @kernel(put_string, string_at)
 def put_key(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> tuple[int, int]:
-    """A key of a map and its colon. One that begins with a dollar is not ours: it could be taken for a mark."""
+    """Write a key of a map and its colon; -2 for a key that begins with a dollar, which could be taken for a mark."""
     start, end = string_at(buf, p, n)
     if end < 0 or (end > start and buf[start] == 0x24):
         return p, -2
@@ -177,9 +183,9 @@ def put_key(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> 
 
 @kernel(container_at, keys_differ, put_key, put_scalar)
 def put_value(buf: UInt8s, p: int, n: int, notes: MutableInt64s, out: MutableUInt8s, o: int, z: int) -> tuple[int, int]:
-    """One value that is plain JSON: (place behind it, place behind what was written or why there is nothing).
+    """Write one value that is plain JSON: (position after it, position after the output or -1 or -2).
 
-    Keeps its own stack in `notes`: what is still to come of each open array (2 * left) and map (2 * left + 1).
+    Keeps its own stack in `notes`: the items still to come of each open array (2 * count) and map (2 * count + 1).
     """
     depth = 0
     left = 0
@@ -233,7 +239,7 @@ def put_value(buf: UInt8s, p: int, n: int, notes: MutableInt64s, out: MutableUIn
 def time_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, bits: int, keys: int
 ) -> int:
-    """Seconds as a double, to the nearest microsecond, ties to even; from 2**30 seconds (year 2004) on."""
+    """Write seconds as a time to the nearest microsecond, ties to even; from 2**30 seconds (year 2004) on."""
     if keys & 16 == 0:
         return put_null(out, o, z)
     exponent = bits >> 52
@@ -252,7 +258,7 @@ def time_member(
 
 @kernel(put_name, put_unsigned)
 def object_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, space: int) -> int:
-    """The name of a space, or its number in quotes. Rows of `_space` are not ours: they are learned from."""
+    """Write the name of a space, or its number in quotes; -2 for rows of `_space`, from which names are learned."""
     if space == 280:
         return -2
     p = put_name(texts, space, out, o, z)
@@ -278,7 +284,7 @@ def txn_member(
     lsn: int,
     difference: int,
 ) -> int:
-    """ "replica:tsn"."""
+    """Write the transaction id "replica:tsn"."""
     if z - o < 48:
         return -1
     out[o] = 34
@@ -302,7 +308,7 @@ def body_member(
     keys: int,
     end: int,
 ) -> int:
-    """The body of a row that changes data, or {} of a NOP."""
+    """Write the body of a row that changes data, or {} for a NOP."""
     if kind != 2 and kind != 3 and kind != 4 and kind != 5 and kind != 9 and kind != 12:
         return -2
     if z - o < 4:
@@ -360,7 +366,7 @@ class RowHeader(NamedTuple):
 def header_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, header: RowHeader
 ) -> int:
-    """The stored keys that are shown, with their exact values."""
+    """Write the stored header keys that are shown, with their exact values."""
     mark = 123
     for key in range(10):
         if header.keys & (1 << key) == 0 or key == 1 or key == 5 or key == 6:

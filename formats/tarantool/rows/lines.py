@@ -1,4 +1,4 @@
-"""The line of a row in compiled code: which of its members are made by which kernel."""
+"""The JSON line of a row in compiled code: the kernel of each member."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from binlogtool.formats.tarantool.rows.names import BODY_NAMES, HEADER_NAMES, TY
 
 
 def json_line(context: FileContext) -> JsonLine | None:
-    """The line of a log or a snapshot; bodies of the vinyl engine's files are shown in another way."""
+    """Return the members of a line of a log or snapshot; None for the vinyl engine's files, which are shown
+    differently.
+    """
     if context.kind not in (FileKind.XLOG, FileKind.SNAP):
         return None
     logged = context.kind is FileKind.XLOG

@@ -10,14 +10,14 @@ U64 = (1 << 64) - 1
 
 
 class TypeNames(dict[int, str]):
-    """Row type -> name; a type that is not known is its number."""
+    """Row type -> name; an unknown type is shown as its number."""
 
     def __missing__(self, row_type: int) -> str:
         return str(row_type & U64)
 
 
 class SpaceNames(dict[int, str | None]):
-    """Space id -> name, filled from `_space` rows as they are seen; an id that is not known is its number."""
+    """Space id -> name, extended from `_space` rows as they are read; an unknown id is shown as its number."""
 
     def __init__(self) -> None:
         super().__init__(codes.SYSTEM_SPACES)
@@ -46,7 +46,7 @@ OWN_KEYS: dict[int, dict[int, str]] = {
 
 
 def body_key_name(row_type: int, key: Any) -> str:
-    """The name of a body key in a row of this type, `key_0x..`, or `key_'..'` for one that is no number."""
+    """Return the name of a body key in a row of this type, `key_0x..`, or `key_'..'` for a key that is no number."""
     if type(key) is not int:
         return f"key_{key!r}"[:80]
     return OWN_KEYS.get(row_type, BODY_NAMES).get(key) or f"key_0x{key:02x}"

@@ -1,4 +1,4 @@
-"""Names for every byte of rows: what the annotated parse shows (`fields.Traceable`).
+"""Name every byte of rows for the annotated hexdump (`fields.Traceable`).
 
 Each generator yields parts and returns where the next value starts.
 """
@@ -29,7 +29,7 @@ _OPERATIONS = {
 
 
 def row_parts(data: Any, start: int, end: int, path: str, depth: int, left: int) -> Parts:
-    """The parts of one row: header map, body map.
+    """Trace one row: header map, body map.
 
     Raises:
         MalformedError: after the good parts.
@@ -54,7 +54,7 @@ def row_parts(data: Any, start: int, end: int, path: str, depth: int, left: int)
 
 
 def _map_head(data: Any, start: int, end: int, what: str) -> tuple[int, int]:
-    """Where the pairs of a row's map start, and how many there are."""
+    """Return where the pairs of a row's map start, and their number."""
     head = read_token(data, start, end)
     if head.kind is not _MAP:
         raise MalformedError(f"a row's {what} is no map")
@@ -62,7 +62,7 @@ def _map_head(data: Any, start: int, end: int, what: str) -> tuple[int, int]:
 
 
 def _key(data: Any, start: int, end: int) -> tuple[int, int]:
-    """A key of a row's map and where its value starts."""
+    """Read a key of a row's map; return it and where its value starts."""
     if start < end and data[start] < 0x80:
         return data[start], start + 1
     token = read_token(data, start, end)
@@ -121,7 +121,7 @@ def _body(data: Any, start: int, end: int, path: str, depth: int, left: int, row
 
 
 def _operations(data: Any, start: int, end: int, path: str, depth: int, left: int) -> Parts:
-    """An array of update operations: `[i].op`, `[i].field`, `[i].argument[j]`."""
+    """Trace an array of update operations: `[i].op`, `[i].field`, `[i].argument[j]`."""
     head = read_token(data, start, end)
     if head.kind is not _ARRAY:
         raise MalformedError("update operations are no array")

@@ -1,4 +1,7 @@
-"""Rows: a header map and an optional body map (specification section 2), as one scan kernel and one construct type."""
+"""Rows: a header map and an optional body map, as one scan kernel and one construct type.
+
+Source: `docs/spec/tarantool-xlog.md#2-row--header-map--optional-body-map`.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ TABLE = _COLUMN_OF_HEADER_KEY + KEY_TYPES
 
 @kernel()
 def is_other_type(kind: int, code: int) -> bool:
-    """Check the first byte of a value against a type of `KEY_TYPES`; 0 = any."""
+    """Check that the first byte of a value does not match a type of `KEY_TYPES`; 0 matches any."""
     if kind == 1:
         return code >= 0x80 and (code < 0xCC or code > 0xCF)
     if kind == 3:
@@ -63,7 +66,7 @@ def is_other_type(kind: int, code: int) -> bool:
 
 @kernel(is_other_type, load64, read_map, read_uint, skip_value)
 def read_header(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at: int) -> int:
-    """The header map of a row."""
+    """Read the header map of a row."""
     count, p = read_map(buf, p, n)
     if p < 0:
         return p
@@ -105,9 +108,12 @@ def read_header(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, 
 
 @kernel(is_other_type)
 def wrong_body_type(row_type: int, key: int, code: int, table: Int64s) -> bool:
-    """Check that the value of a body key has the key's type. code: its first byte.
+    """Check that the value of a body key does not have the key's type.
 
-    Of requests these are the keys that all versions look at (IPROTO_DML_BODY_BMAP of 2.6).
+    Of requests only the keys that all versions check (IPROTO_DML_BODY_BMAP of 2.6).
+
+    Args:
+        code: first byte of the value.
     """
     if row_type >= 0 and row_type < 30:
         checked = (key >= 0x10 and key <= 0x15) or key == 0x20 or key == 0x21 or key == 0x28 or key == 0x2A
@@ -119,7 +125,7 @@ def wrong_body_type(row_type: int, key: int, code: int, table: Int64s) -> bool:
 
 @kernel(read_map, read_uint, skip_value, wrong_body_type)
 def read_body(buf: UInt8s, p: int, n: int, row_type: int, table: Int64s, out: MutableInt64s, at: int) -> int:
-    """The body map of a row. A key that is no unsigned integer is passed over with its value, as the server does."""
+    """Read the body map of a row. A key that is no unsigned integer is skipped with its value, as the server does."""
     count, p = read_map(buf, p, n)
     if p < 0:
         return p
@@ -172,7 +178,7 @@ def read_body(buf: UInt8s, p: int, n: int, row_type: int, table: Int64s, out: Mu
 
 @kernel(read_header, read_body)
 def read_row(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at: int) -> int:
-    """One row: header map, then (unless NOP, or the bytes run out) a body map."""
+    """Read one row: header map, then (unless NOP, or the bytes run out) a body map."""
     for i in range(13):
         out[at + i] = 0
     p = read_header(buf, p, n, table, out, at)
@@ -194,7 +200,7 @@ def read_row(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at:
 
 @kernel(read_header, skip_value)
 def read_framed(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at: int) -> int:
-    """One row of which only the header is understood: as the server frames, the body is any one value."""
+    """Read one row of which only the header is decoded; the body may be any one value, as the server frames rows."""
     for i in range(13):
         out[at + i] = 0
     p = read_header(buf, p, n, table, out, at)
@@ -226,7 +232,7 @@ class RowValue(msgspec.Struct, frozen=True):
 
 
 class Row(Construct):  # type: ignore[misc]
-    """One row."""
+    """Construct type of one row."""
 
     kernel = RecordKernel(read_row, COLUMNS, TABLE)
 
@@ -241,18 +247,18 @@ class Row(Construct):  # type: ignore[misc]
         return obj
 
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
-        """The two maps: counts, keys, values, nested values with their indexes."""
+        """Yield the parts of the two maps: counts, keys, values, nested values with their indexes."""
         return map(Part._make, row_parts(data, start, end, "", 0, bounded(limits)))
 
 
 class FramedRow(Row):
-    """One row whose body may be anything: where a row ends that does not fit."""
+    """Construct type of a row whose body may be anything: finds the end of a row that does not fit."""
 
     kernel = RecordKernel(read_framed, COLUMNS, TABLE)
 
 
 class Rows(Construct):  # type: ignore[misc]
-    """Rows up to the end of the bytes, as a list."""
+    """Construct type of rows up to the end of the bytes, as a list."""
 
     fills_stream = True
 
@@ -271,11 +277,11 @@ class Rows(Construct):  # type: ignore[misc]
         return obj
 
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
-        """The rows by index, each with its two maps."""
+        """Yield the rows by index, each with its two maps."""
         return map(Part._make, self.trace_parts(data, start, end, limits))
 
     def trace_parts(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[PlainPart]:
-        """The same as plain tuples."""
+        """Yield the same parts as plain tuples."""
         index, depth = 0, bounded(limits)
         while start < end:
             yield f"[{index}]", 1, start, None, None, ""
@@ -284,10 +290,10 @@ class Rows(Construct):  # type: ignore[misc]
 
 
 def parse_row(data: Any, start: int, end: int, path: str = "row") -> tuple[RowValue, int]:
-    """The row at `data[start]` and where it ends; the same rules as `read_row`.
+    """Parse the row at `data[start]` by the rules of `read_row`; return it and its end.
 
     Raises:
-        MalformedError: it is none.
+        MalformedError: the bytes are no row.
     """
     columns = [0] * len(COLUMNS)
     after = read_row(data, start, end, TABLE, columns, 0)
@@ -336,14 +342,14 @@ def _check_body(body: Mp, row_type: int, path: str) -> None:
 
 
 def header_kind(key: int) -> Kind | None:
-    """The type that the value of a header key must have; None = any."""
+    """Return the type that the value of a header key must have; None = any."""
     if key <= HeaderKey.THREAD_ID:
         return Kind.DOUBLE if key == HeaderKey.TIMESTAMP else Kind.UINT
     return _kind_of(key)
 
 
 def body_kind(row_type: int, key: int) -> Kind | None:
-    """The type that the value of a body key must have in a row of this type; None = any."""
+    """Return the type that the value of a body key must have in a row of this type; None = any."""
     if row_type < RowType.RAFT:
         return _kind_of(key) if key in _CHECKED_BODY_KEYS else None
     if RowType.RAFT_PROMOTE <= row_type <= RowType.ROLLBACK and key in (2, 3, 0x53):

@@ -1,1 +1,1 @@
-"""The spaces that rows belong to."""
+"""Spaces: definitions, field types, catalog, and the state of the vinyl metadata log."""

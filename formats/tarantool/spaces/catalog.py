@@ -1,4 +1,4 @@
-"""The spaces that a server knows while it replays: names, options and primary keys, learned from its system spaces."""
+"""Catalog of the spaces that a server knows while it replays: names, options, primary keys, from its system spaces."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ _BINARY = (None, 0, 3)
 
 
 class Part(NamedTuple):
-    """One part of a key: a field counted from 0, a path below it ("" = the field itself).
+    """One part of a key: a field counted from 0, and a path below it ("" = the field itself).
 
-    exact: equal keys have equal values; False = numbers of several types are compared by their value.
+    Attributes:
+        exact: equal keys have equal values; False = numbers of several types are compared by their value.
     """
 
     field: int
@@ -36,7 +37,7 @@ class Part(NamedTuple):
 
 
 class Space(msgspec.Struct):
-    """One space. fields: names from its format."""
+    """One space. fields: field numbers by the names of its format."""
 
     name: str
     fields: dict[str, int] = msgspec.field(default_factory=dict)
@@ -47,11 +48,14 @@ def _system_keys() -> dict[int, tuple[Part, ...]]:
 
 
 class Catalog(msgspec.Struct):
-    """What the system spaces say so far. instances: uuids that are registered -> their ids; replicaset: the uuid of
-    their set.
+    """Spaces and instances as the system spaces define them so far.
 
-    keys: space id -> parts of its primary key. synchronous, vinyl, blackhole: ids of such spaces. collated: those with
-    a collation in their primary key.
+    Attributes:
+        keys: space id -> parts of its primary key.
+        synchronous, vinyl, blackhole: ids of such spaces.
+        collated: ids of spaces with a collation in their primary key.
+        instances: registered uuids -> their ids.
+        replicaset: uuid of the replica set.
     """
 
     spaces: dict[int, Space] = msgspec.field(
@@ -70,7 +74,7 @@ class Catalog(msgspec.Struct):
         return space in self.spaces or space <= LAST_SYSTEM_SPACE
 
     def fault(self, space: int, body: Mapping[str, Any]) -> str | None:
-        """Why a row of this space cannot be applied, in the server's words, or None."""
+        """Return the server's message about a row that cannot be applied in this space, or None."""
         row = body.get("tuple")
         about = row[0] if space == INDEX and isinstance(row, list) and row and _is_id(row[0]) else space
         if not self.knows(about):
@@ -80,12 +84,12 @@ class Catalog(msgspec.Struct):
         return None
 
     def name(self, space: int) -> str:
-        """The name of a space, or its number."""
+        """Return the name of a space, or its number as text."""
         known = self.spaces.get(space)
         return str(space) if known is None else known.name
 
     def learn(self, space: int, kind: str, body: Mapping[str, Any]) -> None:
-        """Takes an applied row of one of `DEFINITIONS`. A row of another shape says nothing."""
+        """Learn from an applied row of one of `DEFINITION_SPACES`; rows of another shape are ignored."""
         row, key = body.get("tuple"), body.get("key")
         if not isinstance(row, list):
             row = []
@@ -161,7 +165,7 @@ def _set_fields(space: Space, fields: Any) -> None:
 
 
 def _parts(stored: Any) -> tuple[Part, ...]:
-    """The parts of an index: `[field, type]` or `{field, type, path, ...}`; () where they have another shape."""
+    """Parse the parts of an index, `[field, type]` or `{field, type, path, ...}`; () if they have another shape."""
     parts = [_part(one) for one in stored] if isinstance(stored, list) else []
     return tuple(one for one in parts if one is not None) if None not in parts else ()
 

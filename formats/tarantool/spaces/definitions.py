@@ -1,7 +1,9 @@
-"""Definitions of spaces and indexes, from the rows of `_space` and `_index`, and what the server refuses about them.
+"""Definitions of spaces and indexes from the rows of `_space` and `_index`, with the checks that make the server
+refuse.
 
 Sources: `alter.cc` (`space_def_new_from_tuple`, `index_def_new_from_tuple`), `space_def.c`, `index_def.c`,
-`key_def.c`, `tuple_format.c` of the server; messages are the server's.
+  `key_def.c`,
+`tuple_format.c` of the server; messages are the server's.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ _FIELD_OPTIONS: Mapping[str, str] = {
 
 
 class RefusedError(Exception):
-    """The server refuses a row; the argument is what it says."""
+    """The server refuses a row; the argument is its message."""
 
 
 class CrashError(RefusedError):
@@ -57,7 +59,12 @@ class CrashError(RefusedError):
 
 
 class Field(msgspec.Struct, frozen=True):
-    """A field of a space's format. action: `nullable_action`. constrained: it has a constraint or a foreign key."""
+    """A field of a space's format.
+
+    Attributes:
+        action: `nullable_action`.
+        constrained: it has a constraint or a foreign key.
+    """
 
     name: str
     type: str
@@ -67,7 +74,13 @@ class Field(msgspec.Struct, frozen=True):
 
 
 class KeyPart(msgspec.Struct, frozen=True):
-    """A part of a key. field: counted from 0. path: below it; None: it has a `[*]`. collation: None, or its id."""
+    """A part of a key.
+
+    Attributes:
+        field: counted from 0.
+        path: below the field; None = it has a `[*]`.
+        collation: id, or None.
+    """
 
     field: int
     type: str
@@ -80,7 +93,7 @@ class KeyPart(msgspec.Struct, frozen=True):
 
 
 class Index(msgspec.Struct, frozen=True):
-    """An index. doubt: why its keys cannot be compared here; "" = they can."""
+    """An index. unchecked_reason: why its keys cannot be compared here; "" = they can."""
 
     number: int
     name: str
@@ -91,7 +104,7 @@ class Index(msgspec.Struct, frozen=True):
 
 
 class FieldCheck(msgspec.Struct, frozen=True):
-    """What the values of one field of a row must be. check: None = anything. path: below the field."""
+    """Condition for the values of one field of a row. check: None = anything. path: below the field."""
 
     number: int
     type: str
@@ -101,9 +114,12 @@ class FieldCheck(msgspec.Struct, frozen=True):
 
 
 class SpaceDefinition(msgspec.Struct):
-    """A space. exact: the number of fields that each row must have; 0 = any. checks, required: of its tuple format.
+    """Definition of a space.
 
-    doubt: why not every rule for its rows is known here; "" = all are.
+    Attributes:
+        exact: number of fields that each row must have; 0 = any.
+        checks, required: of its tuple format.
+        unchecked_reason: why not every rule for its rows is known here; "" = all are.
     """
 
     number: int
@@ -122,14 +138,14 @@ class SpaceDefinition(msgspec.Struct):
 
     @property
     def names(self) -> dict[str, int]:
-        """The names of its fields."""
+        """Field numbers by field name."""
         return {field.name: number for number, field in enumerate(self.fields)}
 
     def with_index(self, index: Index | None, number: int, *, is_3: bool) -> SpaceDefinition:
-        """The space with an index more or in place of another one, or without it; its tuple format fits.
+        """Return the space with an index added or replaced, or removed (None); its tuple format is updated.
 
         Raises:
-            RefusedError: types of parts and fields do not go together.
+            RowRefusedError: types of parts and fields contradict each other.
         """
         indexes = {n: one for n, one in self.indexes.items() if n != number}
         if index is not None:
@@ -143,10 +159,10 @@ class SpaceDefinition(msgspec.Struct):
 
 
 def read_space(row: Sequence[Any], before: SpaceDefinition | None, *, is_3: bool) -> SpaceDefinition:
-    """The space that a row of `_space` defines, with the indexes of the one `before` it, without its tuple format.
+    """Parse a row of `_space` to a definition with the indexes of the one `before` it, without its tuple format.
 
     Raises:
-        RefusedError
+        RowRefusedError: the server refuses the row.
     """
     number, name, engine = _field(row, 0, "unsigned"), _field(row, 2, "string"), _field(row, 3, "string")
     failed = f"Can't modify space '{name}': " if before is not None else f"Failed to create space '{name}': "
@@ -182,10 +198,10 @@ def read_space(row: Sequence[Any], before: SpaceDefinition | None, *, is_3: bool
 
 
 def check_altered(before: SpaceDefinition, made: SpaceDefinition) -> None:
-    """What cannot be changed about a space (`on_replace_dd_space`).
+    """Check that a change of a space alters nothing immutable (`on_replace_dd_space`).
 
     Raises:
-        RefusedError
+        RowRefusedError: the server refuses the change.
     """
     failed = f"Can't modify space '{before.name}': "
     if made.engine != before.engine:
@@ -231,14 +247,14 @@ def _check_names(fields: Sequence[Field]) -> None:
 
 
 def _check_identifier(name: str) -> None:
-    """`identifier_check`: printable symbols only."""
+    """Check that a name has printable symbols only (`identifier_check`)."""
     for symbol in name or "\0":
         if symbol == "\ufffd" or unicodedata.category(symbol) in ("Cn", "Zl", "Cc", "Zp", "Cs"):
             raise RefusedError(f"Invalid identifier '{name}' (expected printable symbols only or it is too long)")
 
 
 def _field(row: Sequence[Any], number: int, type_: str) -> Any:
-    """A field of a system row with its type (`tuple_field_str`, `tuple_field_u32`, …)."""
+    """Return a field of a system row if it has its type (`tuple_field_str`, `tuple_field_u32`, …)."""
     value = row[number] if number < len(row) else None
     check = check_of(type_, is_3=False)
     if check is None or not check(value) or (isinstance(value, dict) and "$map" in value):
@@ -249,7 +265,7 @@ def _field(row: Sequence[Any], number: int, type_: str) -> Any:
 def _options(
     stored: Mapping[str, Any], known: Mapping[str, str], wrong: str, number: int, *, is_3: bool
 ) -> Mapping[str, Any]:
-    """Options that are all known and have their types (`opts_decode`)."""
+    """Check that all options are known and have their types (`opts_decode`); return them."""
     words = f"{wrong}: " if is_3 else f"{wrong} (field {number}): "
     for key, value in stored.items():
         if key not in known:
@@ -275,10 +291,10 @@ def _check_option(key: str, value: Any, kind: str, words: str) -> None:
 
 
 def read_index(row: Sequence[Any], space: SpaceDefinition, *, is_3: bool) -> Index:
-    """The index that a row of `_index` defines.
+    """Parse a row of `_index`.
 
     Raises:
-        RefusedError
+        RowRefusedError: the server refuses the row.
     """
     shape = ("unsigned", "unsigned", "string", "string", "map", "array")
     checks = [check_of(one, is_3=False) for one in shape]
@@ -317,7 +333,7 @@ def _check_index_options(options: Mapping[str, Any], words: str) -> None:
 
 
 def _check_index(index: Index, failed: str, *, functional: bool) -> None:
-    """`index_def_is_valid`."""
+    """Check an index (`index_def_is_valid`)."""
     multikey = any(part.path is None for part in index.parts)
     if index.number >= _MAX_INDEX:
         raise RefusedError(failed + "index id too big")
@@ -339,7 +355,7 @@ def _check_index(index: Index, failed: str, *, functional: bool) -> None:
 
 
 def _check_memtx_index(index: Index, failed: str, space: SpaceDefinition) -> None:
-    """`memtx_space_check_index_def`."""
+    """Check an index of a memtx space (`memtx_space_check_index_def`)."""
     if any(part.nullable for part in index.parts):
         if index.number == 0:
             raise RefusedError(f"Primary index of space '{space.name}' can not contain nullable parts")
@@ -370,14 +386,14 @@ def _check_memtx_index(index: Index, failed: str, space: SpaceDefinition) -> Non
 
 
 def _read_parts(stored: Sequence[Any], space: SpaceDefinition, *, is_3: bool) -> tuple[KeyPart, ...]:
-    """`key_def_decode_parts`."""
+    """Parse the parts of an index (`key_def_decode_parts`)."""
     if stored and isinstance(stored[0], list):
         return tuple(_read_old_part(one, space, is_3=is_3) for one in stored)
     return tuple(_read_part(number, one, is_3=is_3) for number, one in enumerate(stored, 1))
 
 
 def _read_old_part(stored: Any, space: SpaceDefinition, *, is_3: bool) -> KeyPart:
-    """A part as `[field, type]` (before 1.7)."""
+    """Parse a part in the form `[field, type]` (before 1.7)."""
     more = "; expected field1 id (number), field1 type (string), ..."
     if not isinstance(stored, list) or not stored:
         text = "expected an array" if not isinstance(stored, list) else "expected a non-empty array"
@@ -442,10 +458,10 @@ def _doubt(parts: Sequence[KeyPart], options: Mapping[str, Any]) -> str:
 
 
 def tuple_format(space: SpaceDefinition, *, is_3: bool) -> tuple[tuple[FieldCheck, ...], tuple[int, ...]]:
-    """What the rows of a space must have: fields and key parts together (`tuple_format_create`).
+    """Create the checks and required fields of a space's rows from fields and key parts (`tuple_format_create`).
 
     Raises:
-        RefusedError: a part and a field, or two parts, have types that do not go together.
+        RowRefusedError: a part and a field, or two parts, have types that contradict each other.
     """
     types: dict[tuple[int, tuple[Token, ...]], tuple[str, str]] = {
         (number, ()): (field.type, field.action) for number, field in enumerate(space.fields)
@@ -467,7 +483,7 @@ def tuple_format(space: SpaceDefinition, *, is_3: bool) -> tuple[tuple[FieldChec
 
 
 def _merged(before: tuple[str, str] | None, part: KeyPart, keyed: bool, formatted: bool) -> tuple[str, str]:
-    """Type and nullable action of a field with one key part more (`tuple_format_use_key_part`)."""
+    """Return type and nullable action of a field after one more key part (`tuple_format_use_key_part`)."""
     if before is None or (not formatted and not keyed):
         return part.type, part.action
     type_, action = before

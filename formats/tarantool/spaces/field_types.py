@@ -1,6 +1,6 @@
-"""Types of fields and key parts: which values they hold, and how their values compare.
+"""Types of fields and key parts: the values that they hold, and how these compare.
 
-Sources: `field_def.c`, `tuple_compare.cc` of the server. Values are those of decoded bodies (`msgpack.values.plain`).
+Sources: `field_def.c`, `tuple_compare.cc` of the server. Values are those of decoded bodies.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ Check = Callable[[Any], bool]
 
 
 def field_type(name: Any, *, is_3: bool) -> str | None:
-    """The type of this name as the server reads it (`field_type_by_name`); None: there is no such type.
+    """Parse the name of a type as the server does (`field_type_by_name`); None if there is no such type.
 
-    Letters count in any case; "num" and "str", also cut short, and "*" are old names.
+    Case does not matter; "num" and "str", also cut short, and "*" are old names.
     """
     if not isinstance(name, str) or not name:
         return None
@@ -59,7 +59,7 @@ def contains(outer: str, inner: str) -> bool:
 
 
 def mark_of(value: Any) -> str | None:
-    """The mark of a value of an extension type or of a special number: "$decimal", …; None: it has none."""
+    """Return the mark of a value of an extension type or of a special number: "$decimal", …; None if it has none."""
     if isinstance(value, dict):
         for key in value:
             return key if key in _MARKS else None
@@ -67,7 +67,7 @@ def mark_of(value: Any) -> str | None:
 
 
 def type_name(value: Any) -> str:
-    """The server's name for the type of a value, in its messages (`mp_type_strs`)."""
+    """Return the server's name for the type of a value, as in its messages (`mp_type_strs`)."""
     if value is None:
         return "nil"
     if isinstance(value, bool):
@@ -94,7 +94,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_utf8(value: bytes) -> bool:
-    """Would text with these bytes have been decoded to text? Then they are no text."""
+    """Check for bytes that are UTF-8. Stored text with such bytes would have been decoded, so they are binary."""
     try:
         value.decode()
     except UnicodeDecodeError:
@@ -155,7 +155,7 @@ _CHECKS_3: Mapping[str, Check] = MappingProxyType({**_CHECKS, "scalar": _is_scal
 
 
 def check_of(type_: str, *, is_3: bool) -> Check | None:
-    """The test whether a value, other than null, has a type; None: all have."""
+    """Return the check that a value other than null has a type; None if every value has it."""
     return (_CHECKS_3 if is_3 else _CHECKS).get(type_)
 
 
@@ -163,7 +163,7 @@ def check_of(type_: str, *, is_3: bool) -> Check | None:
 
 
 def comparable(value: Any) -> Any:
-    """A value such that two that compare equal become equal: numbers by their value, datetimes by their instant."""
+    """Convert a value so that values that compare equal become equal: numbers by value, datetimes by instant."""
     mark = mark_of(value)
     if mark == "$decimal":
         try:
@@ -179,8 +179,9 @@ def comparable(value: Any) -> Any:
 
 
 def order_of(value: Any) -> tuple[int, Any]:
-    """A value as something that Python orders as the server does: null, booleans, numbers, texts, binaries, uuids,
-    datetimes (`mp_compare_scalar`)."""
+    """Convert a value so that Python sorts it like the server: null, booleans, numbers, texts, binaries, uuids,
+    datetimes (`mp_compare_scalar`).
+    """
     mark = mark_of(value)
     if value is None:
         return 0, 0

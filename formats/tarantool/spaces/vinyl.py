@@ -1,4 +1,4 @@
-"""Spaces of vinyl whose rows no log tells: they lie in runs, which are data and no log (specification section 5)."""
+"""Vinyl spaces whose rows are in no log but in runs (`docs/spec/tarantool-xlog.md#5-vinyl-files`)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ _PRIMARY = 0
 
 
 def untold(catalog: Catalog, loaded: Collection[int], facts: Any) -> dict[str, str]:
-    """Names of such spaces, and why their rows are not known.
+    """Return the names of vinyl spaces with rows in runs, and why these rows are not known.
 
-    loaded: spaces of vinyl that the snapshot has. All rows of those that are made behind it, or that had no run at that
-    checkpoint, stand in the logs. facts: of the newest metadata log, or None.
+    All rows of spaces that are created after the snapshot, or that had no run at that checkpoint, are in the logs.
+
+    Args:
+        loaded: vinyl spaces that the snapshot has.
+        facts: `VylogFacts` of the newest metadata log, or None.
     """
     names = {space: catalog.name(space) for space in catalog.vinyl.intersection(loaded)}
     if not isinstance(facts, VylogFacts) or facts.damaged:

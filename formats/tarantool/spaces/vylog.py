@@ -1,7 +1,8 @@
-"""The state that a vinyl metadata log describes, built record by record as the server does (vy_log.c:
-vy_recovery_process_record), with the server's words for a record that does not fit.
+"""State that a vinyl metadata log describes, built record by record as the server does (vy_log.c:
+vy_recovery_process_record), with the server's messages for records that do not fit.
 
-A value that a record leaves out is 0; a key definition and the bounds of a range or slice that it leaves out are None.
+A value that a record leaves out is 0; a key definition and the bounds of a range or slice that it leaves out are
+None.
 """
 
 from __future__ import annotations
@@ -29,8 +30,13 @@ Key = tuple[Any, ...]
 
 
 class Run(msgspec.Struct):
-    """A sorted file. slices: ids of its slices; sliced: it had one at some time; appended: created after the checkpoint
-    which the file begins with."""
+    """A sorted file.
+
+    Attributes:
+        slices: ids of its slices.
+        sliced: it has had a slice at some time.
+        appended: created after the checkpoint with which the file begins.
+    """
 
     id: int
     lsm: int
@@ -43,7 +49,7 @@ class Run(msgspec.Struct):
 
 
 class Slice(NamedTuple):
-    """The part of a run that a range uses. forgotten: a record has removed the run all the same."""
+    """The part of a run that a range uses. forgotten: a record has removed the run although the slice uses it."""
 
     id: int
     range: int
@@ -64,9 +70,11 @@ class Range(msgspec.Struct):
 
 
 class LsmTree(msgspec.Struct):
-    """One index of vinyl. The LSNs are -1 where it was only prepared, or is not dropped.
+    """One vinyl index. The LSNs are -1 where it was only prepared, or is not dropped.
 
-    types: of the parts of its key; None = not known.
+    Attributes:
+        types: of the parts of its key; None = not known.
+        prepared: id of the tree that is prepared to replace it, or None.
     """
 
     id: int
@@ -82,10 +90,12 @@ class LsmTree(msgspec.Struct):
 
 
 class VylogState(msgspec.Struct):
-    """All that the records describe. checkpoint: ids of the slices when the record SNAPSHOT was read, and of those that
-    came after it; None = it was not read.
+    """Everything that the records describe.
 
-    unchecked: why nothing can be concluded, or None.
+    Attributes:
+        checkpoint: ids of the slices when the record SNAPSHOT was read, and of those that came after it; None = not
+            read.
+        unchecked: why nothing can be concluded, or None.
     """
 
     trees: dict[int, LsmTree] = msgspec.field(default_factory=dict)
@@ -118,17 +128,17 @@ class VylogState(msgspec.Struct):
         return None
 
     def tree_of(self, space: int, index: int) -> LsmTree | None:
-        """The last incarnation of an index (vy_recovery_lsm_by_index_id)."""
+        """Return the last incarnation of an index (vy_recovery_lsm_by_index_id), or None."""
         trees, _ = self._indexes()
         return trees.get((space, index))
 
     def duplicate_tree(self) -> str | None:
-        """The server's message if an index has two LSM trees (vy_recovery_build_index_id_hash)."""
+        """Return the server's message if an index has two LSM trees (vy_recovery_build_index_id_hash), else None."""
         _, fault = self._indexes()
         return None if fault is None else _INVALID + fault
 
     def _indexes(self) -> tuple[dict[tuple[int, int], LsmTree], str | None]:
-        """The last incarnation of each index, and what is wrong with them; kept until the next record."""
+        """Return the last incarnation of each index, and a fault; cached until the next record."""
         if self._found is None:
             self._found = self._look_up_indexes()
         return self._found
@@ -157,7 +167,7 @@ class VylogState(msgspec.Struct):
         return found, fault
 
     def living_runs(self, tree: LsmTree) -> Iterator[Run]:
-        """The runs that a slice of the tree refers to, in the server's order (vy_lsm_recover)."""
+        """Yield the runs that a slice of the tree refers to, in the server's order (vy_lsm_recover)."""
         seen: set[int] = set()
         for number in sorted(tree.ranges):
             slices = (self.slices[one] for one in self.ranges[number].slices)
@@ -168,14 +178,16 @@ class VylogState(msgspec.Struct):
                     yield self.runs[slice_.run]
 
     def forgotten_slices(self, tree: LsmTree) -> list[Slice]:
-        """The slices of a tree whose runs are forgotten: the server reads freed memory when it recovers the tree."""
+        """List the slices of a tree whose runs are forgotten: the server reads freed memory when it recovers the
+        tree.
+        """
         slices = (self.slices[one] for number in sorted(tree.ranges) for one in sorted(self.ranges[number].slices))
         return [one for one in slices if one.forgotten]
 
     # -- the shape of a tree ---------------------------------------------------------------------------------------
 
     def tree_fault(self, tree: LsmTree) -> str | None:
-        """The server's message if the ranges of a tree leave keys out or overlap (vy_lsm_recover)."""
+        """Return the server's message if the ranges of a tree leave keys out or overlap (vy_lsm_recover), else None."""
         fault = self._bounds_fault(tree) or self._span_fault(tree)
         return None if fault is None else _INVALID + fault
 
@@ -191,7 +203,7 @@ class VylogState(msgspec.Struct):
         return None
 
     def _span_fault(self, tree: LsmTree) -> str | None:
-        """See `tree_fault`. None also where the order of the keys is not known."""
+        """Check that the ranges follow each other; None also where the order of the keys is not known."""
         ranges = _sorted_ranges(tree, [self.ranges[number] for number in sorted(tree.ranges)])
         if ranges is None:
             return None
@@ -211,7 +223,7 @@ class VylogState(msgspec.Struct):
 
 
 class _Keys:
-    """The members of a record; numbers that it leaves out are 0."""
+    """The keys of a record; numbers that it leaves out are 0."""
 
     __slots__ = ("_keys",)
 
@@ -251,7 +263,7 @@ def _type_of(part: Any) -> str:
 
 
 def _order(tree: LsmTree, a: Key | None, b: Key | None) -> int | None:
-    """-1, 0 or 1; None: one of them has no end, or the order is not known."""
+    """Compare two keys: -1, 0 or 1; None if one of them is open, or the order is not known."""
     if a is None or b is None:
         return None
     for kind, x, y in zip(tree.types or (), a, b, strict=False):
@@ -277,7 +289,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _sorted_ranges(tree: LsmTree, ranges: list[Range]) -> list[Range] | None:
-    """By their begin; None = the order of two of them is not known."""
+    """Sort ranges by their begin; None if the order of two of them is not known."""
     done: list[Range] = []
     for range_ in ranges:
         at = len(done)
@@ -297,7 +309,7 @@ def _sorted_ranges(tree: LsmTree, ranges: list[Range]) -> list[Range] | None:
 
 
 class _RecordError(Exception):
-    """A record does not fit. Its text: the server's words."""
+    """A record does not fit; the argument is the server's message."""
 
 
 def _registered(objects: Mapping[int, T], number: int, fault: str) -> T:

@@ -1,1 +1,1 @@
-"""The frequent events of scripts by compiled code."""
+"""Compiled code for the frequent events of scripts."""

@@ -1,4 +1,4 @@
-"""Base64 as kernels over tables of bytes."""
+"""Base64 encoding as kernels over lookup tables."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ PAIRS_AT, SIZE = 0, TABLE_AT + 1024
 
 @kernel()
 def load_sextet(buf: UInt8s, p: int) -> int:
-    """Six bytes, big-endian."""
+    """Load six bytes, big-endian."""
     return buf[p] << 40 | buf[p + 1] << 32 | buf[p + 2] << 24 | buf[p + 3] << 16 | buf[p + 4] << 8 | buf[p + 5]
 
 
 @kernel()
 def pair(texts: UInt8s, number: int) -> int:
-    """The two digits of twelve bits in base64."""
+    """Load the two base64 digits of a 12-bit number."""
     at = 2 * (number & 4095)
     return texts[at] | texts[at + 1] << 8
 
 
 @kernel(load_sextet, pair, native="base64_line")
 def put_base64(buf: UInt8s, p: int, n: int, texts: UInt8s, out: MutableUInt8s, o: int) -> int:
-    """`buf[p:n]` in base64, and a line's end."""
+    """Write `buf[p:n]` in base64 and a line end; return the end offset."""
     while n - p >= 6:
         six = load_sextet(buf, p)
         word = pair(texts, six >> 36) | pair(texts, six >> 24) << 16
@@ -57,7 +57,7 @@ def put_base64(buf: UInt8s, p: int, n: int, texts: UInt8s, out: MutableUInt8s, o
 
 
 def tables() -> bytes:
-    """Both tables."""
+    """Build the table of digit pairs and the CRC table."""
     digits = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
     pairs = b"".join(bytes((digits[i >> 6], digits[i & 63])) for i in range(4096))
     return pairs + crc_table()

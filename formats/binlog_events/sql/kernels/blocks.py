@@ -1,4 +1,4 @@
-"""MariaDB's compressed row events, as kernels: where what is packed stands, and the events put together without it."""
+"""MariaDB's compressed row events, as kernels: find the compressed block and write the uncompressed event."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from binlogtool.formats.loads import load_big, load_little
 
 @kernel(load_little)
 def block_at(buf: UInt8s, p: int, n: int, code: int, id_size: int) -> int:
-    """Where the block begins in the compressed row event with the body `buf[p:n]`; -1 = its head is odd."""
+    """Find the compressed block in the row event body `buf[p:n]`; -1 if its header is malformed."""
     p += id_size + 2
     if code >= WRITE_PACKED_V2:
         extra = load_little(buf, p, 2) if n - p >= 2 else 0
@@ -57,8 +57,13 @@ def find_blocks(
     places: MutableInt64s,
     sizes: MutableInt64s,
 ) -> int:
-    """Where what is packed begins in each compressed row event, and how large it says that it is; -1 in all others, and
-    in those that are odd, or say more than `most`. Returns how many there are."""
+    """Find the compressed data and its uncompressed size in each compressed row event.
+
+    The size is -1 for all other events, for malformed ones, and for those larger than `max_size`.
+
+    Returns:
+        The number of compressed events.
+    """
     found = 0
     for i in range(count):
         code = spans.codes[i]
@@ -96,8 +101,14 @@ def unfold(
     out: MutableUInt8s,
     o: int,
 ) -> int:
-    """The events of `find_blocks` without compression behind each other from `out[o]` on, where the columns say then
-    that they stand. data: what was packed. Returns where they end."""
+    """Write the events of `find_blocks` uncompressed one after the other from `out[o]` on, and update the columns.
+
+    Args:
+        data: the uncompressed blocks.
+
+    Returns:
+        The end offset in `out`.
+    """
     d = 0
     for i in range(count):
         if sizes[i] >= 0:

@@ -1,5 +1,4 @@
-"""Row events as kernels: those of which there are no statements, each one as BINLOG behind the map of its table; and
-those in the middle of a large statement, in base64."""
+"""Row events as kernels: BINLOG statements with the TABLE_MAP, and base64 lines of large statements."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ from binlogtool.formats.loads import load_little
 
 @kernel(crc_of)
 def put_end(tail: int, texts: UInt8s, out: MutableUInt8s, o: int, p: int) -> int:
-    """The checksum of the event `out[p:o]`, if events have one."""
+    """Write the checksum of the event `out[p:o]`, if events have one."""
     if tail > 0:
         crc = crc_of(out, p, o, texts)
         for i in range(4):
@@ -37,7 +36,7 @@ def put_end(tail: int, texts: UInt8s, out: MutableUInt8s, o: int, p: int) -> int
 
 @kernel(copy_text, put_end, word_at)
 def put_map(header: int, buf: UInt8s, texts: UInt8s, r: int, out: MutableUInt8s, o: int, tail: int) -> int:
-    """The TABLE_MAP of a record, with time and origin of the event with that header."""
+    """Write the TABLE_MAP of a template with the time and origin of the event whose header is at `buf[header]`."""
     length = word_at(texts, r + 20)
     size = 19 + length + tail
     for i in range(19):
@@ -50,7 +49,11 @@ def put_map(header: int, buf: UInt8s, texts: UInt8s, r: int, out: MutableUInt8s,
 
 @kernel(put_end)
 def put_closed(p: int, n: int, flags: int, buf: UInt8s, texts: UInt8s, out: MutableUInt8s, o: int, tail: int) -> int:
-    """The event `buf[p:n]` as the last one of its statement. flags: where these are."""
+    """Write the row event `buf[p:n]` with the STMT_END flag.
+
+    Args:
+        flags: offset of the event's flags.
+    """
     for i in range(n - p - tail):
         out[o + i] = buf[p + i] + 0
     out[o + flags - p] = buf[flags] | 1
@@ -59,8 +62,16 @@ def put_closed(p: int, n: int, flags: int, buf: UInt8s, texts: UInt8s, out: Muta
 
 @kernel(copy_text, fits, put_base64, put_closed, put_map, word_at)
 def put_own(p: int, start: int, n: int, code: int, memory: ScriptMemory, r: int, o: int) -> int:
-    """The row event `buf[p:n]`, with its body from `start` on, behind its map; what is put together stands at the end
-    of the room before it is written."""
+    """Write the row event `buf[p:n]` after its TABLE_MAP as one BINLOG statement.
+
+    Events are assembled at the end of the output buffer before they are encoded.
+
+    Args:
+        start: offset of the event's body.
+
+    Returns:
+        The end offset; -1 if the buffer is too small, -2 if the event does not fit its table.
+    """
     tail = memory.state[TAIL] + 0
     if n - tail - start < memory.state[ID_SIZE] + 2 or not fits(
         memory.buf, start, n - tail, code, memory.texts, r, memory.state[ID_SIZE] + 0
@@ -86,7 +97,7 @@ def put_own(p: int, start: int, n: int, code: int, memory: ScriptMemory, r: int,
 
 @kernel(copy_text, put_end)
 def put_sealed(buf: UInt8s, p: int, size: int, texts: UInt8s, out: MutableUInt8s, o: int, tail: int) -> int:
-    """The event of that size at `buf[p]`, which has no checksum, with one of `tail` bytes."""
+    """Write the event of `size` bytes at `buf[p]`, which has no checksum, with one of `checksum_size` bytes."""
     whole = size & -8
     copy_text(buf, p, whole, out, o)
     for k in range(whole, size):
@@ -107,10 +118,15 @@ def lay(
     out: MutableUInt8s,
     tail: int,
 ) -> int:
-    """Events behind each other; the columns say then where they stand in `out`. Those inside of others get checksums
-    of `tail` bytes; those that hold them are empty. Returns how many there are: one that is no event ends it.
+    """Copy events one after the other to `out`, and set the columns to their offsets there.
 
-    bases: what is to be added to a place to have it in `buf`.
+    Nested events get checksums of `checksum_size` bytes; the events that contain them become empty.
+
+    Args:
+        bases: number to add to an offset to find it in `buf`.
+
+    Returns:
+        The number of events; an invalid one ends it.
     """
     o = 0
     for i in range(count):
@@ -142,7 +158,7 @@ def lay(
 
 @kernel(load_little)
 def is_open(buf: UInt8s, p: int, id_size: int, ids: Int64s, count: int) -> bool:
-    """Is the table with the number at `buf[p]` one of the statement's?"""
+    """Return whether the table id at `buf[p]` belongs to the statement."""
     number = load_little(buf, p, id_size)
     found = 0
     for i in range(count):
@@ -154,8 +170,14 @@ def is_open(buf: UInt8s, p: int, id_size: int, ids: Int64s, count: int) -> bool:
 def write_lines(
     i: int, stop: int, spans: EventSpans, maps: Int64s, memory: ScriptMemory, ids: Int64s, count: int, size: int
 ) -> int:
-    """Writes the row events from `i` on that go on with the statement, without the last one of them; returns where they
-    end. size: bytes of the statement so far."""
+    """Write the row events from `i` on that continue the statement, except the last of them, in base64.
+
+    Args:
+        size: bytes of the statement so far.
+
+    Returns:
+        The index after the last event.
+    """
     first = i
     done = 0
     while (

@@ -1,7 +1,8 @@
-"""What `statements.Statements` writes of the events that are frequent, as a kernel over the columns of a batch.
+"""Script text of frequent events, as a kernel over the columns of a batch.
 
-Transactions that begin and end as most do, and row events as BINLOG. The kernel stops at each event that it does not
-know enough of, and in front of a statement that does not end in this batch; nothing has happened for that event then.
+It handles transactions that begin and end in the usual ways, and row events as BINLOG, with the text of
+`statements.SqlScript`. The kernel stops at each event that it does not support, and before a statement that
+does not end in this batch; such an event leaves no trace in the state.
 """
 
 # ruff: noqa: SIM109 - kernels have no `in`
@@ -94,7 +95,7 @@ PIECES_AT = NAMES_AT + 32 * 256 + 16
 
 @kernel(copy_text, put_unsigned)
 def put_place(place: int, texts: UInt8s, out: MutableUInt8s, o: int, z: int, state: Int64s) -> int:
-    """`# at N`, of an event inside of another one `# at N+M`."""
+    """Write `# at N`, for a nested event `# at N+M`."""
     o = copy_text(texts, _AT, _AT_S, out, o)
     if state[HOLDER] < 0:
         return put_unsigned(state[BASE] + place, out, o, z)
@@ -105,7 +106,7 @@ def put_place(place: int, texts: UInt8s, out: MutableUInt8s, o: int, z: int, sta
 
 @kernel()
 def is_rows(code: int) -> bool:
-    """Is it a row event that servers take as it is?"""
+    """Return whether it is a row event that servers accept unchanged."""
     return (
         (code >= WRITE_ROWS_V1 and code <= DELETE_ROWS_V1)
         or (code >= WRITE_ROWS_V2 and code <= DELETE_ROWS_V2)
@@ -115,14 +116,16 @@ def is_rows(code: int) -> bool:
 
 @kernel(fits, plan_of)
 def is_whole(code: int, p: int, n: int, number: int, buf: UInt8s, texts: UInt8s, state: Int64s) -> bool:
-    """Do the rows of an event fit the map of their table? A server stops at others."""
+    """Return whether the rows of an event fit the TABLE_MAP; a server stops at one whose rows do not."""
     r = plan_of(texts, state[PLANS] + 0, number)
     return r > 0 and fits(buf, p, n, code, texts, r, state[ID_SIZE] + 0)
 
 
 @kernel(is_rows, is_whole, load_little)
 def statement_end(i: int, stop: int, events: EventColumns, memory: ScriptMemory) -> int:
-    """The index of the last event of the statement whose first TABLE_MAP is event `i`; -1 = it is not taken here."""
+    """Return the index of the last event of the statement whose first TABLE_MAP is event `i`; -1 if it is
+    unsupported.
+    """
     rows = i
     size = 0
     while rows < stop and events.codes[rows] == TABLE_MAP and events.holders[rows] == events.holders[i]:
@@ -162,7 +165,11 @@ def statement_end(i: int, stop: int, events: EventColumns, memory: ScriptMemory)
 
 @kernel(copy_text, put_base64, put_place)
 def put_rows(i: int, last: int, code: int, place: int, events: EventColumns, memory: ScriptMemory, o: int) -> int:
-    """The events of a statement as BINLOG. code: what the log has as the last one."""
+    """Write the events of a statement as BINLOG.
+
+    Args:
+        code: type of the last event in the log.
+    """
     o = put_place(place, memory.texts, memory.out, o, memory.z, memory.state)
     name = NAMES_AT + 32 * code
     o = copy_text(memory.texts, name + 1, memory.texts[name] + 0, memory.out, o)
@@ -174,7 +181,7 @@ def put_rows(i: int, last: int, code: int, place: int, events: EventColumns, mem
 
 @kernel()
 def is_usual(buf: UInt8s, p: int, n: int) -> bool:
-    """Is the end of MariaDB's GTID, from its further flags on, whole, and no step of an ALTER TABLE?"""
+    """Return whether MariaDB's GTID is complete from its further flags on and no step of an ALTER TABLE."""
     if p >= n:
         return p == n
     more = buf[p] + 0
@@ -183,7 +190,7 @@ def is_usual(buf: UInt8s, p: int, n: int) -> bool:
 
 @kernel(copy_text, is_usual, load_little, put_place, put_unsigned)
 def put_mariadb(server: int, flags: int, p: int, n: int, memory: ScriptMemory, o: int, place: int) -> int:
-    """MariaDB's GTID; -1 = it is not taken here."""
+    """Write MariaDB's GTID; -1 if it is unsupported."""
     if n - p < 19 or flags & SKIP_REPLICATION or memory.state[OPEN] != OUTSIDE or memory.state[MARIADB] == 0:
         return -1
     more = memory.buf[p + 12] + 0
@@ -213,7 +220,11 @@ def put_mariadb(server: int, flags: int, p: int, n: int, memory: ScriptMemory, o
 
 @kernel(load_little)
 def has_version(p: int, n: int, buf: UInt8s, version: int) -> bool:
-    """Has the GTID with this body one version, this one? p: behind its commit timestamps."""
+    """Return whether the GTID body has exactly one server version, and it is this one.
+
+    Args:
+        p: offset after its commit timestamps.
+    """
     if n - p < 5:
         return False
     length = buf[p] + 0
@@ -229,7 +240,7 @@ def has_version(p: int, n: int, buf: UInt8s, version: int) -> bool:
 
 @kernel(copy_text, put_unsigned, put_uuid)
 def put_name(p: int, number: int, buf: UInt8s, texts: UInt8s, out: MutableUInt8s, o: int, z: int) -> int:
-    """MySQL's GTID: the UUID at `buf[p]`, and the number."""
+    """Write MySQL's GTID: the UUID at `buf[p]` and the number."""
     o = put_uuid(buf, p, out, o)
     out[o] = 58
     return put_unsigned(number, out, o + 1, z)
@@ -248,7 +259,7 @@ def put_mysql(
     state: MutableInt64s,
     place: int,
 ) -> int:
-    """MySQL's GTID, if it is to be set with one version; -1 = it is not taken here."""
+    """Write MySQL's GTID, if it has one server version; -1 if it is unsupported."""
     if n - p < 54 or state[OPEN] != OUTSIDE or state[MARIADB]:
         return -1
     number = load_little(buf, p + 17, 8)
@@ -289,7 +300,7 @@ def put_mysql(
 
 @kernel(copy_text, put_begin, put_mariadb, put_mysql, put_place)
 def put_around(i: int, events: EventColumns, code: int, place: int, memory: ScriptMemory, o: int) -> int:
-    """What stands around the rows of a transaction; -1 = it is not taken here."""
+    """Write an event that begins, ends or annotates a transaction; -1 if it is unsupported."""
     if code == XID:
         if memory.state[OPEN] != INSIDE or events.ends[i] - events.starts[i] < 8:
             return -1
@@ -340,7 +351,7 @@ def put_around(i: int, events: EventColumns, code: int, place: int, memory: Scri
 
 @kernel(copy_text, put_place, put_unit, unit_end)
 def put_change(i: int, last: int, place: int, events: EventColumns, memory: ScriptMemory, o: int) -> int:
-    """A statement of a transaction behind its variables; -1 = there is no room, -2 = it is not taken here."""
+    """Write a statement of a transaction after its variables; -1 if the buffer is full, -2 if it is unsupported."""
     if last < 0:
         return -2
     if memory.z - o < 2 * (events.stops[last] - events.offsets[i]) + 8192:
@@ -353,8 +364,13 @@ def put_change(i: int, last: int, place: int, events: EventColumns, memory: Scri
 
 @kernel(put_around, put_change, put_rows, statement_end, unit_end)
 def write(i: int, stop: int, events: EventColumns, memory: ScriptMemory) -> int:
-    """Writes the events from `i` on; returns where it stopped. The rest of what it tells is in the state. types,
-    places: what the log has as these events, and where. holders: see HOLDER."""
+    """Write the events from `i` on; return the index at which it stopped. Other results are in the state.
+
+    Args:
+        types: type codes in the log.
+        log_offsets: offsets in the log.
+        containers: offsets of the events that contain these, or -1.
+    """
     done = 0
     memory.state[LAST_GTID] = -1
     memory.state[FULL] = 0
@@ -396,7 +412,11 @@ def write(i: int, stop: int, events: EventColumns, memory: ScriptMemory) -> int:
 
 
 def texts_of(names: dict[int, str]) -> bytes:
-    """The texts of the kernel. names: of the types of events."""
+    """Build the texts of the kernel.
+
+    Args:
+        names: names of event types by code.
+    """
     named = (f" {names.get(code, '')}\n".encode() for code in range(256))
     rooms = ((bytes([len(name)]) + name).ljust(32, b"\0") for name in named)
     return tables() + b"".join(PIECES + TEXT_PIECES + _PIECES) + b"".join(rooms) + bytes(16)

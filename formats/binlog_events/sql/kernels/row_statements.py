@@ -1,4 +1,6 @@
-"""Row events as statements one after the other, as kernels: what `kernels.rows` makes of each, and what is around."""
+"""Row events as one statement after the other, as kernels: the statements of `kernels.rows` and their
+surroundings.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ from binlogtool.formats.loads import load_little
     cell_of, images_at, keys_present, load_little, present_count, put_rows_session, put_statements, rows_wish, word_at,
 )  # fmt: skip
 def put_event(memory: ScriptMemory, p: int, n: int, code: int, time: int, r: int, o: int) -> int:
-    """The body of a row event, not a compressed one, whose plan is at `texts[r]`."""
+    """Write the body of an uncompressed row event whose template is at `texts[r]`."""
     columns = word_at(memory.texts, r)
     p += memory.state[ID_SIZE]
     before, at = images_at(memory.buf, p, n, code, columns)
@@ -92,7 +94,7 @@ def put_event(memory: ScriptMemory, p: int, n: int, code: int, time: int, r: int
 
 @kernel(copy_text, plan_of, put_event, put_own, put_place, word_at)
 def put_said(i: int, type_: int, place: int, events: EventColumns, memory: ScriptMemory, o: int) -> int:
-    """A row event as statements, or as BINLOG where there are none, behind its comment."""
+    """Write a row event after its comment, as statements, or as BINLOG where there are none."""
     r = plan_of(memory.texts, memory.state[PLANS] + 0, events.maps[i])
     if memory.state[OPEN] != INSIDE or r == 0:
         return -2
@@ -115,7 +117,7 @@ def put_said(i: int, type_: int, place: int, events: EventColumns, memory: Scrip
 
 @kernel(put_around, put_change, put_said, unit_end)
 def write_statements(i: int, stop: int, events: EventColumns, memory: ScriptMemory) -> int:
-    """`sql.kernels.frequent.write`, for scripts whose rows are statements."""
+    """Write events like `sql.kernels.frequent.write_events`, with rows as statements."""
     done = 0
     memory.state[LAST_GTID] = -1
     memory.state[FULL] = 0

@@ -1,6 +1,7 @@
-"""Row events as INSERT, UPDATE and DELETE, as kernels over the plans of `sql.plans`: what `sql.rows` makes of them.
+"""Row events as INSERT, UPDATE and DELETE, as kernels over the templates of `sql.plans`.
 
-An event that holds a value without a kernel is left to the general writer as a whole.
+The text is that of `sql.rows`. An event that contains an unsupported value is left to the general writer as
+a whole.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _ROOM = 1024
 
 @kernel(word_at)
 def keys_present(buf: UInt8s, bitmap: int, texts: UInt8s, r: int) -> int:
-    """Has the table a key, and are all its columns in an image with this bitmap?"""
+    """Return 1 if the table has a key and all its columns are in an image with this bitmap, else 0."""
     count = 0
     c = r + HEAD_SIZE
     for i in range(word_at(texts, r)):
@@ -67,7 +68,7 @@ def keys_present(buf: UInt8s, bitmap: int, texts: UInt8s, r: int) -> int:
 
 @kernel(copy_text, word_at)
 def put_names(buf: UInt8s, bitmap: int, texts: UInt8s, r: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """The names of the columns in an image that statements may give, in brackets."""
+    """Write the names of an image's columns that statements may set, in parentheses."""
     mark = BRACKET
     out[o] = BRACKET
     c = r + HEAD_SIZE
@@ -90,7 +91,12 @@ def put_names(buf: UInt8s, bitmap: int, texts: UInt8s, r: int, out: MutableUInt8
 def put_left(
     count: int, way: int, null: int, cast: int, texts: UInt8s, r: int, c: int, out: MutableUInt8s, o: int
 ) -> int:
-    """What stands before a value, or in the place of NULL in a condition. count: of those before; way: see there."""
+    """Write what precedes a value, or the whole condition for NULL.
+
+    Args:
+        count: number of values before it.
+        clause: 0 = VALUES, 1 = SET, 2 = WHERE.
+    """
     if count > 0:
         if way == 2:
             o = copy_text(texts, _AND, _AND_S, out, o)
@@ -119,7 +125,7 @@ def put_left(
 
 @kernel(put_fixed_literal, put_hex, put_sized_literal, word_at)
 def put_value(memory: RowMemory, p: int, way: int, cast: int, c: int, o: int) -> int:
-    """A value that is not NULL, of the column whose plan is at `texts[c]`."""
+    """Write a value that is not NULL, of the column whose template entry is at `texts[c]`."""
     kind = word_at(memory.texts, c)
     flags = word_at(memory.texts, c + 32)
     if kind < FIRST_SIZED:
@@ -152,9 +158,11 @@ def put_value(memory: RowMemory, p: int, way: int, cast: int, c: int, o: int) ->
 
 @kernel(bounds_of, put_left, put_mark, put_value, word_at)
 def put_values(memory: RowMemory, p: int, bitmap: int, present: int, way: int, keyed: int, o: int) -> tuple[int, int]:
-    """The image at `buf[p]`: (place behind it, place behind what was written).
+    """Write the image at `buf[p]`; return (offset after it, end of the output).
 
-    way: 0 = its values, 2 = conditions. keyed: conditions are on the key only.
+    Args:
+        clause: 0 = VALUES, 2 = WHERE.
+        is_keyed: whether conditions are on the key only.
     """
     nulls = p
     p += (present + 7) >> 3
@@ -194,7 +202,7 @@ def put_values(memory: RowMemory, p: int, bitmap: int, present: int, way: int, k
 
 @kernel()
 def is_same(buf: UInt8s, p: int, q: int, size: int) -> bool:
-    """Are so many bytes at `buf[p]` and `buf[q]` equal?"""
+    """Return whether `size` bytes at `buf[p]` and `buf[q]` are equal."""
     for i in range(size):  # noqa: SIM110 -- a kernel
         if buf[p + i] != buf[q + i]:
             return False
@@ -205,8 +213,13 @@ def is_same(buf: UInt8s, p: int, q: int, size: int) -> bool:
 def put_changes(
     memory: RowMemory, q: int, p: int, before: int, befores: int, after: int, afters: int, o: int
 ) -> tuple[int, int]:
-    """The assignments of an update whose images are at `buf[q]` and `buf[p]`: (place behind the second one, place after
-    what was written). Only columns that it changes; to those that a server could set by itself their own value."""
+    """Write the assignments of an update whose images are at `buf[q]` and `buf[p]`.
+
+    Only changed columns are assigned; columns that a server could set by itself are assigned their own value.
+
+    Returns:
+        (offset after the second image, end of the output).
+    """
     old_nulls = q
     nulls = p
     q += (befores + 7) >> 3
@@ -269,7 +282,11 @@ def put_changes(
 def put_row(
     memory: RowMemory, p: int, kind: int, before: int, befores: int, after: int, afters: int, keyed: int, o: int
 ) -> tuple[int, int]:
-    """One row: (place behind its images, place behind what was written). kind: INSERTED, UPDATED or DELETED."""
+    """Write one row; return (offset after its images, end of the output).
+
+    Args:
+        kind: INSERTED, UPDATED or DELETED.
+    """
     middle = p
     if kind == UPDATED:
         middle = skip_image(memory.buf, p, memory.n, before, befores, memory.texts, memory.r)
@@ -295,7 +312,7 @@ def put_row(
 
 @kernel(copy_text, put_names, word_at)
 def put_verb(kind: int, buf: UInt8s, bitmap: int, texts: UInt8s, r: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """What a statement begins with."""
+    """Write the beginning of a statement, up to its first value or assignment."""
     target = word_at(texts, r + 8)
     if z - o < target + _ROOM:
         return -1
@@ -320,7 +337,7 @@ def put_verb(kind: int, buf: UInt8s, bitmap: int, texts: UInt8s, r: int, out: Mu
 def put_statements(
     memory: RowMemory, p: int, kind: int, before: int, befores: int, after: int, afters: int, keyed: int, o: int
 ) -> int:
-    """The statements of all rows up to the end of the event; several rows are one INSERT."""
+    """Write the statements of all rows up to the end of the event; several rows form one INSERT."""
     length = 0
     while p < memory.n:
         start = p

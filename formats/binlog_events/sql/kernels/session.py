@@ -1,4 +1,4 @@
-"""SET statements, and MySQL's BEGIN behind them, as kernels over the table of `sql.moves`."""
+"""SET statements, and MySQL's BEGIN after them, as kernels over the table of `sql.moves`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SET_S, _TIMESTAMP_S, _COMMA_S, _THREAD_S, _END_S, _BEGIN_S = map(len, PIECES)
 
 @kernel()
 def is_same(texts: UInt8s, at: int, size: int, gap: int, buf: UInt8s, p: int) -> bool:
-    """Are these bytes the same, but for the three at `gap`?"""
+    """Return whether two status blocks are equal, except for the three bytes at `gap`."""
     same = 0
     for i in range(size):
         if texts[at + i] == buf[p + i] or (gap >= 0 and i >= gap and i < gap + 3):
@@ -33,7 +33,7 @@ def is_same(texts: UInt8s, at: int, size: int, gap: int, buf: UInt8s, p: int) ->
 
 @kernel()
 def is_begin(buf: UInt8s, p: int, n: int) -> bool:
-    """Is this text BEGIN?"""
+    """Return whether this text is BEGIN."""
     if n - p != 5 or buf[p] != 66 or buf[p + 1] != 69 or buf[p + 2] != 71:
         return False
     return buf[p + 3] == 73 and buf[p + 4] == 78
@@ -41,8 +41,7 @@ def is_begin(buf: UInt8s, p: int, n: int) -> bool:
 
 @kernel(is_begin, is_same, word_at)
 def wish_of(p: int, n: int, inside: int, buf: UInt8s, moves: UInt8s) -> int:
-    """Which wish the QUERY with the body `buf[p:n]` is, a BEGIN unless it is inside of a transaction; -1 = none that is
-    known."""
+    """Find the request of the QUERY body `buf[p:n]`, a BEGIN unless `inside` is set; -1 if it is unknown."""
     if n - p < 19:
         return -1
     size = buf[p + 11] | buf[p + 12] << 8
@@ -61,7 +60,7 @@ def wish_of(p: int, n: int, inside: int, buf: UInt8s, moves: UInt8s) -> int:
 
 @kernel(word_at)
 def rows_wish(flags: int, moves: UInt8s) -> int:
-    """Which wish rows with these flags are; -1 = none that is known."""
+    """Find the request of rows with these flags; -1 if it is unknown."""
     for w in range(word_at(moves, 0), word_at(moves, 4)):
         if word_at(moves, 16 + 12 * w) == flags:
             return w
@@ -70,7 +69,7 @@ def rows_wish(flags: int, moves: UInt8s) -> int:
 
 @kernel(word_at)
 def cell_of(session: int, wish: int, moves: UInt8s) -> int:
-    """Where the way from this session is; -1 = there is none."""
+    """Find the cell of a session and a request; -1 if there is none."""
     if session < 0 or wish < 0:
         return -1
     at = word_at(moves, 8) + 12 * (session * word_at(moves, 4) + wish)
@@ -79,7 +78,7 @@ def cell_of(session: int, wish: int, moves: UInt8s) -> int:
 
 @kernel(copy_text, put_padded, put_unsigned)
 def put_time(time: int, texts: UInt8s, out: MutableUInt8s, o: int, z: int) -> int:
-    """`TIMESTAMP=…`, of microseconds."""
+    """Write `TIMESTAMP=…` from microseconds."""
     seconds = time // 1000000
     part = time - 1000000 * seconds
     o = put_unsigned(seconds, out, copy_text(texts, _TIMESTAMP, _TIMESTAMP_S, out, o), z)
@@ -101,7 +100,7 @@ def put_begin_session(
     z: int,
     state: MutableInt64s,
 ) -> int:
-    """The session of a BEGIN."""
+    """Write the SET statement for the session of a BEGIN."""
     start = o
     if time > 0 and time != state[TIME]:
         o = put_time(time, texts, out, copy_text(texts, _SET, _SET_S, out, o), z)
@@ -127,7 +126,7 @@ def put_begin_session(
 def put_rows_session(
     cell: int, time: int, moves: UInt8s, texts: UInt8s, out: MutableUInt8s, o: int, z: int, state: Int64s
 ) -> int:
-    """The session of a row event's statements; the state is left as it is."""
+    """Write the SET statement for the statements of a row event; the state stays unchanged."""
     start = o
     size = word_at(moves, cell + 8)
     if size > 0:
@@ -142,7 +141,7 @@ def put_rows_session(
 
 @kernel(load_little, put_begin_session, word_at)
 def put_query_session(p: int, time: int, wish: int, cell: int, memory: ScriptMemory, o: int) -> int:
-    """The session of the QUERY with the body `buf[p]`, whose way is at `cell`; -1 = its time is odd."""
+    """Write the SET statement for the QUERY body at `buf[p]`; -1 if its microseconds are invalid."""
     gap = word_at(memory.moves, 16 + 12 * wish + 8) & 0xFFFF
     part = load_little(memory.buf, p + 12 + gap, 3) if gap > 0 else 0
     if part >= 1000000:
@@ -155,7 +154,7 @@ def put_query_session(p: int, time: int, wish: int, cell: int, memory: ScriptMem
 
 @kernel(cell_of, copy_text, put_query_session, wish_of)
 def put_begin(p: int, n: int, time: int, memory: ScriptMemory, o: int) -> int:
-    """A BEGIN behind its GTID, in its session; -1 = it is not taken here."""
+    """Write a BEGIN after its GTID, in its session; -1 if it is unsupported."""
     if memory.state[OPEN] != BEHIND_GTID:
         return -1
     wish = wish_of(p, n, 0, memory.buf, memory.moves)

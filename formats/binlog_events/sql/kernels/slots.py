@@ -1,4 +1,4 @@
-"""The state of the kernels of scripts: an array of 64-bit integers, and what stands in each of its slots."""
+"""Slots of the script kernels' state, an array of 64-bit integers."""
 
 from __future__ import annotations
 

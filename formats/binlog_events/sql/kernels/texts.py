@@ -1,5 +1,7 @@
-"""INSERT, UPDATE, DELETE and REPLACE as they were logged, with INTVAR and RAND in front, as kernels: those whose text
-no client could read in another way."""
+"""INSERT, UPDATE, DELETE and REPLACE as they were logged, with INTVAR and RAND before them, as kernels.
+
+Only texts that every client reads the same way are supported.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ _INSERT_ID_S, _LAST_ID_S, _SEED1_S, _SEED2_S, _END_S = map(len, PIECES)
 
 @kernel()
 def is_change(buf: UInt8s, p: int, n: int) -> bool:
-    """Is the first word of a text one of those four?"""
+    """Return whether the first word of a text is one of these four."""
     word = 0
     at = p
     while at < n and at < p + 8 and ((buf[at] | 32) >= 97 and (buf[at] | 32) <= 122):
@@ -43,11 +45,15 @@ def is_change(buf: UInt8s, p: int, n: int) -> bool:
 
 @kernel(native="plain_text")
 def plain_text(buf: UInt8s, p: int, n: int, escapes: int) -> int:
-    """Does a text close its quotation marks, and hold no comment, command, second statement or other mark of a
-    client? 0 = no; 1 = yes, in every sql_mode; 2 = yes, in its own sql_mode.
+    """Return whether a text closes its quotation marks and contains no comment, command or client mark.
 
-    escapes: is a backslash in a string the start of an escape? If not, none is taken. A line that begins with D may be
-    a command.
+    A line that begins with D counts as a possible command.
+
+    Args:
+        escapes: whether a backslash in a string begins an escape; if not, texts with backslashes are rejected.
+
+    Returns:
+        0: no; 1: yes, in every sql_mode; 2: yes, in its own sql_mode.
     """
     mark = 0
     found = 1
@@ -78,7 +84,7 @@ def plain_text(buf: UInt8s, p: int, n: int, escapes: int) -> int:
 
 @kernel()
 def is_same_database(buf: UInt8s, p: int, size: int, state: Int64s) -> bool:
-    """Is the database at `buf[p]` none, or that of the session?"""
+    """Return whether the database name at `buf[p]` is empty or the session's."""
     if size == 0:
         return True
     if size != state[DATABASE] or buf[p + size] != 0:
@@ -92,7 +98,7 @@ def is_same_database(buf: UInt8s, p: int, size: int, state: Int64s) -> bool:
 
 @kernel(load_little)
 def is_variable(code: int, p: int, size: int, buf: UInt8s) -> bool:
-    """Is it an INTVAR or RAND whose numbers kernels can write?"""
+    """Return whether it is an INTVAR or RAND whose numbers kernels can write."""
     if code == INTVAR and size == 9:
         return buf[p] >= 1 and buf[p] <= 2 and load_little(buf, p + 1, 8) >= 0
     return code == RAND and size == 16 and load_little(buf, p, 8) >= 0 and load_little(buf, p + 8, 8) >= 0
@@ -100,8 +106,10 @@ def is_variable(code: int, p: int, size: int, buf: UInt8s) -> bool:
 
 @kernel(is_variable)
 def unit_end(i: int, stop: int, codes: Int64s, starts: Int64s, ends: Int64s, holders: Int64s, buf: UInt8s) -> int:
-    """The index of the statement for which the variables from event `i` on are set; -1 = it is not there, inside of the
-    same event or of none as they are, or one of them is odd."""
+    """Return the index of the statement for which the variables from event `i` on are set.
+
+    -1 if it is missing, is in another container, or a variable is malformed.
+    """
     holder = holders[i] + 0
     while i < stop and codes[i] != QUERY:
         size = ends[i] - starts[i]
@@ -113,7 +121,11 @@ def unit_end(i: int, stop: int, codes: Int64s, starts: Int64s, ends: Int64s, hol
 
 @kernel(copy_text, load_little, put_unsigned)
 def put_variable(code: int, p: int, buf: UInt8s, texts: UInt8s, at: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """The SET of INTVAR or RAND. at: where the pieces of this file stand."""
+    """Write the SET statement of INTVAR or RAND.
+
+    Args:
+        at: offset of this module's pieces in the texts.
+    """
     if code == RAND:
         o = put_unsigned(load_little(buf, p, 8), out, copy_text(texts, at + _SEED1, _SEED1_S, out, o), z)
         o = put_unsigned(load_little(buf, p + 8, 8), out, copy_text(texts, at + _SEED2, _SEED2_S, out, o), z)
@@ -127,7 +139,7 @@ def put_variable(code: int, p: int, buf: UInt8s, texts: UInt8s, at: int, out: Mu
 
 @kernel(copy_text)
 def put_text(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int) -> int:
-    """The bytes as they are; behind them nothing is read."""
+    """Copy bytes unchanged, reading nothing after them."""
     size = n - p
     o = copy_text(buf, p, size - (size & 7), out, o)
     for i in range(n - (size & 7), n):
@@ -138,7 +150,9 @@ def put_text(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int) -> int:
 
 @kernel(is_change, is_same_database, plain_text, wish_of, word_at)
 def wish_of_text(p: int, n: int, flags: int, moves: UInt8s, buf: UInt8s, state: Int64s) -> int:
-    """Which wish the QUERY `buf[p:n]` is; -1 = it is not taken here. Plus 1 << 16 if clients read it by sql_mode."""
+    """Find the request of the QUERY `buf[p:n]`, plus 1 << 16 if clients read it by sql_mode; -1 if it is
+    unsupported.
+    """
     wish = wish_of(p, n, 1, buf, moves)
     if wish < 0 or flags & SUPPRESS_USE:
         return -1
@@ -153,7 +167,7 @@ def wish_of_text(p: int, n: int, flags: int, moves: UInt8s, buf: UInt8s, state: 
 
 @kernel(cell_of, copy_text, put_query_session, put_text, put_variable, wish_of_text, word_at)
 def put_unit(i: int, last: int, events: EventColumns, at: int, memory: ScriptMemory, o: int) -> int:
-    """The statement `last` behind the variables from event `i` on; -1 = it is not taken here."""
+    """Write the statement `last` after the variables from event `i` on; -1 if it is unsupported."""
     p = events.starts[last] + 0
     n = events.ends[last] + 0
     found = wish_of_text(p, n, events.flags[last], memory.moves, memory.buf, memory.state)

@@ -1,4 +1,4 @@
-"""Values of row images as SQL literals, as kernels: what `sql.literals.literal` makes of the same bytes, or -2."""
+"""Values of row images as SQL literals, as kernels: the text of `sql.literals`, or -2 where kernels have none."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SMALLEST = 0x3F1A36E2EB1C432D
 
 @kernel()
 def put_hex(buf: UInt8s, p: int, n: int, size: int, out: MutableUInt8s, o: int) -> int:
-    """`X'…'`, filled up to `size` bytes with zeros."""
+    """Write `X'…'`, padded to `size` bytes with zeros."""
     out[o] = 88
     out[o + 1] = 39
     o += 2
@@ -60,7 +60,7 @@ def put_hex(buf: UInt8s, p: int, n: int, size: int, out: MutableUInt8s, o: int) 
 
 @kernel()
 def escape_of(c: int) -> int:
-    """What stands behind a backslash for this byte; 0 = it stands for itself."""
+    """Return what follows the backslash for this byte; 0 if it needs no escape."""
     if c > 92:
         return 0
     if c == 92:
@@ -76,8 +76,14 @@ def escape_of(c: int) -> int:
 
 @kernel(escape_of)
 def put_quoted(buf: UInt8s, p: int, n: int, most: int, out: MutableUInt8s, o: int) -> int:
-    """A text as a string in UTF-8. most: the highest byte that stands for the character with its number; 256 = the
-    text is UTF-8 itself. What may hold a delimiter of the client (see `sql.client`) is not taken."""
+    """Write a text as a string literal in UTF-8.
+
+    Text that may contain a client's delimiter (see `sql.client`) is rejected.
+
+    Args:
+        highest_byte: the highest byte that equals the code point of its character; 256 if the text is UTF-8
+            itself.
+    """
     out[o] = 39
     o += 1
     while p < n:
@@ -107,7 +113,7 @@ def put_quoted(buf: UInt8s, p: int, n: int, most: int, out: MutableUInt8s, o: in
 
 @kernel()
 def put_bits(value: int, out: MutableUInt8s, o: int) -> int:
-    """`b'…'` without zeros in front."""
+    """Write `b'…'` without leading zeros."""
     out[o] = 98
     out[o + 1] = 39
     o += 2
@@ -124,7 +130,7 @@ def put_bits(value: int, out: MutableUInt8s, o: int) -> int:
 
 @kernel(put_double)
 def put_floating(bits: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """The double with these bits, as `1.5e0`."""
+    """Write the double with these bits, as `1.5e0`."""
     size = bits & 0x7FFFFFFFFFFFFFFF
     if size != 0 and size < SMALLEST:
         return -2
@@ -138,7 +144,7 @@ def put_floating(bits: int, out: MutableUInt8s, o: int, z: int) -> int:
 
 @kernel()
 def widened(bits: int) -> int:
-    """The bits of the double that the float with these bits is; those of no number where it takes more than that."""
+    """Return the bits of a float as a double; those of infinity where this does not work."""
     exponent = bits >> 23 & 0xFF
     wide = (bits & 0x7FFFFF) << 29
     if exponent == 255 or (exponent == 0 and wide != 0):
@@ -150,7 +156,7 @@ def widened(bits: int) -> int:
 
 @kernel(put_entry, word_at)
 def put_choices(mask: int, texts: UInt8s, base: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """The texts of a SET."""
+    """Write the texts of a SET."""
     count = word_at(texts, base)
     if count < 64 and (mask < 0 or mask >> count != 0):
         return -2
@@ -173,7 +179,7 @@ def put_choices(mask: int, texts: UInt8s, base: int, out: MutableUInt8s, o: int,
 
 @kernel(load_big, load_little)
 def number_of(buf: UInt8s, p: int, size: int, kind: int) -> int:
-    """The number that the bytes of a value are."""
+    """Load the number in the bytes of a value."""
     if kind == BIT:
         return load_big(buf, p, size)
     if kind == YEAR:
@@ -187,7 +193,7 @@ def number_of(buf: UInt8s, p: int, size: int, kind: int) -> int:
 
 @kernel(load_little, put_datetime, put_day, put_duration, put_parts, put_timestamp)
 def put_moment(buf: UInt8s, p: int, kind: int, parameter: int, out: MutableUInt8s, o: int) -> int:
-    """A date or time."""
+    """Write a date or time literal."""
     start = o
     if kind == DATETIME2:
         o = put_datetime(buf, p, parameter, out, o)
@@ -219,7 +225,11 @@ def put_fixed_literal(
     o: int,
     z: int,
 ) -> int:
-    """A value of fixed width. base: where the texts of an ENUM or SET are, or -1."""
+    """Write a value of fixed width.
+
+    Args:
+        base: offset of the texts of an ENUM or SET, or -1.
+    """
     if kind >= FIRST_MOMENT:
         return put_moment(buf, p, kind, parameter, out, o)
     if kind == DECIMAL:
@@ -255,7 +265,12 @@ def put_sized_literal(
     out: MutableUInt8s,
     o: int,
 ) -> int:
-    """A value that has a length. intro, length: what stands before its hexadecimal digits."""
+    """Write a value that has a length.
+
+    Args:
+        intro: offset of what precedes its hexadecimal digits.
+        length: size of that.
+    """
     if kind == TEXT or kind == UTF8:  # noqa: SIM109
         if kind == UTF8 and not is_utf8(buf, p, n):
             return -2

@@ -1,4 +1,4 @@
-"""The images of row events, as kernels over the records of `sql.plans`: where they are, and whether they all fit."""
+"""Row images as kernels over the templates of `sql.plans`: find them and check that they fit."""
 
 from __future__ import annotations
 
@@ -27,14 +27,18 @@ condition is on the number of it. STAMPED: an UPDATE that does not name it may s
 
 @kernel(word_at)
 def plan_of(texts: UInt8s, plans: int, number: int) -> int:
-    """Where the record of a map is; 0 = there is none. plans: the place of the table of them."""
+    """Return the offset of the template of a TABLE_MAP; 0 if there is none.
+
+    Args:
+        table_at: offset of the table of templates.
+    """
     place = word_at(texts, plans + 8 + 4 * number) if number >= 0 else 0
     return plans + place if place > 0 else 0
 
 
 @kernel(bounds_of, word_at)
 def skip_image(buf: UInt8s, p: int, n: int, bitmap: int, present: int, texts: UInt8s, r: int) -> int:
-    """The place behind an image; -2 if it does not fit."""
+    """Return the offset after an image; -2 if it does not fit."""
     nulls = p
     p += (present + 7) >> 3
     if p > n:
@@ -54,8 +58,10 @@ def skip_image(buf: UInt8s, p: int, n: int, bitmap: int, present: int, texts: UI
 
 @kernel(load_little)
 def images_at(buf: UInt8s, p: int, n: int, code: int, columns: int) -> tuple[int, int]:
-    """(place of the first bitmap, of the images) of the row event, not a compressed one, with its flags at `buf[p]`;
-    the second one is -2 if the event has other columns, or no rows."""
+    """Return (offset of the first bitmap, of the images) of an uncompressed row event with its flags at `buf[p]`.
+
+    The second one is -2 if the event has other columns or no rows.
+    """
     size = (columns + 7) >> 3
     if n - p < 6 + size:
         return p, -2
@@ -78,7 +84,7 @@ def images_at(buf: UInt8s, p: int, n: int, code: int, columns: int) -> tuple[int
 
 @kernel(images_at, present_count, skip_image, word_at)
 def fits(buf: UInt8s, p: int, n: int, code: int, texts: UInt8s, r: int, id_size: int) -> bool:
-    """Is the body `buf[p:n]` that of a row event whose rows fit the map with the record at `texts[r]`?"""
+    """Return whether `buf[p:n]` is the body of a row event whose rows fit the template at `texts[r]`."""
     if code > DELETE_ROWS_V2 or (code > DELETE_ROWS_V1 and code < WRITE_ROWS_V2):
         return False
     columns = word_at(texts, r)
