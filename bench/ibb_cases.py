@@ -11,7 +11,7 @@ from bench import mysql_log
 from bench.cases import MIB, TOOL, Case, Figure, Result, Setting
 from bench.measure import cpu_of_child, rounds
 from binlogtool.formats.binlog_events.codes import CHECKSUM_SIZE, EventType
-from binlogtool.formats.binlog_events.wire.header import SIZE_AT, TYPE_AT
+from binlogtool.formats.binlog_events.wire.header import EVENT_SIZE_AT, TYPE_AT
 from binlogtool.formats.layouts import Batch
 from tests.pipeline.ibb_writer import PAGE, IbbWriter
 
@@ -58,15 +58,19 @@ def events_of(path: Path) -> Iterator[bytes]:
     """Its events as they stand in pages: without checksums."""
     with binlogtool.open(path) as log:
         for file in log.files:
-            for batch in log.scan(file).segments():
+            for batch in log.make_scan(file).segments():
                 if isinstance(batch, Batch):
                     yield from map(unchecked, map(batch.frame_bytes, range(batch.frames.count)))
 
 
 def unchecked(event: bytes) -> bytes:
     """An event of which the checksum is cut off."""
-    (size,) = struct.unpack_from("<I", event, SIZE_AT)
-    return event[:SIZE_AT] + struct.pack("<I", size - CHECKSUM_SIZE) + event[SIZE_AT + 4 : size - CHECKSUM_SIZE]
+    (size,) = struct.unpack_from("<I", event, EVENT_SIZE_AT)
+    return (
+        event[:EVENT_SIZE_AT]
+        + struct.pack("<I", size - CHECKSUM_SIZE)
+        + event[EVENT_SIZE_AT + 4 : size - CHECKSUM_SIZE]
+    )
 
 
 CASES: dict[str, Case] = {"ibb": ibb}

@@ -11,7 +11,7 @@ from bench import mysql_log
 from bench.cases import MIB, TOOL, Case, Figure, Result, Setting, Skipped, crc_from_file, verified
 from bench.measure import Series, cpu_of, cpu_of_child, rounds, run_child
 from bench.mysql_log import Made
-from binlogtool.report.native import Lines, NativeLines
+from binlogtool.report.native import CompiledLineEncoder, EncodedLines
 
 PEER = ("mariadb-binlog", "mysqlbinlog")
 SHAPES: dict[str, Callable[[Path, int], Made]] = {"small events": mysql_log.small, "8 KiB events": mysql_log.wide}
@@ -109,8 +109,8 @@ def dumps(title: str, made: Made, setting: Setting) -> Result:
 def lines_of(made: Made) -> None:
     """Writes all lines with compiled code, and throws them away."""
     with binlogtool.open(made.path, backend="native") as log:
-        parts = NativeLines().of(log.stretches())
-        written = sum(len(part.record) for part in parts if isinstance(part, Lines))
+        parts = CompiledLineEncoder().encode_ranges(log.record_ranges())
+        written = sum(len(part.record) for part in parts if isinstance(part, EncodedLines))
     assert written > 0.99 * made.events, (written, made.events)
 
 

@@ -21,8 +21,8 @@ from typing import Any
 
 import binlogtool
 from bench.make import Template, Varying, written
-from binlogtool.log.records import Block
-from binlogtool.report.native import Lines, NativeLines
+from binlogtool.log.records import RecordBlock
+from binlogtool.report.native import CompiledLineEncoder, EncodedLines
 
 SERVER = "mariadbd"
 INSTALL = "mariadb-install-db"
@@ -256,12 +256,12 @@ def counted(path: Path) -> tuple[int, int]:
     """Events and rows of a log, by its lines of JSON: a row starts with the name of its first image."""
     events = rows = 0
     with binlogtool.open(path, backend="native") as log:
-        for part in NativeLines().of(log.stretches()):
-            if isinstance(part, Lines):
+        for part in CompiledLineEncoder().encode_ranges(log.record_ranges()):
+            if isinstance(part, EncodedLines):
                 data = bytes(part.data)
                 events += len(part.record)
                 rows += data.count(b'{"before":') + data.count(b'{"after":')
-            elif isinstance(part, Block):
+            elif isinstance(part, RecordBlock):
                 events += len(part)
                 rows += sum(len(body.get("rows", ())) for body in part.bodies if isinstance(body, dict))
     return events, rows

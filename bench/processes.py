@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from binlogtool.pipeline import java
-from binlogtool.pipeline.session import Session
+from binlogtool.pipeline.session import SparkJobSession
 
 
 @dataclass(frozen=True)
@@ -23,22 +23,22 @@ class Use:
         return Use(self.cpu - other.cpu, self.wall - other.wall)
 
 
-def now(session: Session | None = None) -> Use:
+def now(session: SparkJobSession | None = None) -> Use:
     """What was used so far, with ended children of ours; without a session none of Spark's."""
     spark = 0.0 if session is None else tree_seconds(jvm(session))
     return Use(time.process_time() + cpu_of_children() + spark, time.monotonic())
 
 
-def used(session: Session, work: Callable[[], object]) -> Use:
+def used(session: SparkJobSession, work: Callable[[], object]) -> Use:
     """What one call uses."""
     before = now(session)
     work()
     return now(session) - before
 
 
-def jvm(session: Session) -> int:
+def jvm(session: SparkJobSession) -> int:
     """The number of Spark's Java process."""
-    return int(java.pid_file(session.folder).read_text())
+    return int(java.pid_file_path(session.folder).read_text())
 
 
 def cpu_of_children() -> float:

@@ -70,7 +70,7 @@ def tarantool(setting: Setting) -> Result:
     rows = max(int(ROWS * setting.scale), 20_000)
     subprocess.run([TARANTOOL, str(write), str(folder), str(rows)], check=True, timeout=1800, stderr=subprocess.DEVNULL)
     (found,) = binlogtool.replay([folder], digest=False)
-    assert found.starts and found.clean, found
+    assert found.starts and found.is_clean, found
     records = sum(found.decisions.values())
     seen = rounds(
         setting.rounds,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.scale_model import SERIAL, Line, Model, cpu_terms, model_of
-from binlogtool.pipeline.writers.table_form import Shape
+from binlogtool.pipeline.writers.table_form import TableFileOptions
 
 HOUR = 3600.0
 TB = 1e12
@@ -128,7 +128,9 @@ def estimate(model: Model, job: str, shape: str, log: str, size: float) -> Estim
     line: dict[str, Any] = {"job": job, "shape": shape, "bytes": size, "files": files, "amount": size / GIB}
     line |= {"rows": size * model.per_row("rows", job, shape, "bytes")}
     line |= {"output": size * model.per_row("output", job, shape, "bytes")}
-    line |= {"tasks": Shape("parquet").files(int(size), 1) if job == "convert" else min(files, 4000)}
+    line |= {
+        "tasks": TableFileOptions("parquet").estimate_file_count(int(size), 1) if job == "convert" else min(files, 4000)
+    }
     driver = model.serial_seconds(line)
     work = max(0.0, model.cpu.at(cpu_terms(line)) - driver)
     shuffle = line["rows"] * model.per_row("shuffle", job, shape)

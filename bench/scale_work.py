@@ -15,11 +15,11 @@ from pyspark import cloudpickle
 
 import binlogtool
 from bench.processes import now
-from binlogtool.log.named import groups
-from binlogtool.pipeline.account import Step
+from binlogtool.log.named import resolve_logs
+from binlogtool.pipeline.account import ProgressStep
 from binlogtool.pipeline.balance import GROUPS_PER_CORE
-from binlogtool.pipeline.fleet import units_of
-from binlogtool.pipeline.session import Session, open_session
+from binlogtool.pipeline.fleet import make_log_tasks
+from binlogtool.pipeline.session import SparkJobSession, open_session
 
 """As in pipeline.fleet and pipeline.table."""
 
@@ -33,7 +33,7 @@ class Stages:
     began: float = field(default_factory=time.monotonic)
     seen: dict[str, float] = field(default_factory=dict)
 
-    def __call__(self, step: Step) -> None:
+    def __call__(self, step: ProgressStep) -> None:
         self.seen.setdefault(step.stage, time.monotonic() - self.began)
 
 
@@ -64,7 +64,7 @@ def main(job: str, data: str, cores: str, amount: str) -> None:
 # -- the jobs ------------------------------------------------------------------------------------------------------
 
 
-def convert(session: Session, data: Path, _: int, stages: Stages) -> Any:
+def convert(session: SparkJobSession, data: Path, _: int, stages: Stages) -> Any:
     done = binlogtool.convert(
         sorted(data.iterdir()), "parquet", data.parent / "rows", session=session, on_step=stages, format=FORMAT
     )
@@ -72,17 +72,17 @@ def convert(session: Session, data: Path, _: int, stages: Stages) -> Any:
     return done
 
 
-def verify(session: Session, data: Path, _: int, stages: Stages) -> Any:
+def verify(session: SparkJobSession, data: Path, _: int, stages: Stages) -> Any:
     (report,) = binlogtool.verify_fleet([data], session=session, on_step=stages, format=FORMAT)
     assert report is not None and not report.failures
     return report
 
 
-def replay(session: Session, data: Path, _: int, stages: Stages) -> Any:
+def replay(session: SparkJobSession, data: Path, _: int, stages: Stages) -> Any:
     return binlogtool.replay([data], session=session, on_step=stages, format=FORMAT)
 
 
-def tasks(session: Session, data: Path, count: int, _: Stages) -> Any:
+def tasks(session: SparkJobSession, data: Path, count: int, _: Stages) -> Any:
     from bench.prepared import Prepared, nothing
 
     session.spark.dataSource.register(Prepared)
@@ -90,7 +90,7 @@ def tasks(session: Session, data: Path, count: int, _: Stages) -> Any:
     return count
 
 
-JOBS: dict[str, Callable[[Session, Path, int, Stages], Any]] = {
+JOBS: dict[str, Callable[[SparkJobSession, Path, int, Stages], Any]] = {
     "convert": convert, "verify": verify, "replay": replay, "tasks": tasks
 }  # fmt: skip
 
@@ -111,7 +111,7 @@ def of_convert(done: Any, data: Path, cores: int, stages: Stages, _: float) -> d
 def of_fleet(result: Any, data: Path, cores: int, stages: Stages, rows: int, jobs: int) -> dict[str, Any]:
     """list: seconds until all logs are found. gather: seconds to read the results, which are `reports` bytes on their
     way to the driver. jobs: stages of Spark's."""
-    units = list(units_of(0, str(data), groups(str(data), FORMAT)))
+    units = list(make_log_tasks(0, str(data), resolve_logs(str(data), FORMAT)))
     sent = cloudpickle.dumps(result)
     began = time.monotonic()
     cloudpickle.loads(sent)
@@ -140,7 +140,7 @@ FACTS: dict[str, Callable[..., dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def shuffled(session: Session) -> int:
+def shuffled(session: SparkJobSession) -> int:
     """Bytes that all tasks so far have written for other tasks."""
     executors = session.spark.sparkContext._jsc.sc().statusStore().executorList(False)
     return sum(executors.apply(i).totalShuffleWrite() for i in range(executors.size()))

@@ -16,7 +16,7 @@ from bench.cases import MIB, Case, Figure, Result, Setting, Skipped, drizzle_sam
 from bench.measure import ROOT, Series, cpu_of_child
 from bench.mysql_cases import PEER
 from bench.processes import Use, now, used
-from binlogtool.pipeline.session import Session, open_session
+from binlogtool.pipeline.session import SparkJobSession, open_session
 
 FLEET = 3000
 MASTER = "local[2]"
@@ -134,11 +134,11 @@ def fleet(setting: Setting) -> Result:
 # -- the work ------------------------------------------------------------------------------------------------------
 
 
-def converted(log: Path, out: Path, session: Session) -> None:
+def converted(log: Path, out: Path, session: SparkJobSession) -> None:
     assert binlogtool.convert([log], "parquet", out, session=session).complete
 
 
-def written(prepared: Path, out: Path, session: Session) -> None:
+def written(prepared: Path, out: Path, session: SparkJobSession) -> None:
     frame = session.spark.read.format("prepared").load(str(prepared))
     frame.write.option("compression", "zstd").parquet(str(out))
 

@@ -53,7 +53,7 @@ class Parser:
     """Columns of the rows that are not written yet. A header line stands for the oldest `# at` without one."""
 
     events: int = 0
-    rows: int = 0
+    select_rows: int = 0
     columns: list[list[Any]] = field(default_factory=lambda: [[] for _ in SCHEMA.names])
     _offsets: deque[bytes] = field(default_factory=deque)
     _event: tuple[Any, ...] | None = None
@@ -71,7 +71,7 @@ class Parser:
                     int(found["server"]), int(found["end"]),
                 )  # fmt: skip
             else:
-                self.rows += 1
+                self.select_rows += 1
                 self._add(found["object"].decode(), found[0].decode(errors="replace"))
 
     def batches(self, at_end: bool) -> Iterator[pa.RecordBatch]:
@@ -133,4 +133,4 @@ def parse(source: BinaryIO, out: Path) -> Parser:
 
 if __name__ == "__main__":
     done = parse(sys.stdin.buffer, Path(sys.argv[1]))
-    print(json.dumps({"events": done.events, "rows": done.rows}))
+    print(json.dumps({"events": done.events, "rows": done.select_rows}))

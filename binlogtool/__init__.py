@@ -14,95 +14,146 @@ from binlogtool.errors import BinlogtoolError
 if TYPE_CHECKING:
     from binlogtool.calls import (
         annotate,
-        annotated,
-        backend,
-        compared,
+        annotate_log,
+        compare,
         convert,
         diagnose,
         follow,
         open,
+        prepare_sql_script,
+        progress_listener,
         read_hints,
         replay,
-        script_of,
+        resolve_backend,
         verify,
         verify_fleet,
-        watched,
     )
     from binlogtool.findings import Finding, Severity
     from binlogtool.formats.detecting import Hints
     from binlogtool.limits import Limits
-    from binlogtool.log.annotate import Annotated
-    from binlogtool.log.compare import Compared
-    from binlogtool.log.follow import Follower
-    from binlogtool.log.records import Block, Record, Trouble
+    from binlogtool.log.annotate import LogAnnotation
+    from binlogtool.log.compare import LogComparison
+    from binlogtool.log.follow import LogFollower
+    from binlogtool.log.records import FileFinding, Record, RecordBlock
     from binlogtool.log.select import Selection
     from binlogtool.pipeline.manifest import Manifest
-    from binlogtool.pipeline.master import Master
-    from binlogtool.pipeline.notebook import Rows
+    from binlogtool.pipeline.master import SparkMaster
+    from binlogtool.pipeline.notebook import LogRows
     from binlogtool.pipeline.opened import Log
-    from binlogtool.recovery.diagnosis_result import Diagnoses, Diagnosis
-    from binlogtool.recovery.plan import Applied, Asked, FilePlan, FinishPlan, Plan, UndoPlan
-    from binlogtool.recovery.replay_result import Decision, Replayed
+    from binlogtool.recovery.diagnosis_result import Diagnosis, DiagnosisReport
+    from binlogtool.recovery.plan import FilePlan, FinishPlan, RepairPlan, RepairPolicy, RepairResult, UndoPlan
+    from binlogtool.recovery.replay_result import ReplayDecision, ReplayResult
     from binlogtool.recovery.report import FileReport, Report, SetReport
     from binlogtool.repairs import (
         apply_plan,
         finish_repair,
+        load_plan,
         plan_finish,
         plan_truncate,
         plan_undo,
-        saved_plan,
         undo,
-        write_repaired,
+        write_repaired_copy,
     )
-    from binlogtool.report.series import Counted
-    from binlogtool.results import report_as, stats
+    from binlogtool.report.series import LogStats
+    from binlogtool.results import collect_stats, render_report
     from binlogtool.schema.annotation import Annotation, FieldRow
 
 __version__ = "0.1.0"
 __all__ = [
-    "Annotated", "Annotation", "Applied", "Asked", "BinlogtoolError", "Block", "Compared", "Counted", "Decision",
-    "Diagnoses", "Diagnosis", "FieldRow", "FilePlan", "FileReport", "Finding", "FinishPlan", "Follower", "Hints",
-    "Limits", "Log", "Manifest", "Master", "Plan", "Record", "Replayed", "Report", "Rows", "Selection", "SetReport",
-    "Severity", "Trouble", "UndoPlan",
-    "__version__", "annotate", "annotated", "apply_plan", "backend", "compared", "convert", "diagnose",
-    "finish_repair", "follow", "open", "plan_finish", "plan_truncate", "plan_undo", "read_hints", "replay", "report_as",
-    "saved_plan", "script_of", "stats", "undo", "verify", "verify_fleet", "watched", "write_repaired",
+    "Annotation",
+    "BinlogtoolError",
+    "Diagnosis",
+    "DiagnosisReport",
+    "FieldRow",
+    "FileFinding",
+    "FilePlan",
+    "FileReport",
+    "Finding",
+    "FinishPlan",
+    "Hints",
+    "Limits",
+    "Log",
+    "LogAnnotation",
+    "LogComparison",
+    "LogFollower",
+    "LogRows",
+    "LogStats",
+    "Manifest",
+    "Record",
+    "RecordBlock",
+    "RepairPlan",
+    "RepairPolicy",
+    "RepairResult",
+    "ReplayDecision",
+    "ReplayResult",
+    "Report",
+    "Selection",
+    "SetReport",
+    "Severity",
+    "SparkMaster",
+    "UndoPlan",
+    "__version__",
+    "annotate",
+    "annotate_log",
+    "apply_plan",
+    "collect_stats",
+    "compare",
+    "convert",
+    "diagnose",
+    "finish_repair",
+    "follow",
+    "load_plan",
+    "open",
+    "plan_finish",
+    "plan_truncate",
+    "plan_undo",
+    "prepare_sql_script",
+    "progress_listener",
+    "read_hints",
+    "render_report",
+    "replay",
+    "resolve_backend",
+    "undo",
+    "verify",
+    "verify_fleet",
+    "write_repaired_copy",
 ]  # fmt: skip
 
-_LATER = {
+_LAZY_EXPORTS = {
     "binlogtool.calls": (
-        "annotate", "annotated", "backend", "compared", "convert", "diagnose", "follow", "open", "read_hints", "replay",
-        "script_of", "verify", "verify_fleet", "watched",
+        "annotate", "annotate_log", "resolve_backend", "compare", "convert", "diagnose", "follow", "open",
+        "read_hints", "replay",
+        "prepare_sql_script", "verify", "verify_fleet", "progress_listener",
     ),
     "binlogtool.findings": ("Finding", "Severity"),
     "binlogtool.formats.detecting": ("Hints",),
     "binlogtool.limits": ("Limits",),
-    "binlogtool.log.annotate": ("Annotated",),
-    "binlogtool.log.compare": ("Compared",),
-    "binlogtool.log.follow": ("Follower",),
-    "binlogtool.log.records": ("Block", "Record", "Trouble"),
+    "binlogtool.log.annotate": ("LogAnnotation",),
+    "binlogtool.log.compare": ("LogComparison",),
+    "binlogtool.log.follow": ("LogFollower",),
+    "binlogtool.log.records": ("RecordBlock", "Record", "FileFinding"),
     "binlogtool.log.select": ("Selection",),
     "binlogtool.pipeline.manifest": ("Manifest",),
-    "binlogtool.pipeline.master": ("Master",),
-    "binlogtool.pipeline.notebook": ("Rows",),
+    "binlogtool.pipeline.master": ("SparkMaster",),
+    "binlogtool.pipeline.notebook": ("LogRows",),
     "binlogtool.pipeline.opened": ("Log",),
-    "binlogtool.recovery.diagnosis_result": ("Diagnoses", "Diagnosis"),
-    "binlogtool.recovery.plan": ("Applied", "Asked", "FilePlan", "FinishPlan", "Plan", "UndoPlan"),
-    "binlogtool.recovery.replay_result": ("Decision", "Replayed"),
+    "binlogtool.recovery.diagnosis_result": ("DiagnosisReport", "Diagnosis"),
+    "binlogtool.recovery.plan": ("RepairResult", "RepairPolicy", "FilePlan", "FinishPlan", "RepairPlan", "UndoPlan"),
+    "binlogtool.recovery.replay_result": ("ReplayDecision", "ReplayResult"),
     "binlogtool.recovery.report": ("FileReport", "Report", "SetReport"),
     "binlogtool.repairs": (
-        "apply_plan", "finish_repair", "plan_finish", "plan_truncate", "plan_undo", "saved_plan", "undo",
-        "write_repaired",
+        "apply_plan", "finish_repair", "plan_finish", "plan_truncate", "plan_undo", "load_plan", "undo",
+        "write_repaired_copy",
     ),
-    "binlogtool.report.series": ("Counted",),
-    "binlogtool.results": ("report_as", "stats"),
+    "binlogtool.report.series": ("LogStats",),
+    "binlogtool.results": ("render_report", "collect_stats"),
     "binlogtool.schema.annotation": ("Annotation", "FieldRow"),
 }  # fmt: skip
 """What else belongs to the library: loaded when it is asked for."""
 
 
 def __getattr__(name: str) -> Any:
-    module = next((module for module, names in _LATER.items() if name in names), None)
+    module = next((module for module, names in _LAZY_EXPORTS.items() if name in names), None)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(module), name)

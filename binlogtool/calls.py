@@ -18,34 +18,34 @@ from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
     from binlogtool.formats.detecting import Hints
-    from binlogtool.formats.scripting import Wording
-    from binlogtool.log.annotate import Annotated
-    from binlogtool.log.compare import Compared
-    from binlogtool.log.follow import Follower
-    from binlogtool.log.how import Means
-    from binlogtool.log.open import Log
+    from binlogtool.formats.scripting import ScriptOptions
+    from binlogtool.log.annotate import LogAnnotation
+    from binlogtool.log.compare import LogComparison
+    from binlogtool.log.follow import LogFollower
+    from binlogtool.log.how import ReadOptionArguments
+    from binlogtool.log.open import LogReader
     from binlogtool.log.select import Selection
-    from binlogtool.log.watch import Watcher
-    from binlogtool.pipeline.account import OnStep
+    from binlogtool.log.watch import ProgressListener
+    from binlogtool.pipeline.account import ProgressCallback
     from binlogtool.pipeline.manifest import Manifest
-    from binlogtool.pipeline.master import Master
+    from binlogtool.pipeline.master import SparkMaster
     from binlogtool.pipeline.opened import Log as OpenedLog
-    from binlogtool.pipeline.session import Session
-    from binlogtool.recovery.diagnosis_result import Diagnoses
-    from binlogtool.recovery.replay_result import OnDecision, Replayed
+    from binlogtool.pipeline.session import SparkJobSession
+    from binlogtool.recovery.diagnosis_result import DiagnosisReport
+    from binlogtool.recovery.replay_result import OnDecision, ReplayResult
     from binlogtool.recovery.report import Report
-    from binlogtool.recovery.wish import Wished
+    from binlogtool.recovery.wish import ReplayKeywords
     from binlogtool.schema.annotation import Annotation
 
 Path = str | PathLike[str]
 
 
-def _each(paths: Path | Iterable[Path]) -> list[str]:
+def _to_path_list(paths: Path | Iterable[Path]) -> list[str]:
     """Return the paths of a call as a list; a single path is accepted as well."""
     return [fspath(paths)] if isinstance(paths, str | PathLike) else [fspath(path) for path in paths]
 
 
-def backend(name: str = "auto") -> str:
+def resolve_backend(name: str = "auto") -> str:
     """Return the backend that would run the kernels: "native" or "python".
 
     The kernels of plug-in formats always run as Python: native code is compiled when this package is built.
@@ -59,7 +59,7 @@ def backend(name: str = "auto") -> str:
     """
     from binlogtool.schema import backends
 
-    return backends.choose(name).name
+    return backends.choose_backend(name).name
 
 
 def read_hints(
@@ -88,7 +88,7 @@ def read_hints(
     return read(schema=schema, keyfile=keyfile, keyfile_secret=keyfile_secret, level=level, redo=redo)
 
 
-def open(path: Path | Iterable[Path], **how: Unpack[Means]) -> OpenedLog:
+def open(path: Path | Iterable[Path], **read_options: Unpack[ReadOptionArguments]) -> OpenedLog:
     """Open a file, a directory (a log set), several files of one log, or `-` (standard input), read-only.
 
     Args:
@@ -99,11 +99,11 @@ def open(path: Path | Iterable[Path], **how: Unpack[Means]) -> OpenedLog:
     Raises:
         UnknownFormatError, InputOutputError, UsageError.
     """
-    from binlogtool.log.how import How
+    from binlogtool.log.how import ReadOptions
     from binlogtool.log.open import open_log
     from binlogtool.pipeline.opened import Log
 
-    return open_log(path, How(**how), Log)
+    return open_log(path, ReadOptions(**read_options), Log)
 
 
 def follow(
@@ -112,8 +112,8 @@ def follow(
     *,
     decode: str = "full",
     raw: bool = False,
-    **how: Unpack[Means],
-) -> Follower:
+    **read_options: Unpack[ReadOptionArguments],
+) -> LogFollower:
     """Follow files and directories that grow; each `look()` of the returned context manager yields what is new.
 
     Args:
@@ -123,18 +123,20 @@ def follow(
         raw: also return the raw bytes of each record.
         read_options: as for `open`; `limits.timeout` is ignored.
     """
-    from binlogtool.log.follow import Follower
-    from binlogtool.log.how import How
+    from binlogtool.log.follow import LogFollower
+    from binlogtool.log.how import ReadOptions
     from binlogtool.log.select import Selection
 
-    return Follower(_each(paths), selection or Selection(), How(**how), decode=decode, raw=raw)
+    return LogFollower(
+        _to_path_list(paths), selection or Selection(), ReadOptions(**read_options), decode=decode, raw=raw
+    )
 
 
-def watched(watcher: Watcher) -> AbstractContextManager[None]:
+def progress_listener(listener: ProgressListener) -> AbstractContextManager[None]:
     """Return a context manager; calls inside it report their reading progress to the listener."""
-    from binlogtool.log.watch import watched as watched_by
+    from binlogtool.log.watch import progress_listener as watched_by
 
-    return watched_by(watcher)
+    return watched_by(listener)
 
 
 def verify(
@@ -143,7 +145,7 @@ def verify(
     depth: str = "set",
     live: bool = False,
     expect_closed: bool = False,
-    **how: Unpack[Means],
+    **read_options: Unpack[ReadOptionArguments],
 ) -> Report:
     """Check files and log sets and return a report.
 
@@ -156,16 +158,22 @@ def verify(
         expect_closed: treat a missing end mark or a torn tail as an error.
         read_options: as for `open`.
     """
-    from binlogtool.log.how import How
-    from binlogtool.recovery.verify import Options
+    from binlogtool.log.how import ReadOptions
+    from binlogtool.recovery.verify import LogVerifyOptions
     from binlogtool.recovery.verify_paths import verify_paths
 
-    known = How(**how)
-    return verify_paths(_each(paths), known.format, Options.of(known, depth, live, expect_closed))
+    options = ReadOptions(**read_options)
+    return verify_paths(
+        _to_path_list(paths), options.format, LogVerifyOptions.from_read_options(options, depth, live, expect_closed)
+    )
 
 
 def verify_fleet(
-    paths: Path | Iterable[Path], *, master: str | Master = "local[*]", on_step: OnStep | None = None, **options: Any
+    paths: Path | Iterable[Path],
+    *,
+    master: str | SparkMaster = "local[*]",
+    on_step: ProgressCallback | None = None,
+    **options: Any,
 ) -> list[Report | None]:
     """Verify many files on Spark; return one report per path, None where `limits.timeout` (for the whole run) ended
     it.
@@ -181,26 +189,26 @@ def verify_fleet(
         InputOutputError: Spark cannot start, or failed.
     """
     from binlogtool.formats.detecting import Hints
-    from binlogtool.pipeline.fleet import Fleet
-    from binlogtool.pipeline.fleet import verify_fleet as verify_all
-    from binlogtool.pipeline.master import work_of
-    from binlogtool.recovery.verify import Options
+    from binlogtool.pipeline.fleet import SparkJobRunner
+    from binlogtool.pipeline.fleet import verify_on_spark as verify_all
+    from binlogtool.pipeline.master import describe_work
+    from binlogtool.recovery.verify import LogVerifyOptions
 
-    named, format = _each(paths), options.pop("format", "auto")
-    fleet = Fleet(master, options.pop("session", None), on_step, work=work_of("verify", named))
+    path_names, format_name = _to_path_list(paths), options.pop("format", "auto")
+    fleet = SparkJobRunner(master, options.pop("session", None), on_step, work=describe_work("verify", path_names))
     hints = options.pop("hints", None) or Hints()
-    return verify_all(named, format, Options(**options, hints=hints, causes=True), fleet)
+    return verify_all(path_names, format_name, LogVerifyOptions(**options, hints=hints, causes=True), fleet)
 
 
 def replay(
     paths: Path | Iterable[Path],
     *,
     on_decision: OnDecision | None = None,
-    master: str | Master | None = None,
-    session: Session | None = None,
-    on_step: OnStep | None = None,
-    **wish: Unpack[Wished],
-) -> list[Replayed]:
+    master: str | SparkMaster | None = None,
+    session: SparkJobSession | None = None,
+    on_step: ProgressCallback | None = None,
+    **options: Unpack[ReplayKeywords],
+) -> list[ReplayResult]:
     """Predict what the server of each log does with it when it starts or replays it; return one result per log.
 
     Args:
@@ -221,25 +229,31 @@ def replay(
     """
     from binlogtool.formats.detecting import Hints
     from binlogtool.recovery.replay import replay_paths
-    from binlogtool.recovery.wish import Wish
+    from binlogtool.recovery.wish import ReplayOptions
 
-    told: dict[str, Any] = {**wish, "hints": wish.get("hints") or Hints()}
-    format, against = told.pop("format", "auto"), told.get("against")
-    known = Wish(**(told | {"against": fspath(against) if isinstance(against, PathLike) else against}))
+    arguments: dict[str, Any] = {**options, "hints": options.get("hints") or Hints()}
+    format_name, start_position = arguments.pop("format", "auto"), arguments.get("against")
+    replay_options = ReplayOptions(
+        **(arguments | {"against": fspath(start_position) if isinstance(start_position, PathLike) else start_position})
+    )
     if master is None and session is None:
-        return replay_paths(_each(paths), format, known, on_decision)
+        return replay_paths(_to_path_list(paths), format_name, replay_options, on_decision)
     if on_decision is not None:
         raise UsageError("single decisions are made known in the process, not on Spark")
-    from binlogtool.pipeline.fleet import Fleet
-    from binlogtool.pipeline.master import work_of
-    from binlogtool.pipeline.replay_jobs import replay_fleet
+    from binlogtool.pipeline.fleet import SparkJobRunner
+    from binlogtool.pipeline.master import describe_work
+    from binlogtool.pipeline.replay_jobs import replay_on_spark
 
-    named = _each(paths)
-    fleet = Fleet(master or "", session, on_step, known.limits.timeout, work=work_of("replay-dry-run", named))
-    return replay_fleet(named, format, known, fleet)
+    path_names = _to_path_list(paths)
+    fleet = SparkJobRunner(
+        master or "", session, on_step, replay_options.limits.timeout, work=describe_work("replay-dry-run", path_names)
+    )
+    return replay_on_spark(path_names, format_name, replay_options, fleet)
 
 
-def diagnose(paths: Path | Iterable[Path], *, server_version: str | None = None, **how: Unpack[Means]) -> Diagnoses:
+def diagnose(
+    paths: Path | Iterable[Path], *, server_version: str | None = None, **read_options: Unpack[ReadOptionArguments]
+) -> DiagnosisReport:
     """Diagnose every log in and below the paths: does its server start, what would it lose, what can be kept.
 
     Nothing is written.
@@ -254,14 +268,16 @@ def diagnose(paths: Path | Iterable[Path], *, server_version: str | None = None,
         InputOutputError, UsageError.
     """
     from binlogtool.formats.detecting import Hints
-    from binlogtool.log.how import How
+    from binlogtool.log.how import ReadOptions
     from binlogtool.recovery.diagnosis import diagnose_paths
-    from binlogtool.recovery.wish import Wish
+    from binlogtool.recovery.wish import ReplayOptions
 
-    known = How(**how)
-    hints = known.hints or Hints()
-    wish = Wish(limits=known.limits, backend=known.backend, hints=hints, digest=False, server_version=server_version)
-    return diagnose_paths(_each(paths), known.format, wish)
+    options = ReadOptions(**read_options)
+    hints = options.hints or Hints()
+    replay_options = ReplayOptions(
+        limits=options.limits, backend=options.backend, hints=hints, digest=False, server_version=server_version
+    )
+    return diagnose_paths(_to_path_list(paths), options.format, replay_options)
 
 
 def annotate(path: Path, **options: Any) -> Annotation:
@@ -279,41 +295,43 @@ def annotate(path: Path, **options: Any) -> Annotation:
     return annotate_path(path, **options)
 
 
-def annotated(log: Log, **options: Any) -> Annotated:
+def annotate_log(log: LogReader, **options: Any) -> LogAnnotation:
     """Annotate an open log piece by piece, with bounded memory; otherwise like `annotate`.
 
     Raises:
         UsageError.
     """
-    from binlogtool.log.annotate import annotated_log
+    from binlogtool.log.annotate import annotate_log
 
-    return annotated_log(log, **options)
+    return annotate_log(log, **options)
 
 
-def compared(one: Log, other: Log, *, limits: Limits = Limits(), backend: str = "auto") -> Compared:
+def compare(left: LogReader, right: LogReader, *, limits: Limits = Limits(), backend: str = "auto") -> LogComparison:
     """Compare two open logs of one file each: what is the same, what differs, what only one of them has.
 
     Raises:
         UsageError: they cannot be compared.
     """
-    from binlogtool.log.compare import compared as compare
+    from binlogtool.log.compare import compare_logs as compare
 
-    return compare(one, other, limits=limits, backend=backend)
+    return compare(left, right, limits=limits, backend=backend)
 
 
-def script_of(selection: Selection, **options: Any) -> tuple[Selection, Wording]:
+def prepare_sql_script(selection: Selection, **options: Any) -> tuple[Selection, ScriptOptions]:
     """Return the selection and the script options that `Log.statements` needs for a script of the selected records.
 
     Args:
         selection: the records to write.
-        options: the members of `binlogtool.pipeline.writers.scripts.Request`.
+        options: the members of `binlogtool.pipeline.writers.scripts.ScriptRequest`.
 
     Raises:
         UsageError: the options contradict each other or the selection.
     """
     from binlogtool.pipeline.writers import scripts
 
-    return scripts.reach(selection), scripts.wording("sql", selection, scripts.Request(**options))
+    return scripts.script_selection(selection), scripts.build_wording(
+        "sql", selection, scripts.ScriptRequest(**options)
+    )
 
 
 def convert(
@@ -339,14 +357,14 @@ def convert(
 
     append, final = options.pop("append", False), options.pop("final", False)
     if to == "jsonl" and options.get("lines") is None:
-        from binlogtool.report.records import RecordLines
+        from binlogtool.report.records import RecordJsonEncoder
 
-        options["lines"] = RecordLines().lines
+        options["lines"] = RecordJsonEncoder().encode_lines
         if not append:
-            options["limits"] = replace(options.get("limits", Limits()), max_whole=limits.LONG)
+            options["limits"] = replace(options.get("limits", Limits()), max_whole=limits.LONG_VALUE_BYTES)
     options["selection"] = selection or STOP_AT_DAMAGE
     if append:
-        return conversions.append(_each(paths), to, output, final=final, **options)
+        return conversions.append(_to_path_list(paths), to, output, final=final, **options)
     if final:
         raise UsageError("--final is for --append")
-    return conversions.convert(_each(paths), to, output, **options)
+    return conversions.convert(_to_path_list(paths), to, output, **options)

@@ -21,7 +21,7 @@ class InputOutputError(BinlogtoolError):
     exit_code = 4
 
 
-class VanishedError(InputOutputError):
+class FileVanishedError(InputOutputError):
     """The file does not exist, or no longer exists."""
 
 
@@ -37,7 +37,7 @@ class LimitError(BinlogtoolError):
     exit_code = 6
 
 
-class RestoredError(BinlogtoolError):
+class RepairFailedError(BinlogtoolError):
     """A repair was written but failed its check; the message says whether the original was restored."""
 
     exit_code = 7

@@ -43,7 +43,7 @@ class Finding(msgspec.Struct, frozen=True):
     record: int | None = None
     facts: Mapping[str, Any] = msgspec.field(default_factory=lambda: MappingProxyType({}))
 
-    def raised_to(self, severity: Severity) -> Finding:
+    def with_severity(self, severity: Severity) -> Finding:
         """Return the same finding with another severity."""
         return replace(self, severity=severity)
 
@@ -61,26 +61,28 @@ ENCRYPTED = "encrypted"  # an encrypted log without a key: its content was not c
 CHANGED_LATER = (
     "changed-later"  # rows to flash back were changed again by changes that are not selected (exit status 1)
 )
-LEFT_OUT = "statement-left-out"  # an option keeps the statement out of a script: nothing is wrong with the log
-DIVERGES = "rows-diverge"  # the row events of a table do not add up to its rows
+STATEMENT_LEFT_OUT = (
+    "statement-left-out"  # an option keeps the statement out of a script: nothing is wrong with the log
+)
+ROWS_DIVERGE = "rows-diverge"  # the row events of a table do not add up to its rows
 
 _N, _W, _E = Severity.NOTE, Severity.WARNING, Severity.ERROR
 
 
-def _explain(severity: Severity, meaning: str, causes: str, action: str) -> Explanation:
+def _make_explanation(severity: Severity, meaning: str, causes: str, action: str) -> Explanation:
     return Explanation(severity, meaning, causes, action)
 
 
 EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
     {
-        "torn-tail": _explain(
+        "torn-tail": _make_explanation(
             _N,
             "The last record is incomplete, and nothing behind it can be proven to be a record.",
             "The server or the machine stopped while it was being written, or the file was copied while it grew.",
             "Usually nothing: the server drops the unfinished record when it starts. `truncate-to-durable` shows what "
             "a cut would remove. With `--expect-closed` this is an error.",
         ),
-        "zero-tail": _explain(
+        "zero-tail": _make_explanation(
             _N,
             "From the last record to the end of the file there are only zero bytes.",
             "The file was extended before it was written, or the file system kept the new size but lost the data in a "
@@ -88,13 +90,13 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             "Nothing, if the server reserves space in advance. Otherwise compare the last record with a replica: "
             "writes that were acknowledged shortly before the crash may be missing.",
         ),
-        "preallocated-tail": _explain(
+        "preallocated-tail": _make_explanation(
             _N,
             "The rest of the file holds the filler that this format writes into reserved space.",
             "Normal for a log that reserves its space in advance, and for the newest file of a running server.",
             "Nothing.",
         ),
-        "garbage-tail": _explain(
+        "garbage-tail": _make_explanation(
             _W,
             "The bytes after the last record are neither a record nor filler.",
             "A reused disk block, another program that wrote to the file, or a damaged record whose beginning cannot "
@@ -102,13 +104,13 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             "Look at the bytes with `hexdump-annotate --at OFFSET`. If they hold nothing of value, "
             "`truncate-to-durable` plans the cut.",
         ),
-        "unclean-close": _explain(
+        "unclean-close": _make_explanation(
             _N,
             "The file has no mark of a clean close, or its in-use flag is set.",
             "The server is still writing to the file, or it ended without closing it.",
             "Nothing while the server runs. After a crash: run `verify` on the whole directory before the start.",
         ),
-        "checksum-mismatch": _explain(
+        "checksum-mismatch": _make_explanation(
             _E,
             "The stored checksum is not the one computed over the same bytes: they changed after they were written.",
             "A failing disk, memory or controller, a copy that was interrupted or went through a text mode, or a "
@@ -116,225 +118,225 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             "Do not start the server on this file. Take the file from a replica or a backup if there is one; look at "
             "the record with `hexdump-annotate --at OFFSET`. If the facts name a single flipped bit, suspect memory.",
         ),
-        ENCRYPTED: _explain(
+        ENCRYPTED: _make_explanation(
             _W,
             "The log is encrypted and no key was given: only what is in clear was read, the rest was not checked.",
             "The server encrypts its logs (encrypt_binlog, binlog_encryption).",
             "Give the server's key file or keyring with `--keyfile FILE`. The exit status is 6: not checked.",
         ),
-        "checksum-absent": _explain(
+        "checksum-absent": _make_explanation(
             _N,
             "No checksum is stored here, so changed bytes cannot be noticed.",
             "Checksums are switched off in the server, or this version of the format has none.",
             "Nothing at once. Switch checksums on if the server offers them.",
         ),
-        "length-out-of-bounds": _explain(
+        "length-out-of-bounds": _make_explanation(
             _E,
             "A declared length points behind the end of the file or of its container, or is over the ceiling.",
             "A damaged length field, a file that was cut, or a file made to harm its readers.",
             "See what follows with `hexdump-annotate --at OFFSET`. If the record is really that large, raise "
             "`--max-record`.",
         ),
-        "count-out-of-bounds": _explain(
+        "count-out-of-bounds": _make_explanation(
             _E,
             "A declared number of elements cannot fit into the bytes that are left.",
             "A damaged count field, or a file made to harm its readers.",
             "See what follows with `hexdump-annotate --at OFFSET`.",
         ),
-        "varint-overlong": _explain(
+        "varint-overlong": _make_explanation(
             _E,
             "A number of variable length has more bytes than its type allows.",
             "Damaged bytes, or reading that started at a wrong place.",
             "See what precedes it with `hexdump-annotate --at OFFSET`.",
         ),
-        "nesting-too-deep": _explain(
+        "nesting-too-deep": _make_explanation(
             _E,
             "Values are nested deeper than the ceiling allows.",
             "Data of unusual shape, or a file made to harm its readers.",
             "If the data is honest, raise `--max-depth`.",
         ),
-        "inflate-limit": _explain(
+        "inflate-limit": _make_explanation(
             _E,
             "The payload would unpack to more bytes than the ceiling allows; unpacking was stopped there.",
             "A very large honest payload, or a decompression bomb.",
             "If the data is honest, raise `--max-inflate`.",
         ),
-        "bad-magic": _explain(
+        "bad-magic": _make_explanation(
             _E,
             "The constant that starts a file or a record is not there.",
             "Overwritten bytes, a file of another kind, or reading that started at a wrong place.",
             "If it is the start of the file, check that it is the right file; name the format with `--format` to look "
             "inside all the same.",
         ),
-        "bad-header": _explain(
+        "bad-header": _make_explanation(
             _E,
             "The header of the file or of a record contradicts the format.",
             "Damaged or hand-edited bytes, or a file whose first block was lost.",
             "Compare the header with that of a neighbouring file: `hexdump-annotate --at 0`.",
         ),
-        "unsupported-version": _explain(
+        "unsupported-version": _make_explanation(
             _E,
             "The file names a version of the format that this tool does not know.",
             "A server newer or much older than those known here, or a damaged version field.",
             "`formats NAME` lists the versions that are read. Look for a newer release of this tool.",
         ),
-        "unknown-record-type": _explain(
+        "unknown-record-type": _make_explanation(
             _W,
             "The record is whole, but its type is none of those known.",
             "A newer server wrote it, or its type field is damaged in a record without a checksum.",
             "Look at the record with `hexdump-annotate --at OFFSET`; the records around it are not affected.",
         ),
-        "reserved-bits-set": _explain(
+        "reserved-bits-set": _make_explanation(
             _W,
             "Bits that the format reserves, and that should be zero, are set.",
             "A newer server gave them a meaning, or the bytes are damaged.",
             "Check the server's version. Without a checksum over these bytes, treat it as damage.",
         ),
-        "unmapped-bytes": _explain(
+        "unmapped-bytes": _make_explanation(
             _W,
             "Bytes inside a structure belong to none of its known fields.",
             "A newer server writes more fields, or a length is wrong.",
             "Look at them with `hexdump-annotate --at OFFSET`, where they are drawn as `unmapped`.",
         ),
-        DIVERGES: _explain(
+        ROWS_DIVERGE: _make_explanation(
             _N,
             "Row events do not add up to a table: a foreign key changed rows without one, or some were rolled back.",
             "InnoDB follows foreign keys itself (MariaDB, MySQL where no flag denies it); a rollback that was logged.",
             "Apply the key's action as well; take back the rows of the transaction that the message is about.",
         ),
-        "statement-inexact": _explain(
+        "statement-inexact": _make_explanation(
             _E,
             "Changes of rows are in the script in a way that may not do exactly the same on a server.",
             "--rows statements, and the names or types of columns are not known, or statements would fire triggers.",
             "Use --rows exact, or give --schema; the message names the table and the reason.",
         ),
-        LEFT_OUT: _explain(
+        STATEMENT_LEFT_OUT: _make_explanation(
             _E,
             "Statements of the log are not in the script, although they may change what was chosen.",
             "--object or --database chooses by names that a statement does not carry, --skip-ddl leaves definitions of "
             "tables as they are, or no statement is like that of --stop-before.",
             "Look at the statement that the message names; choose by position, GTID or time instead.",
         ),
-        CHANGED_LATER: _explain(
+        CHANGED_LATER: _make_explanation(
             _W,
             "Rows that an undo takes back were changed again later in the log, by changes that are not chosen.",
             "The selection (--where, GTIDs, positions, times) has one change of a row, and not those that came later.",
             "Choose the later changes as well, or look at these rows yourself: the undo does not find them, or gives "
             "them values from before the later change.",
         ),
-        "statement-large": _explain(
+        "statement-large": _make_explanation(
             _W,
             "The script has a statement that is larger than what servers take by default.",
             "An event holds one large row; it cannot be cut where the server has no way to put it together again.",
             "Set max_allowed_packet of the server that gets the script, as the message says; the client needs nothing.",
         ),
-        "stopped-before": _explain(
+        "stopped-before": _make_explanation(
             _W,
             "The script ends here, as --stop-before demands.",
             "The statement that was asked for stands in the next transaction.",
             "Nothing; the message has the place, the GTID and the time of that transaction.",
         ),
-        "payload-undecodable": _explain(
+        "payload-undecodable": _make_explanation(
             _E,
             "The frame of the record is sound, but the content does not follow the format.",
             "A fault in the server that wrote it, or damage in a format without checksums.",
             "`dump --decode header` still shows the record; `hexdump-annotate` shows how far its content makes sense.",
         ),
-        "text-undecodable": _explain(
+        "text-undecodable": _make_explanation(
             _W,
             "Text is not valid in its character set; it is shown as bytes.",
             "Binary data in a text column, another character set than declared, or damage.",
             "Check the character set of the object. No byte is lost in the output: it stands there as `$bytes`.",
         ),
-        "duplicate-key": _explain(
+        "duplicate-key": _make_explanation(
             _W,
             "A map holds the same key twice; which value counts depends on the reader.",
             "A fault in the writer, or a file made to confuse its readers.",
             "Look at the record with `hexdump-annotate`: it shows both values.",
         ),
-        "compression-error": _explain(
+        "compression-error": _make_explanation(
             _E,
             "A compressed payload cannot be unpacked, or unpacks to another size than declared.",
             "Damaged bytes, a cut payload, or a compression method that is not known here.",
             "The records inside are lost in this file; look for them in a replica or a backup.",
         ),
-        "gap-in-sequence": _explain(
+        "gap-in-sequence": _make_explanation(
             _E,
             "Sequence numbers are missing between two records or two files.",
             "A file of the set was deleted or not copied, or records between them are lost.",
             "Find the missing file. If the gap lies at a damaged range, the records were there.",
         ),
-        "sequence-regression": _explain(
+        "sequence-regression": _make_explanation(
             _E,
             "A sequence number is smaller than one before it.",
             "Files of two servers in one directory, a restored backup that went on writing, or an old block that came "
             "back on the disk.",
             "Check the origin of the files (server or instance id in the header) before anything is replayed.",
         ),
-        "duplicate-sequence": _explain(
+        "duplicate-sequence": _make_explanation(
             _E,
             "The same sequence number stands on two records.",
             "A file or a block was written or copied twice, or two servers wrote into one log.",
             "Compare both records with `dump`. A replay would apply both or fail at the second.",
         ),
-        "time-regression": _explain(
+        "time-regression": _make_explanation(
             _W,
             "A time stamp is earlier than one before it.",
             "The clock of the server was set back, or files are in a wrong order.",
             "Nothing, if the clock is the reason. Selections by time may miss records here.",
         ),
-        "dangling-reference": _explain(
+        "dangling-reference": _make_explanation(
             _E,
             "The record refers to something that is not present: a table map, an index, a node or a blob.",
             "The part referred to stands in a missing file, or was lost with a damaged range.",
             "Look for the missing file. The record cannot be applied without it.",
         ),
-        "incomplete-transaction": _explain(
+        "incomplete-transaction": _make_explanation(
             _E,
             "A transaction begins and does not end.",
             "At the end of the newest file: a crash in the middle of it (then this is a note). Elsewhere: its end was "
             "lost.",
             "At the tail nothing: the server drops it. Elsewhere take the file from a replica or a backup.",
         ),
-        "damaged-range": _explain(
+        "damaged-range": _make_explanation(
             _E,
             "These bytes were skipped because no record in them can be proven.",
             "The record before the range, or a length in it, is damaged; the next provable record is named.",
             "Look at the range with `hexdump-annotate --at OFFSET`. `dump --on-damage salvage` also shows unproven "
             "candidates.",
         ),
-        "valid-after-damage": _explain(
+        "valid-after-damage": _make_explanation(
             _E,
             "Complete, provable records stand behind a damaged range.",
             "Damage in the middle of the file, not a crash at its end.",
             "Do not cut the file at the damage: these records would be lost. `truncate-to-durable` refuses it unless "
             "told otherwise; with `--to-file NEW --keep-after-damage` it writes a log without the damage.",
         ),
-        "missing-member": _explain(
+        "missing-member": _make_explanation(
             _E,
             "A file that belongs to the log is not there.",
             "It was deleted, moved or not copied; or the index was not updated after a purge.",
             "Bring the file back. If it was purged on purpose, check that a newer snapshot or backup covers it.",
         ),
-        "extra-member": _explain(
+        "extra-member": _make_explanation(
             _W,
             "A file lies in the directory that the log does not list.",
             "A left-over of an interrupted purge or rotation, or a file of another log.",
             "Check where it comes from before it is removed; it may hold the only copy of records.",
         ),
-        "meta-mismatch": _explain(
+        "meta-mismatch": _make_explanation(
             _E,
             "The meta file or index and the files themselves do not agree.",
             "A crash during rotation, files restored from different moments, or a hand-edited meta file.",
             "Trust the files rather than the list; compare positions with `dump --limit 1` and `dump --tail 1`.",
         ),
-        "path-outside-set": _explain(
+        "path-outside-set": _make_explanation(
             _E,
             "A meta file names a path outside its own directory; it was not opened.",
             "Logs kept on several disks, a moved directory, or a file made to harm its readers.",
             "If the path is right, give that file to the command by name.",
         ),
-        "silent-loss": _explain(
+        "silent-loss": _make_explanation(
             _E,
             "A server that replays this log would lose records, and not say so.",
             "Damage that the server takes for the end of the log, files that it does not miss, or records that its "
@@ -342,13 +344,13 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             "Do not start the server on this log before the records are safe: `dump` still shows them, and "
             "`replay-dry-run --explain RECORD` names the rule.",
         ),
-        "changed-while-read": _explain(
+        "changed-while-read": _make_explanation(
             _E,
             "Size, time stamp or content of the file changed while it was read, or since the saved state.",
             "A server writes to it, a copy is still running, or the file was replaced.",
             "Stop the writer, or use `--live` for a file that may grow.",
         ),
-        "input-unreadable": _explain(
+        "input-unreadable": _make_explanation(
             _E,
             "A file that was named could not be opened, or was gone before it was read: none of it is in the output.",
             "It was purged or moved in the meantime, is not there on the machine that reads, or may not be read.",
@@ -359,7 +361,7 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
 """Every finding id of the product and its default severity."""
 
 
-def finding(
+def make_finding(
     id: str,
     offset: int | None,
     length: int,
@@ -374,31 +376,33 @@ def finding(
     Raises:
         KeyError: the id is not in `EXPLANATIONS` (a bug, caught by tests).
     """
-    chosen = EXPLANATIONS[id].severity if severity is None else severity
-    return Finding(id, chosen, offset, length, message, record, MappingProxyType(facts))
+    effective_severity = EXPLANATIONS[id].severity if severity is None else severity
+    return Finding(id, effective_severity, offset, length, message, record, MappingProxyType(facts))
 
 
-class Findings:
+class FindingCollector:
     """Collect findings; beyond the cap of one id they are only counted, and the count is reported."""
 
     def __init__(self, cap: int) -> None:
         self._cap = cap
-        self._kept: list[Finding] = []
-        self._count: Counter[str] = Counter()
+        self._findings: list[Finding] = []
+        self._counts: Counter[str] = Counter()
 
-    def add(self, found: Iterable[Finding]) -> None:
+    def add(self, findings: Iterable[Finding]) -> None:
         """Add findings, up to the cap for each id."""
-        for one in found:
-            self._count[one.id] += 1
-            if self._count[one.id] <= self._cap:
-                self._kept.append(one)
+        for item in findings:
+            self._counts[item.id] += 1
+            if self._counts[item.id] <= self._cap:
+                self._findings.append(item)
 
-    def all(self) -> tuple[Finding, ...]:
+    def as_tuple(self) -> tuple[Finding, ...]:
         """Return the findings in file order, with the counts of those beyond the cap after them."""
-        kept = sorted(self._kept, key=lambda one: -1 if one.offset is None else one.offset)
-        for id_, count in self._count.items():
+        findings = sorted(self._findings, key=lambda one: -1 if one.offset is None else one.offset)
+        for id_, count in self._counts.items():
             if count > self._cap:
                 text = f"{count - self._cap:,} more findings of this kind are not listed"
-                last = next(one for one in reversed(kept) if one.id == id_)
-                kept.append(finding(id_, last.offset, 0, text, severity=last.severity, not_listed=count - self._cap))
-        return tuple(kept)
+                last = next(one for one in reversed(findings) if one.id == id_)
+                findings.append(
+                    make_finding(id_, last.offset, 0, text, severity=last.severity, not_listed=count - self._cap)
+                )
+        return tuple(findings)

@@ -10,7 +10,7 @@ from binlogtool.errors import UsageError
 
 KIB = 1024
 MIB = 1024 * KIB
-LONG = MIB
+LONG_VALUE_BYTES = MIB
 """Bytes of a value that is written in pieces, where an output can do that."""
 
 _UNITS = {"": 1, "b": 1, "kib": KIB, "mib": MIB, "gib": KIB * MIB, "tib": MIB * MIB}
@@ -31,14 +31,14 @@ def parse_size(text: str | int) -> int:
         return text
     match = re.fullmatch(r"\s*(0x[0-9a-fA-F]+|\d+)\s*([a-zA-Z]*)\s*", text)
     if not match or match[2].lower() not in _UNITS:
-        raise UsageError(f"{shortened(text)!r} is not a size; write 4096, 0x1000, 4KiB or 4kB")
+        raise UsageError(f"{shorten(text)!r} is not a size; write 4096, 0x1000, 4KiB or 4kB")
     size = _MAX_SIZE + 1 if len(match[1]) > _MAX_DIGITS else int(match[1], 0) * _UNITS[match[2].lower()]
     if size > _MAX_SIZE:
-        raise UsageError(f"{shortened(text)!r} is too large for a size; the most is 2^63 - 1 bytes")
+        raise UsageError(f"{shorten(text)!r} is too large for a size; the most is 2^63 - 1 bytes")
     return size
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """Return the text for a message; the middle of a text longer than 80 characters is left out."""
     return text if len(text) <= 80 else f"{text[:40]}…{text[-20:]} ({len(text):,} characters)"
 

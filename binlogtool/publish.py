@@ -10,7 +10,7 @@ _NO_REPLACE = 1
 """AT_FDCWD of fcntl.h and RENAME_NOREPLACE of linux/fs.h."""
 
 
-def rename_new(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+def rename_without_replacing(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
     """Rename `source` to `target`, which must not exist.
 
     Raises:
@@ -38,7 +38,7 @@ def _rename_exclusively(source: bytes, target: bytes) -> bool:
         return False
     if call(_AT_CURRENT_DIRECTORY, source, _AT_CURRENT_DIRECTORY, target, _NO_REPLACE) == 0:
         return True
-    number = ctypes.get_errno()
-    if number in (errno.ENOSYS, errno.EINVAL, errno.EPERM):  # a sandbox answers EPERM
+    error_number = ctypes.get_errno()
+    if error_number in (errno.ENOSYS, errno.EINVAL, errno.EPERM):  # a sandbox answers EPERM
         return False
-    raise OSError(number, os.strerror(number), os.fsdecode(target))
+    raise OSError(error_number, os.strerror(error_number), os.fsdecode(target))

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Unpack
 
 if TYPE_CHECKING:
     from binlogtool.calls import Path
-    from binlogtool.log.how import Means
-    from binlogtool.recovery.plan import Applied, Asked, FinishPlan, Plan, UndoPlan
+    from binlogtool.log.how import ReadOptionArguments
+    from binlogtool.recovery.plan import FinishPlan, RepairPlan, RepairPolicy, RepairResult, UndoPlan
 
 
 def plan_truncate(
     path: Path,
     *,
-    asked: Asked | None = None,
-    **how: Unpack[Means],
-) -> Plan:
+    policy: RepairPolicy | None = None,
+    **read_options: Unpack[ReadOptionArguments],
+) -> RepairPlan:
     """Plan the truncation of a log to its durable end; nothing is written.
 
     Args:
@@ -28,14 +28,14 @@ def plan_truncate(
     Raises:
         UnknownFormatError, InputOutputError, UsageError, RefusedError.
     """
-    from binlogtool.log.how import How
+    from binlogtool.log.how import ReadOptions
     from binlogtool.recovery.durable import plan_truncate as plan
-    from binlogtool.recovery.plan import Asked
+    from binlogtool.recovery.plan import RepairPolicy
 
-    return plan(path, How(**how), asked or Asked())
+    return plan(path, ReadOptions(**read_options), policy or RepairPolicy())
 
 
-def saved_plan(plan_file: Path, paths: Iterable[Path] = (), **how: Unpack[Means]) -> Plan:
+def load_plan(plan_file: Path, paths: Iterable[Path] = (), **read_options: Unpack[ReadOptionArguments]) -> RepairPlan:
     """Load a saved plan, if the log is still exactly the one that the plan was made for.
 
     Args:
@@ -46,16 +46,21 @@ def saved_plan(plan_file: Path, paths: Iterable[Path] = (), **how: Unpack[Means]
     Raises:
         RefusedError: the log differs from the plan.
     """
-    from binlogtool.log.how import How
-    from binlogtool.recovery.repair import read_plan, replanned
+    from binlogtool.log.how import ReadOptions
+    from binlogtool.recovery.repair import read_saved_plan, recreate_plan
 
-    names = tuple(fspath(one) for one in paths)
-    return replanned(read_plan(plan_file), names, How(**how))
+    path_names = tuple(fspath(one) for one in paths)
+    return recreate_plan(read_saved_plan(plan_file), path_names, ReadOptions(**read_options))
 
 
 def apply_plan(
-    plan: Plan, *, undo_dir: str | None = None, backup: str = "tail", network: bool = False, **how: Unpack[Means]
-) -> Applied:
+    plan: RepairPlan,
+    *,
+    undo_dir: str | None = None,
+    backup: str = "tail",
+    network: bool = False,
+    **read_options: Unpack[ReadOptionArguments],
+) -> RepairResult:
     """Apply a plan; after a crash at any moment each file has either its old or its new content.
 
     What is removed is kept in an undo file.
@@ -73,22 +78,22 @@ def apply_plan(
     """
     from binlogtool.recovery.repair import apply_plan as apply
 
-    return apply(plan, undo_dir=undo_dir, backup=backup, network=network, **how)
+    return apply(plan, undo_dir=undo_dir, backup=backup, network=network, **read_options)
 
 
-def write_repaired(plan: Plan, new: Path, **how: Unpack[Means]) -> Applied:
+def write_repaired_copy(plan: RepairPlan, output: Path, **read_options: Unpack[ReadOptionArguments]) -> RepairResult:
     """Write the result of a plan for one file to a new file; the log is only read.
 
     Raises:
         RefusedError, InputOutputError: nothing was written.
     """
-    from binlogtool.log.how import How
+    from binlogtool.log.how import ReadOptions
     from binlogtool.recovery.repair import write_copy
 
-    return write_copy(plan, new, How(**how))
+    return write_copy(plan, output, ReadOptions(**read_options))
 
 
-def finish_repair(path: Path) -> Applied | None:
+def finish_repair(path: Path) -> RepairResult | None:
     """Finish an interrupted repair of several files in the directory of `path`; return None if there is none.
 
     Raises:
@@ -123,7 +128,7 @@ def plan_undo(undo_file: Path) -> UndoPlan:
     return plan(undo_file)
 
 
-def undo(undo_file: Path, *, network: bool = False) -> Applied:
+def undo(undo_file: Path, *, network: bool = False) -> RepairResult:
     """Undo a repair: restore the original bytes, mode and times (and the owner where allowed).
 
     Args:
@@ -136,4 +141,4 @@ def undo(undo_file: Path, *, network: bool = False) -> Applied:
     """
     from binlogtool.recovery.undo import apply_undo
 
-    return apply_undo(undo_file, network=network)
+    return apply_undo(undo_file, allow_network=network)

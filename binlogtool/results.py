@@ -12,17 +12,17 @@ from binlogtool.limits import Limits
 if TYPE_CHECKING:
     from binlogtool.calls import Path
     from binlogtool.formats.detecting import Hints
-    from binlogtool.log.how import Means
+    from binlogtool.log.how import ReadOptionArguments
     from binlogtool.log.select import Selection
     from binlogtool.pipeline.manifest import Manifest
-    from binlogtool.recovery.diagnosis_result import Diagnoses
-    from binlogtool.recovery.plan import Applied, Plan
-    from binlogtool.recovery.replay_result import Replayed
+    from binlogtool.recovery.diagnosis_result import DiagnosisReport
+    from binlogtool.recovery.plan import RepairPlan, RepairResult
+    from binlogtool.recovery.replay_result import ReplayResult
     from binlogtool.recovery.report import Report
-    from binlogtool.report.series import Counted
+    from binlogtool.report.series import LogStats
 
 
-def report_as(
+def render_report(
     report: Report,
     kind: str,
     *,
@@ -44,42 +44,42 @@ def report_as(
         UsageError: the kind is unknown.
     """
     if kind == "html":
-        from binlogtool.report.pictured import pictured_page
+        from binlogtool.report.pictured import build_verify_page
 
-        return pictured_page(report, limits, backend, hints)
-    if kind not in _KINDS:
-        raise UsageError(f"there is no report {kind!r}; choose one of {', '.join(REPORTS)}")
-    return _KINDS[kind](report, fail_on)
+        return build_verify_page(report, limits, backend, hints)
+    if kind not in _REPORT_RENDERERS:
+        raise UsageError(f"there is no report {kind!r}; choose one of {', '.join(REPORT_KINDS)}")
+    return _REPORT_RENDERERS[kind](report, fail_on)
 
 
-def plan_as_json(plan: Plan, done: Applied | None = None) -> bytes:
+def plan_as_json(plan: RepairPlan, result: RepairResult | None = None) -> bytes:
     """Render a plan as `truncate-to-durable -O json` does (binlogtool/plan/1); `load_plan` reads it.
 
     Args:
         plan: the plan.
         result: what was carried out of it; None = nothing yet.
     """
-    from binlogtool.report.json import document, plan_json
+    from binlogtool.report.json import encode_document, plan_to_json
 
-    return document(plan_json(plan, done))
+    return encode_document(plan_to_json(plan, result))
 
 
-def replay_as_json(replayed: Replayed) -> bytes:
+def replay_as_json(result: ReplayResult) -> bytes:
     """Render a replay as `replay-dry-run -O json` does (binlogtool/replay/1)."""
-    from binlogtool.report.json import document
-    from binlogtool.report.replay import replay_json
+    from binlogtool.report.json import encode_document
+    from binlogtool.report.replay import replay_to_json
 
-    return document(replay_json(replayed))
+    return encode_document(replay_to_json(result))
 
 
 def manifest_as_json(manifest: Manifest) -> bytes:
     """Render a manifest as `convert -O json` does (binlogtool/manifest/1)."""
-    from binlogtool.report.json import document
+    from binlogtool.report.json import encode_document
 
-    return document(manifest.as_value())
+    return encode_document(manifest.to_dict())
 
 
-def diagnoses_as(diagnoses: Diagnoses, kind: str) -> bytes:
+def render_diagnosis(report: DiagnosisReport, kind: str) -> bytes:
     """Render a diagnosis as `diagnose -O KIND` does.
 
     Args:
@@ -90,24 +90,24 @@ def diagnoses_as(diagnoses: Diagnoses, kind: str) -> bytes:
         UsageError: the kind is unknown.
     """
     from binlogtool import __version__
-    from binlogtool.report.diagnosis import diagnosis_json, diagnosis_markdown
-    from binlogtool.report.json import document
+    from binlogtool.report.diagnosis import diagnosis_to_json, render_diagnosis_markdown
+    from binlogtool.report.json import encode_document
 
     if kind == "json":
-        return document(diagnosis_json(diagnoses, __version__))
+        return encode_document(diagnosis_to_json(report, __version__))
     if kind == "markdown":
-        return diagnosis_markdown(diagnoses).encode("utf-8", "backslashreplace")
+        return render_diagnosis_markdown(report).encode("utf-8", "backslashreplace")
     raise UsageError(f"a diagnosis is told as json or markdown, not as {kind!r}")
 
 
-def stats(
+def collect_stats(
     paths: Path | Iterable[Path],
     *,
     by: str = "object",
     bucket: str = "auto",
     selection: Selection | None = None,
-    **how: Unpack[Means],
-) -> Counted:
+    **read_options: Unpack[ReadOptionArguments],
+) -> LogStats:
     """Count records and bytes over time; damaged ranges are skipped.
 
     Args:
@@ -125,61 +125,61 @@ def stats(
         LimitError: too many time steps, or a limit ended the reading.
     """
     import binlogtool
-    from binlogtool.log.records import Block
-    from binlogtool.log.select import Selection, hints_for
-    from binlogtool.report.series import BUCKETS, BY, Series
+    from binlogtool.log.records import RecordBlock
+    from binlogtool.log.select import Selection, add_selection_hints
+    from binlogtool.report.series import BUCKET_LENGTHS, BY, SeriesCounter
 
-    if by not in BY or bucket not in ("auto", *BUCKETS):
-        raise UsageError(f"figures are by {', '.join(BY)}, in steps of auto, {', '.join(BUCKETS)}")
-    wanted, series = selection or Selection(), Series(by, bucket)
-    how["hints"] = hints_for(wanted, how.get("hints"))
-    with binlogtool.open(paths, **how) as log:
-        for part in log.blocks(wanted, decode="frame"):
-            if isinstance(part, Block):
-                series.block(part)
-    return series.end()
+    if by not in BY or bucket not in ("auto", *BUCKET_LENGTHS):
+        raise UsageError(f"figures are by {', '.join(BY)}, in steps of auto, {', '.join(BUCKET_LENGTHS)}")
+    selected, series = selection or Selection(), SeriesCounter(by, bucket)
+    read_options["hints"] = add_selection_hints(selected, read_options.get("hints"))
+    with binlogtool.open(paths, **read_options) as log:
+        for item in log.blocks(selected, decode="frame"):
+            if isinstance(item, RecordBlock):
+                series.encode_block(item)
+    return series.finish()
 
 
-def _json(report: Report, _fail_on: Severity | None) -> bytes:
+def _render_json(report: Report, _fail_on: Severity | None) -> bytes:
     from binlogtool import __version__
-    from binlogtool.report.json import verify_document
+    from binlogtool.report.json import encode_verify_report
 
-    return b"".join(verify_document(report, __version__))
-
-
-def _junit(report: Report, fail_on: Severity | None) -> bytes:
-    from binlogtool.report.junit import junit
-
-    return junit(report, fail_on=fail_on)
+    return b"".join(encode_verify_report(report, __version__))
 
 
-def _sarif(report: Report, _fail_on: Severity | None) -> bytes:
+def _render_junit(report: Report, fail_on: Severity | None) -> bytes:
+    from binlogtool.report.junit import render_junit
+
+    return render_junit(report, fail_on=fail_on)
+
+
+def _render_sarif(report: Report, _fail_on: Severity | None) -> bytes:
     from binlogtool import __version__
-    from binlogtool.report.json import document
-    from binlogtool.report.sarif import sarif
+    from binlogtool.report.json import encode_document
+    from binlogtool.report.sarif import report_to_sarif
 
-    return document(sarif(report, __version__))
-
-
-def _gitlab(report: Report, _fail_on: Severity | None) -> bytes:
-    from binlogtool.report.gitlab import gitlab
-    from binlogtool.report.json import document
-
-    return document(gitlab(report))
+    return encode_document(report_to_sarif(report, __version__))
 
 
-def _markdown(report: Report, _fail_on: Severity | None) -> bytes:
-    from binlogtool.report.markdown import markdown
+def _render_gitlab(report: Report, _fail_on: Severity | None) -> bytes:
+    from binlogtool.report.gitlab import report_to_gitlab
+    from binlogtool.report.json import encode_document
 
-    return markdown(report).encode("utf-8", "backslashreplace")
+    return encode_document(report_to_gitlab(report))
 
 
-_KINDS: Mapping[str, Callable[[Report, Severity | None], bytes]] = {
-    "junit": _junit,
-    "sarif": _sarif,
-    "gitlab": _gitlab,
-    "json": _json,
-    "markdown": _markdown,
+def _render_markdown(report: Report, _fail_on: Severity | None) -> bytes:
+    from binlogtool.report.markdown import render_markdown
+
+    return render_markdown(report).encode("utf-8", "backslashreplace")
+
+
+_REPORT_RENDERERS: Mapping[str, Callable[[Report, Severity | None], bytes]] = {
+    "junit": _render_junit,
+    "sarif": _render_sarif,
+    "gitlab": _render_gitlab,
+    "json": _render_json,
+    "markdown": _render_markdown,
 }
-REPORTS = (*_KINDS, "html")
+REPORT_KINDS = (*_REPORT_RENDERERS, "html")
 """The kinds of `report_as`."""

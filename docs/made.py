@@ -13,11 +13,11 @@ from pathlib import Path
 
 import click
 
-from binlogtool.cli.app import build
+from binlogtool.cli.app import build_command_group
 from binlogtool.cli.commands import COMMANDS
 from binlogtool.findings import EXPLANATIONS, Severity
-from binlogtool.formats import names, page
-from binlogtool.report.json import document
+from binlogtool.formats import list_names, read_help_page
+from binlogtool.report.json import encode_document
 from binlogtool.report.schemas import SCHEMAS
 from binlogtool.report.statuses import STATUSES
 
@@ -27,9 +27,9 @@ def pages() -> dict[str, str]:
     made = {"findings.md": _findings(), "statuses.md": _statuses()}
     made |= {"commands.md": _commands(), "outputs.md": _listed("JSON outputs", "outputs", SCHEMAS)}
     made |= {f"outputs/{name}.md": _output(name) for name in SCHEMAS}
-    made["formats.md"] = _listed("Formats", "formats", names())
-    for name in names():
-        text = page(name)
+    made["formats.md"] = _listed("Formats", "formats", list_names())
+    for name in list_names():
+        text = read_help_page(name)
         if text is not None:
             made[f"formats/{name}.md"] = text
     return made
@@ -77,7 +77,7 @@ def _statuses() -> str:
 
 
 def _commands() -> str:
-    group = build()
+    group = build_command_group()
     root = click.Context(group, info_name="binlogtool", help_option_names=["-h", "--help"], terminal_width=100)
 
     def helps() -> Iterator[str]:
@@ -93,7 +93,9 @@ def _commands() -> str:
 def _output(name: str) -> str:
     title = str(SCHEMAS[name]["title"])
     head = (f"# {name}: {title}", "", f"`binlogtool schema {name}` prints this JSON Schema. Members may be added,")
-    return _lines((*head, "never changed or removed.", "", "```json", document(SCHEMAS[name]).decode().rstrip(), "```"))
+    return _lines(
+        (*head, "never changed or removed.", "", "```json", encode_document(SCHEMAS[name]).decode().rstrip(), "```")
+    )
 
 
 if __name__ == "__main__":

@@ -30,12 +30,12 @@ _BUILT_IN = {
 }
 
 
-def names() -> list[str]:
+def list_names() -> list[str]:
     """Return all format names, built-in ones first; plug-ins are found by their metadata and not imported."""
-    return [*_BUILT_IN, *_plugins()]
+    return [*_BUILT_IN, *_find_plugins()]
 
 
-def get(name: str) -> Format:
+def load_format(name: str) -> Format:
     """Load the description of one format.
 
     Raises:
@@ -45,79 +45,85 @@ def get(name: str) -> Format:
     if name in _BUILT_IN:
         format_: Format = importlib.import_module(f"{_BUILT_IN[name]}.format").FORMAT
         return format_
-    loaded = _loaded(_plugins()[name])
+    loaded = _load_plugin(_find_plugins()[name])
     if isinstance(loaded, str):
         raise InputOutputError(f"the plug-in format {name} cannot be loaded: {loaded}")
     return loaded
 
 
-def built_in() -> Iterator[Format]:
+def iter_built_in() -> Iterator[Format]:
     """Yield the formats of this package."""
-    yield from map(get, _BUILT_IN)
+    yield from map(load_format, _BUILT_IN)
 
 
-def each() -> Iterator[Format]:
+def iter_formats() -> Iterator[Format]:
     """Yield all formats, built-in ones first, without the plug-ins that cannot be loaded."""
-    yield from built_in()
-    loaded = map(_loaded, _plugins().values())
+    yield from iter_built_in()
+    loaded = map(_load_plugin, _find_plugins().values())
     yield from (one for one in loaded if not isinstance(one, str))
 
 
-def broken() -> dict[str, str]:
+def find_broken_plugins() -> dict[str, str]:
     """Return the plug-ins that cannot be loaded: name -> reason."""
-    loaded = {name: _loaded(entry) for name, entry in _plugins().items()}
+    loaded = {name: _load_plugin(entry) for name, entry in _find_plugins().items()}
     return {name: why for name, why in loaded.items() if isinstance(why, str)}
 
 
-def plugged(name: str) -> bool:
+def is_plugin(name: str) -> bool:
     """Return True for a plug-in; its kernels always run as Python, as native code is compiled with this package."""
     return name not in _BUILT_IN
 
 
-def page(name: str) -> str | None:
+def read_help_page(name: str) -> str | None:
     """Return the help page of a format (`help.md` of its package); None if it has none."""
     from importlib.resources import files
 
-    package = _BUILT_IN[name] if name in _BUILT_IN else _plugins()[name].module.rpartition(".")[0]
+    package = _BUILT_IN[name] if name in _BUILT_IN else _find_plugins()[name].module.rpartition(".")[0]
     text = files(package) / "help.md" if package else None
     return text.read_text("utf-8") if text is not None and text.is_file() else None
 
 
-def named_like(file: str) -> Iterator[str]:
+def find_by_file_name(file: str) -> Iterator[str]:
     """Yield the names of formats whose logs have files named like this one (a base name), in the order of
     `list_names`.
 
     Plug-ins are searched only after the built-in formats, when the caller keeps iterating.
     """
-    yield from (name for name in _BUILT_IN if _pattern(name).match(file))
-    yield from (name for name in _plugins() if name not in broken() and _pattern(name).match(file))
+    yield from (name for name in _BUILT_IN if _compile_pattern(name).match(file))
+    yield from (
+        name for name in _find_plugins() if name not in find_broken_plugins() and _compile_pattern(name).match(file)
+    )
 
 
 @cache
-def _pattern(name: str) -> re.Pattern[str]:
-    members = importlib.import_module(_BUILT_IN[name]).MEMBERS if name in _BUILT_IN else get(name).files.patterns
+def _compile_pattern(name: str) -> re.Pattern[str]:
+    members = (
+        importlib.import_module(_BUILT_IN[name]).FILE_PATTERNS
+        if name in _BUILT_IN
+        else load_format(name).files.patterns
+    )
     return re.compile("|".join(map(translate, members)))
 
 
 @cache
-def _plugins() -> dict[str, EntryPoint]:
+def _find_plugins() -> dict[str, EntryPoint]:
     from importlib.metadata import entry_points
 
-    found = entry_points(group="binlogtool.formats")
-    return {entry.name: entry for entry in sorted(found, key=lambda entry: entry.name) if entry.name not in _BUILT_IN}
+    entries = entry_points(group="binlogtool.formats")
+    return {entry.name: entry for entry in sorted(entries, key=lambda entry: entry.name) if entry.name not in _BUILT_IN}
 
 
 @cache
-def _loaded(entry: EntryPoint) -> Format | str:
+def _load_plugin(entry: EntryPoint) -> Format | str:
     """Load a plug-in; return its description, or the reason as text: one broken plug-in must not stop the others."""
     from binlogtool.formats.base import Format
 
     try:
-        found = entry.load()
+        loaded = entry.load()
     except Exception as error:
         return f"{entry.value}: {type(error).__name__}: {error}"
-    if not isinstance(found, Format):
+    if not isinstance(loaded, Format):
         return f"{entry.value} is no binlogtool.formats.base.Format"
-    if found.name != entry.name:
-        return f"the entry point is called {entry.name}, the format {found.name}"
-    return found
+    if loaded.name != entry.name:
+        return f"the entry point is called {entry.name}, the format {loaded.name}"
+    return loaded

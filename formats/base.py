@@ -9,26 +9,26 @@ import msgspec
 from construct import Construct
 
 from binlogtool.findings import Finding
-from binlogtool.formats.changes import Changes
-from binlogtool.formats.choosing import GtidDemand, GtidRules
-from binlogtool.formats.described import Described
-from binlogtool.formats.detecting import Head, Match
-from binlogtool.formats.heads import Heads
+from binlogtool.formats.changes import ChangeReader
+from binlogtool.formats.choosing import GtidParsers, GtidSelection
+from binlogtool.formats.described import EnvelopeColumns
+from binlogtool.formats.detecting import FileHead, FormatMatch
+from binlogtool.formats.heads import HeaderFlipFinder
 from binlogtool.formats.jsonline import JsonLine
-from binlogtool.formats.judging import Judge, Member, SetFinding
-from binlogtool.formats.layouts import Batch, Kernel, Layout
-from binlogtool.formats.repair_rules import PLAIN, Repair
-from binlogtool.formats.replay_rules import Replay
-from binlogtool.formats.scripting import Script, Wording
-from binlogtool.formats.tables import Tables
+from binlogtool.formats.judging import SetFinding, SetMember, Validator
+from binlogtool.formats.layouts import Batch, Kernel, LogFileLayout
+from binlogtool.formats.repair_rules import DEFAULT_REPAIR, RepairRules
+from binlogtool.formats.replay_rules import ReplayRules
+from binlogtool.formats.scripting import ScriptOptions, ScriptWriter
+from binlogtool.formats.tables import TableSupport
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
-    from binlogtool.formats.bundling import Bundler
-    from binlogtool.formats.cuts import Cutter
+    from binlogtool.formats.bundling import EventGroupReader
+    from binlogtool.formats.cuts import SplitFinder
 
 
-class Files(msgspec.Struct, frozen=True):
+class LogFileRules(msgspec.Struct, frozen=True):
     """File names of a log.
 
     Args:
@@ -44,14 +44,14 @@ class Files(msgspec.Struct, frozen=True):
     """
 
     patterns: tuple[str, ...]
-    order: Callable[[Sequence[str]], list[str]] | None = None
-    home: Callable[[str], str] | None = None
-    stem: Callable[[str], str | None] = lambda _name: ""
-    passing: tuple[str, ...] = ()
-    rewritten: tuple[int, int] = (0, 0)
+    sort_names: Callable[[Sequence[str]], list[str]] | None = None
+    log_directory: Callable[[str], str] | None = None
+    name_stem: Callable[[str], str | None] = lambda _name: ""
+    temporary_patterns: tuple[str, ...] = ()
+    mutable_header: tuple[int, int] = (0, 0)
 
 
-class Reading(msgspec.Struct, frozen=True):
+class ReadRules(msgspec.Struct, frozen=True):
     """How files are detected and read.
 
     Args:
@@ -79,23 +79,23 @@ class Reading(msgspec.Struct, frozen=True):
         find_header_flips: head of a damaged file -> the flipped bits that provably explain it (`formats.heads`).
     """
 
-    detect: Callable[[Head], Match]
-    layout: Callable[..., Layout]
+    detect: Callable[[FileHead], FormatMatch]
+    layout: Callable[..., LogFileLayout]
     schemas: Mapping[str, Construct]
     variants: tuple[str, ...] = ()
     levels: tuple[str, ...] = ()
     event_level: str | None = None
-    seek: Callable[[Any, GtidDemand], list[tuple[int, int]] | None] | None = None
-    cutter: Callable[[Layout], Cutter | None] | None = None
-    carries: bool = False
-    bundles: Callable[[Layout, Limits], Bundler] | None = None
-    apart: Callable[[Any], Any] | None = None
-    settled: Callable[[Layout], Layout] | None = None
-    heads: Heads | None = None
-    compiled_layouts: Callable[[], Iterable[Layout]] | None = None
+    find_ranges: Callable[[Any, GtidSelection], list[tuple[int, int]] | None] | None = None
+    split_finder: Callable[[LogFileLayout], SplitFinder | None] | None = None
+    carries_state: bool = False
+    event_groups: Callable[[LogFileLayout, Limits], EventGroupReader] | None = None
+    clone_context: Callable[[Any], Any] | None = None
+    compact_layout: Callable[[LogFileLayout], LogFileLayout] | None = None
+    find_header_flips: HeaderFlipFinder | None = None
+    compiled_layouts: Callable[[], Iterable[LogFileLayout]] | None = None
 
 
-class Judging(msgspec.Struct, frozen=True):
+class ValidationRules(msgspec.Struct, frozen=True):
     """How files and sets are validated.
 
     Args:
@@ -108,13 +108,13 @@ class Judging(msgspec.Struct, frozen=True):
             they are decoded from the envelopes of its first and last record.
     """
 
-    judge: Callable[[Layout, Callable[[Kernel], Kernel], Limits], Judge]
-    judge_set: Callable[[Sequence[Member]], Sequence[SetFinding]] | None = None
-    explain_damage: Callable[[Layout, memoryview, int, Finding], Finding] | None = None
-    numbers_by_judge: bool = False
+    validator: Callable[[LogFileLayout, Callable[[Kernel], Kernel], Limits], Validator]
+    validate_set: Callable[[Sequence[SetMember]], Sequence[SetFinding]] | None = None
+    explain_damage: Callable[[LogFileLayout, memoryview, int, Finding], Finding] | None = None
+    validator_reports_sequences: bool = False
 
 
-class Output(msgspec.Struct, frozen=True):
+class OutputRules(msgspec.Struct, frozen=True):
     """How records are decoded for people and programs.
 
     Args:
@@ -134,14 +134,14 @@ class Output(msgspec.Struct, frozen=True):
     """
 
     types: Mapping[int, str]
-    describe: Callable[[Any, Batch, int, int], Described]
-    bodies: Callable[[Any, Batch, int, int, Limits], list[Any]]
-    extras: Callable[[Any, Batch, int, int], list[Mapping[str, Any] | None]] | None = None
+    decode_envelopes: Callable[[Any, Batch, int, int], EnvelopeColumns]
+    decode_bodies: Callable[[Any, Batch, int, int, Limits], list[Any]]
+    decode_extras: Callable[[Any, Batch, int, int], list[Mapping[str, Any] | None]] | None = None
     extra_names: tuple[str, ...] = ()
-    json: Callable[[Any], JsonLine | None] | None = None
-    gtids: GtidRules | None = None
-    sql: Callable[[Wording], Script] | None = None
-    changes: Callable[[], Changes] | None = None
+    json_line: Callable[[Any], JsonLine | None] | None = None
+    gtid_rules: GtidParsers | None = None
+    start_script: Callable[[ScriptOptions], ScriptWriter] | None = None
+    start_changes: Callable[[], ChangeReader] | None = None
     type_groups: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
 
 
@@ -158,13 +158,13 @@ class Format(msgspec.Struct, frozen=True):
 
     name: str
     title: str
-    files: Files
-    reading: Reading
-    judging: Judging
-    output: Output
-    repair: Repair = PLAIN
-    replay: Replay | None = None
-    tables: Callable[[], Tables] | None = None
+    files: LogFileRules
+    reading: ReadRules
+    validation: ValidationRules
+    output: OutputRules
+    repair: RepairRules = DEFAULT_REPAIR
+    replay: ReplayRules | None = None
+    tables: Callable[[], TableSupport] | None = None
     references: tuple[str, ...] = ()
     variant: str | None = None
 

@@ -16,22 +16,22 @@ from construct import Adapter, Construct, Renamed, Subconstruct, stream_read, st
 
 from binlogtool.formats.fields import MalformedError, kernel
 from binlogtool.formats.kernel_types import MutableUInt8s, UInt8s
-from binlogtool.formats.later import Later
+from binlogtool.formats.later import LazyRef
 
 
-def cut(what: str, needed: int, left: int) -> MalformedError:
+def make_truncation_error(field_name: str, needed: int, bytes_remaining: int) -> MalformedError:
     """Create the error for a field that does not fit into the body."""
-    text_ = f"{what} needs {needed:,} bytes, {max(left, 0):,} left"
+    text_ = f"{field_name} needs {needed:,} bytes, {max(bytes_remaining, 0):,} left"
     return MalformedError(text_, finding_id="length-out-of-bounds")
 
 
-def too_many(what: str, count: int, left: int) -> MalformedError:
+def make_count_error(element_name: str, count: int, bytes_remaining: int) -> MalformedError:
     """Create the error for a count that does not fit into the remaining bytes."""
-    text_ = f"{count:,} {what} cannot fit into {max(left, 0):,} bytes"
+    text_ = f"{count:,} {element_name} cannot fit into {max(bytes_remaining, 0):,} bytes"
     return MalformedError(text_, finding_id="count-out-of-bounds")
 
 
-class Leaf(msgspec.Struct, frozen=True):
+class LeafFormat(msgspec.Struct, frozen=True):
     """How a value is shown that takes all of some bytes.
 
     Args:
@@ -46,15 +46,15 @@ class Leaf(msgspec.Struct, frozen=True):
         writes_members: the kernel writes JSON members with their names.
     """
 
-    read: Callable[[bytes], Any] | None
-    put: Later | None = None
-    bare: bool = False
-    table: Later | None = None
-    given: tuple[str, ...] = ()
-    members: bool = False
+    decode: Callable[[bytes], Any] | None
+    json_kernel: LazyRef | None = None
+    unquoted: bool = False
+    text_table: LazyRef | None = None
+    context_fields: tuple[str, ...] = ()
+    writes_members: bool = False
 
 
-class Shown(msgspec.Struct, frozen=True):
+class BodySchema(msgspec.Struct, frozen=True):
     """A body as `dump` shows it: the fields of a schema, optionally after one field made of them.
 
     Args:
@@ -64,13 +64,13 @@ class Shown(msgspec.Struct, frozen=True):
 
     schema: Construct
     title: tuple[str, str | None] | None = None
-    given: tuple[str, ...] = ()
+    parameters: tuple[str, ...] = ()
 
 
 # -- marks -------------------------------------------------------------------------------------------------------------
 
 
-class Mark(Renamed):  # type: ignore[misc]
+class FieldMarker(Renamed):  # type: ignore[misc]
     """Attach information to a field without changing how it is parsed."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
@@ -83,15 +83,15 @@ class Mark(Renamed):  # type: ignore[misc]
         return self.subcon._sizeof(context, path)
 
 
-class Unshown(Mark):
+class HiddenField(FieldMarker):
     """Mark a length, count or filler that is not shown."""
 
 
-class Unwritten(Mark):
+class InterpretedOnly(FieldMarker):
     """Mark a field whose bodies compiled code leaves to the general writer."""
 
 
-class Called(Mark):
+class RenamedField(FieldMarker):
     """Mark a field that `dump` shows under another name."""
 
     def __init__(self, title: str, subcon: Construct) -> None:
@@ -99,30 +99,30 @@ class Called(Mark):
         self.title = title
 
 
-class Told(Mark):
+class OpaqueLeaf(FieldMarker):
     """Mark a field all of whose bytes are one leaf."""
 
-    def __init__(self, subcon: Construct, leaf: Leaf) -> None:
+    def __init__(self, subcon: Construct, leaf: LeafFormat) -> None:
         super().__init__(subcon)
         self.leaf = leaf
 
 
-class Sole(Mark):
+class SingleField(FieldMarker):
     """Mark a structure that is shown as its only bytes field, formatted by a leaf."""
 
-    def __init__(self, subcon: Construct, name: str, leaf: Leaf) -> None:
+    def __init__(self, subcon: Construct, name: str, leaf: LeafFormat) -> None:
         super().__init__(subcon)
         self.shown, self.as_leaf = name, leaf
 
 
-class UnlessZero(Mark):
+class ZeroMeansAbsent(FieldMarker):
     """Mark a field whose value 0 means that it is absent."""
 
 
 # -- conditions: `this` cannot say them, and functions cannot be looked into -------------------------------------------
 
 
-class Given(msgspec.Struct, frozen=True):
+class FieldPresent(msgspec.Struct, frozen=True):
     """Condition: the field `name` of the same structure is present."""
 
     name: str
@@ -132,7 +132,7 @@ class Given(msgspec.Struct, frozen=True):
         return this_[self.name] is not None
 
 
-class Marked(msgspec.Struct, frozen=True):
+class HighBitSet(msgspec.Struct, frozen=True):
     """Condition: the highest bit of the field `name` (`HighBitInt`) of the same structure is set."""
 
     name: str
@@ -142,7 +142,7 @@ class Marked(msgspec.Struct, frozen=True):
         return bool(getattr(this_[self.name], "high", 0))
 
 
-class Flagged(msgspec.Struct, frozen=True):
+class AnyFlagSet(msgspec.Struct, frozen=True):
     """Condition: the flags field `name` of the same structure is present, and one of these flags is set."""
 
     name: str
@@ -150,27 +150,27 @@ class Flagged(msgspec.Struct, frozen=True):
 
     def __call__(self, this_: Any) -> bool:
         """Evaluate the condition for construct."""
-        found = this_[self.name]
-        return found is not None and any(found[flag] for flag in self.flags)
+        field_flags = this_[self.name]
+        return field_flags is not None and any(field_flags[flag] for flag in self.flags)
 
 
-def flagged(name: str, *flags: str) -> Flagged:
+def make_flag_condition(name: str, *flags: str) -> AnyFlagSet:
     """Create an `AnyFlagSet` condition."""
-    return Flagged(name, flags)
+    return AnyFlagSet(name, flags)
 
 
 # -- fields ------------------------------------------------------------------------------------------------------------
 
 
-class IfMore(Subconstruct):  # type: ignore[misc]
+class IfBytesLeft(Subconstruct):  # type: ignore[misc]
     """A field that is present if bytes are left: older servers do not write it; its value is None then."""
 
     looks_for_end = True
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
-        here = stream.tell()
+        position = stream.tell()
         more = bool(stream.read(1))
-        stream.seek(here)
+        stream.seek(position)
         return self.subcon._parsereport(stream, context, path) if more else None
 
     def _build(self, obj: Any, stream: Any, context: Any, path: Any) -> Any:
@@ -205,21 +205,21 @@ class SplitInt(Construct):  # type: ignore[misc]
         return obj
 
 
-class MarkedInt(SplitInt):
+class HighBitInt(SplitInt):
     """A little-endian integer of `size` bytes whose highest bit means that another number follows."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size, 8 * size - 1)
 
 
-class Ahead(Subconstruct):  # type: ignore[misc]
+class PeekInt(Subconstruct):  # type: ignore[misc]
     """The integer at the current position without consuming it, not shown; 0 where fewer bytes are left."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> int:
-        here, value = stream.tell(), 0
-        if bytes_left(stream) >= self.subcon.sizeof():
+        position, value = stream.tell(), 0
+        if count_bytes_left(stream) >= self.subcon.sizeof():
             value = self.subcon._parsereport(stream, context, path)
-            stream.seek(here)
+            stream.seek(position)
         return value
 
     def _build(self, obj: Any, stream: Any, context: Any, path: Any) -> Any:
@@ -229,7 +229,7 @@ class Ahead(Subconstruct):  # type: ignore[misc]
         return 0
 
 
-class Count(Subconstruct):  # type: ignore[misc]
+class BoundedCount(Subconstruct):  # type: ignore[misc]
     """The number of elements that follow, not shown; each takes `smallest` bytes or more, so it is checked against
     the
     remaining bytes.
@@ -241,24 +241,24 @@ class Count(Subconstruct):  # type: ignore[misc]
 
     def _parse(self, stream: Any, context: Any, path: Any) -> int:
         count: int = self.subcon._parsereport(stream, context, path)
-        left = bytes_left(stream)
-        if count * self.smallest > left:
-            raise too_many(self.what, count, left)
+        bytes_remaining = count_bytes_left(stream)
+        if count * self.smallest > bytes_remaining:
+            raise make_count_error(self.what, count, bytes_remaining)
         return count
 
 
-def bytes_left(stream: Any) -> int:
+def count_bytes_left(stream: Any) -> int:
     """Return the number of bytes from the current position to the end of a stream."""
-    here = stream.tell()
-    left = stream.seek(0, 2) - here
-    stream.seek(here)
-    return int(left)
+    position = stream.tell()
+    remaining = stream.seek(0, 2) - position
+    stream.seek(position)
+    return int(remaining)
 
 
 # -- leaves ------------------------------------------------------------------------------------------------------------
 
 
-def text(value: bytes) -> str | bytes:
+def decode_text(value: bytes) -> str | bytes:
     """Decode UTF-8 (encoding gives the bytes back); return other bytes unchanged."""
     try:
         return value.decode()
@@ -266,25 +266,25 @@ def text(value: bytes) -> str | bytes:
         return value
 
 
-class Text(Adapter):  # type: ignore[misc]
+class TextField(Adapter):  # type: ignore[misc]
     """Bytes that are text, usually UTF-8; others stay bytes."""
 
-    leaf = Leaf(text, Later("jsontext:put_any_text"))
+    leaf = LeafFormat(decode_text, LazyRef("jsontext:put_any_text"))
 
     def _decode(self, obj: bytes, context: Any, path: str) -> str | bytes:
-        return text(obj)
+        return decode_text(obj)
 
     def _encode(self, obj: str | bytes, context: Any, path: str) -> bytes:
         return obj.encode() if isinstance(obj, str) else obj
 
 
-def uuid_text(sid: bytes) -> str:
+def format_uuid(uuid_bytes: bytes) -> str:
     """Format 16 bytes as a UUID."""
-    digits = sid.hex()
+    digits = uuid_bytes.hex()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
-uuid_of = lru_cache(maxsize=4096)(uuid_text)
+uuid_of = lru_cache(maxsize=4096)(format_uuid)
 """The same; the same few come again and again."""
 
 
@@ -315,10 +315,10 @@ class Uuid(Construct):  # type: ignore[misc]
     """16 bytes, shown as a UUID."""
 
     size = 16
-    leaf = Leaf(uuid_of, Later("bodies:put_uuid_text"), bare=True)
+    leaf = LeafFormat(uuid_of, LazyRef("bodies:put_uuid_text"), unquoted=True)
 
     def _parse(self, stream: Any, context: Any, path: str) -> str:
-        return uuid_text(stream_read(stream, self.size, path))
+        return format_uuid(stream_read(stream, self.size, path))
 
     def _build(self, obj: str, stream: Any, context: Any, path: str) -> str:
         stream_write(stream, bytes.fromhex(obj.replace("-", "")), self.size, path)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from binlogtool.formats.layouts import Batch
 
 
-class Bundle(msgspec.Struct, frozen=True):
+class PortableEventGroup(msgspec.Struct, frozen=True):
     """The events that a server wrote to its log in one step: a transaction, or something outside of any.
 
     Args:
@@ -36,24 +36,24 @@ class Bundle(msgspec.Struct, frozen=True):
     events: tuple[bytes, ...]
 
 
-class Reached(NamedTuple):
+class PriorGtids(NamedTuple):
     """The last transactions before this position, as (domain, server, number) in the log's order.
 
     is_complete: all of them are listed; otherwise only those since some earlier position.
     """
 
     gtids: tuple[tuple[int, int, int], ...]
-    whole: bool
+    is_complete: bool
 
 
-class Bundler(Protocol):
+class EventGroupReader(Protocol):
     """Extract the event groups from the batches of one file, in order; a finding stands for an incomplete group."""
 
-    def of(self, batch: Batch) -> Iterator[Bundle | Reached | Finding]:
+    def read_groups(self, batch: Batch) -> Iterator[PortableEventGroup | PriorGtids | Finding]:
         """Yield the event groups of this batch that are known to be complete."""
 
-    def damage(self, start: int, end: int) -> Iterator[Bundle | Finding]:
+    def skip_damage(self, start: int, end: int) -> Iterator[PortableEventGroup | Finding]:
         """Note that `[start, end)` of the file was skipped."""
 
-    def finish(self) -> Iterator[Bundle | Finding]:
+    def finish(self) -> Iterator[PortableEventGroup | Finding]:
         """Yield what is left at the end of the file."""

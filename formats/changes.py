@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from binlogtool.findings import Finding
-from binlogtool.formats.table_names import full_name
+from binlogtool.formats.table_names import qualify_name
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
     from binlogtool.formats.layouts import Batch
 
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
-ROWS = (INSERT, UPDATE, DELETE)
+ROW_KINDS = (INSERT, UPDATE, DELETE)
 TRUNCATE, DDL, BEGIN, END = "truncate", "ddl", "begin", "end"
 
 
-class Column(msgspec.Struct, frozen=True):
+class SqlColumn(msgspec.Struct, frozen=True):
     """A column of a table, with its SQL type.
 
     Args:
@@ -47,26 +47,26 @@ class Column(msgspec.Struct, frozen=True):
     kind: str = "string"
 
 
-class Table(msgspec.Struct, frozen=True):
+class SqlTable(msgspec.Struct, frozen=True):
     """A table. key: names of the columns of its primary key, in the key's order."""
 
     database: str
     name: str
-    columns: tuple[Column, ...]
+    columns: tuple[SqlColumn, ...]
     key: tuple[str, ...] = ()
 
     @property
     def full_name(self) -> str:
         """The unique name database.table; see `table_names.qualify_name`."""
-        return full_name(self.database, self.name)
+        return qualify_name(self.database, self.name)
 
     @property
-    def shown(self) -> str:
+    def display_name(self) -> str:
         """The name database.table as logs show it, unquoted."""
         return f"{self.database}.{self.name}"
 
 
-class Transaction(msgspec.Struct, frozen=True):
+class ChangeTransaction(msgspec.Struct, frozen=True):
     """A transaction as its first event describes it; one object per transaction.
 
     Args:
@@ -82,10 +82,10 @@ class Transaction(msgspec.Struct, frozen=True):
     offset: int
     time: int | None = None
     thread: int | None = None
-    begun: bool = True
+    has_begin: bool = True
 
 
-class Place(msgspec.Struct, frozen=True):
+class ChangePosition(msgspec.Struct, frozen=True):
     """Position and origin of a change.
 
     Args:
@@ -113,7 +113,7 @@ Image = Mapping[str, Any]
 """Column -> value, as `dump` shows it; a column that is not in the log is not in it."""
 
 
-class Change(msgspec.Struct, frozen=True):
+class ChangeEvent(msgspec.Struct, frozen=True):
     """One change.
 
     Args:
@@ -130,19 +130,19 @@ class Change(msgspec.Struct, frozen=True):
     """
 
     kind: str
-    place: Place
-    transaction: Transaction | None = None
-    table: Table | None = None
+    place: ChangePosition
+    transaction: ChangeTransaction | None = None
+    table: SqlTable | None = None
     before: Image | None = None
     after: Image | None = None
     database: str = ""
     statement: str = ""
     action: str = ""
-    becomes: Table | None = None
+    becomes: SqlTable | None = None
     xid: int | None = None
 
 
-class Told(msgspec.Struct, frozen=True):
+class RecordChanges(msgspec.Struct, frozen=True):
     """The changes of one record.
 
     Args:
@@ -151,16 +151,18 @@ class Told(msgspec.Struct, frozen=True):
         about: the only table that the record changes, where its changes are not known; None = it may be any.
     """
 
-    changes: Iterator[Change] | Sequence[Change] = ()
+    changes: Iterator[ChangeEvent] | Sequence[ChangeEvent] = ()
     findings: tuple[Finding, ...] = ()
-    about: Table | None = None
+    about: SqlTable | None = None
 
 
-class Changes(Protocol):
+class ChangeReader(Protocol):
     """Extract changes from the selected records of a log, in their order; one reader for all its files."""
 
-    def records(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> Iterator[Told]:
+    def read_records(
+        self, context: Any, batch: Batch, start: int, stop: int, limits: Limits
+    ) -> Iterator[RecordChanges]:
         """Yield the changes of each of these records; to be consumed in order."""
 
-    def lost(self) -> None:
+    def note_gap(self) -> None:
         """Note that records may be missing here: the beginnings of open transactions are unknown afterwards."""

@@ -21,7 +21,7 @@ _ONES = 0xFFFFFFFF
 CHECK_INPUT = b"123456789"
 
 
-def _usual_crc32() -> Callable[[Any, int], int]:
+def _load_crc32() -> Callable[[Any, int], int]:
     try:
         from isal import isal_zlib
     except ImportError:  # no wheel for this machine: use the slower standard library
@@ -30,7 +30,7 @@ def _usual_crc32() -> Callable[[Any, int], int]:
     return kernel
 
 
-def _usual_crc32c() -> Callable[[Any, int], int]:
+def _load_crc32c() -> Callable[[Any, int], int]:
     """Load the kernel from the extension module: its package looks up its own version first, which takes 20 ms."""
     name = "crc32c._crc32c"
     package = find_spec("crc32c")
@@ -45,9 +45,9 @@ def _usual_crc32c() -> Callable[[Any, int], int]:
     return kernel
 
 
-_USUAL: dict[int, Callable[[], Callable[[Any, int], int]]] = {
-    0x104C11DB7: _usual_crc32,
-    0x11EDC6F41: _usual_crc32c,
+_KERNEL_LOADERS: dict[int, Callable[[], Callable[[Any, int], int]]] = {
+    0x104C11DB7: _load_crc32,
+    0x11EDC6F41: _load_crc32c,
 }
 
 
@@ -76,7 +76,7 @@ class Checksum(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def kernel(self) -> Callable[[Any, int], int]:
         """The kernel in the common convention, `f(data, start)`; `start` and `final` adapt it to this checksum."""
-        kernel = _USUAL[self.poly]()
+        kernel = _KERNEL_LOADERS[self.poly]()
         if not kernel(CHECK_INPUT, self.start) ^ self.final == self.check:
             raise AssertionError(f"checksum kernel of {self.name} disagrees with its definition")
         return kernel

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import msgspec
 
-Wanted = Callable[[str | None], bool]
+TransactionPredicate = Callable[[str | None], bool]
 """Is this transaction (its text as in `Described.txn`; None = none) meant?"""
 
 
-class GtidRules(msgspec.Struct, frozen=True):
+class GtidParsers(msgspec.Struct, frozen=True):
     """Parsers of the GTID texts of a format. All raise `UsageError`.
 
     Args:
@@ -20,12 +20,12 @@ class GtidRules(msgspec.Struct, frozen=True):
         parse_until: a position -> predicate: is a transaction at or before it?
     """
 
-    within: Callable[[str], Wanted]
-    after: Callable[[str], Wanted]
-    until: Callable[[str], Wanted]
+    parse_set: Callable[[str], TransactionPredicate]
+    parse_after: Callable[[str], TransactionPredicate]
+    parse_until: Callable[[str], TransactionPredicate]
 
 
-class GtidDemand(NamedTuple):
+class GtidSelection(NamedTuple):
     """The GTID texts of a selection (see `GtidParsers`): after a position, up to one, within a set."""
 
     start: str | None

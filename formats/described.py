@@ -9,14 +9,14 @@ import msgspec
 from binlogtool.findings import Finding
 
 
-class Noted(NamedTuple):
+class BodyWithFindings(NamedTuple):
     """A body that can be shown, with findings about it."""
 
     body: Any
     findings: tuple[Finding, ...]
 
 
-class Described(msgspec.Struct, frozen=True):
+class EnvelopeColumns(msgspec.Struct, frozen=True):
     """The envelope fields of consecutive records, one list entry per record.
 
     time: microseconds since 1970-01-01 UTC. Entries are None where the format has no such value.
@@ -29,9 +29,9 @@ class Described(msgspec.Struct, frozen=True):
     origin: list[int | None]
     txn: list[str | int | None]
 
-    def part(self, start: int, stop: int) -> Described:
+    def part(self, start: int, stop: int) -> EnvelopeColumns:
         """Return the envelopes of the records `[start, stop)`."""
         cut = slice(start, stop)
-        return Described(
+        return EnvelopeColumns(
             self.type[cut], self.seq[cut], self.time[cut], self.object[cut], self.origin[cut], self.txn[cut]
         )

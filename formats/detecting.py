@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from binlogtool.formats.layouts import Read
+from binlogtool.formats.layouts import RangeReader
 
 
-class Match(NamedTuple):
+class FormatMatch(NamedTuple):
     """How well a file's head fits a format: score 0 = not at all, 100 = certain, with the reason as text.
 
     From 50 on a head or a record is proven; from 20 on a server may leave such a file, with a torn head.
@@ -20,15 +20,15 @@ class Match(NamedTuple):
     reason: str
 
     @property
-    def proven(self) -> bool:
+    def is_proven(self) -> bool:
         """True if the content proves the format."""
         return self.score >= 50
 
 
-class Readable(NamedTuple):
+class ReadableFile(NamedTuple):
     """A file that is read in parts: a read function, and its size in bytes."""
 
-    read: Read
+    read: RangeReader
     size: int
 
 
@@ -61,17 +61,17 @@ class Hints(msgspec.Struct, frozen=True):
     earlier: str | None = None
 
 
-class Earlier(msgspec.Struct, frozen=True):
+class PrecedingFiles(msgspec.Struct, frozen=True):
     """The files before a file of a log, and the state that they carry over.
 
     last_name: name of the last one. compute_state: computes `SplitFinder.export_state` at the end of that file.
     """
 
-    name: str
-    carried: Callable[[], Any]
+    last_name: str
+    compute_state: Callable[[], Any]
 
 
-class Head(msgspec.Struct, frozen=True):
+class FileHead(msgspec.Struct, frozen=True):
     """What `layout` and `detect` may look at: the first bytes of a file (at most 4 KiB), its name and its size.
 
     Args:
@@ -94,11 +94,11 @@ class Head(msgspec.Struct, frozen=True):
     shared: dict[str, Any] = msgspec.field(default_factory=dict)
     peek: Callable[[int, int], bytes] | None = None
     hints: Hints = Hints()
-    beside: Callable[[str], Read | None] | None = None
-    redo: Readable | None = None
-    earlier: Earlier | None = None
+    read_sibling: Callable[[str], RangeReader | None] | None = None
+    redo: ReadableFile | None = None
+    preceding: PrecedingFiles | None = None
 
     @property
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         """True when `data` is the whole file."""
         return self.size is not None and self.size <= len(self.data)

@@ -53,7 +53,7 @@ class MalformedError(ConstructError):  # type: ignore[misc]
         self.finding_id = finding_id
 
 
-class Form(msgspec.Struct, frozen=True):
+class ScalarForm(msgspec.Struct, frozen=True):
     """One common encoding of a scalar, selected by its first byte; the Python scanner reads it inline, without a
     call.
 
@@ -71,14 +71,14 @@ class Form(msgspec.Struct, frozen=True):
     base: int = 0
     skips: bool = False
 
-    def size(self, first_byte: str) -> str:
+    def size_expression(self, first_byte: str) -> str:
         """Return the source text of the field's size; `first_byte`: the variable that holds the first byte."""
         if self.layout is not None:
             return str(1 + struct.calcsize(self.layout))
         return f"1 + {first_byte} - {self.base}" if self.skips else "1"
 
     @property
-    def largest(self) -> int:
+    def max_size(self) -> int:
         """The largest size in bytes."""
         if self.layout is not None:
             return 1 + struct.calcsize(self.layout)
@@ -92,11 +92,11 @@ class ScalarKernel(msgspec.Struct, frozen=True):
     """
 
     read: Callable[..., tuple[int, int]]
-    forms: tuple[Form, ...] = ()
+    forms: tuple[ScalarForm, ...] = ()
     unsigned: bool = False
 
 
-class Shape(msgspec.Struct, frozen=True):
+class RecordForm(msgspec.Struct, frozen=True):
     """One common encoding of a record, selected by its first byte; the Python scanner reads it with one unpack.
 
     Args:
@@ -119,7 +119,7 @@ class Shape(msgspec.Struct, frozen=True):
         """Size of the record in bytes."""
         return struct.calcsize(self.layout)
 
-    def places(self) -> Iterator[tuple[str | int | bytes, str, int]]:
+    def iter_items(self) -> Iterator[tuple[str | int | bytes, str, int]]:
         """Yield each item with its struct code and its offset."""
         offset = 0
         for item, code in zip(self.items, re.findall(r"\d*s|[a-zA-Z]", self.layout), strict=True):
@@ -138,10 +138,10 @@ class RecordKernel(msgspec.Struct, frozen=True):
     read: Callable[..., int]
     columns: tuple[str, ...]
     table: tuple[int, ...] = ()
-    shapes: tuple[Shape, ...] = ()
+    shapes: tuple[RecordForm, ...] = ()
 
 
-class Verified(NamedTuple):
+class ChecksumResult(NamedTuple):
     """The result of a checksum check. ok is None where the stored value means "not computed"."""
 
     algorithm: str
@@ -174,19 +174,19 @@ class CrcCheck(Construct):  # type: ignore[misc]
         self.absent = absent
         self.without = without
 
-    def _parse(self, stream: Any, context: Any, path: str) -> Verified:
+    def _parse(self, stream: Any, context: Any, path: str) -> ChecksumResult:
         start, end = evaluate(self.start, context), evaluate(self.end, context)
-        here = stream_tell(stream, path)
+        position = stream_tell(stream, path)
         stream_seek(stream, start, 0, path)
         data = stream_read(stream, end - start, path)
-        stream_seek(stream, here, 0, path)
-        return self.verdict(context, data, start, end)
+        stream_seek(stream, position, 0, path)
+        return self.compare(context, data, start, end)
 
-    def verdict(self, context: Any, data: Any, start: int, end: int) -> Verified:
+    def compare(self, context: Any, data: Any, start: int, end: int) -> ChecksumResult:
         """Compare the stored checksum with that of `data`, the bytes `[start, end)`."""
         stored, computed = evaluate(self.stored, context), self.checksum(data) ^ evaluate(self.without, context)
         ok = None if stored == self.absent and computed != stored else computed == stored
-        return Verified(self.checksum.name, stored, computed, ok, start, end)
+        return ChecksumResult(self.checksum.name, stored, computed, ok, start, end)
 
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
         return obj
@@ -211,7 +211,7 @@ class Magic(Subconstruct):  # type: ignore[misc]
         return value
 
 
-class Expanded(Subconstruct):  # type: ignore[misc]
+class NestedSchema(Subconstruct):  # type: ignore[misc]
     """A sized field whose bytes have a schema of their own.
 
     The scanner and plain parsing see `subcon` (its bytes); the annotated parse continues into `detail`, over exactly
@@ -223,7 +223,7 @@ class Expanded(Subconstruct):  # type: ignore[misc]
         self.detail = detail
 
 
-class Unpacked(Subconstruct):  # type: ignore[misc]
+class CompressedSchema(Subconstruct):  # type: ignore[misc]
     """Inside `NestedSchema`: compressed bytes; `subcon` describes the unpacked bytes, a new address space.
 
     codec: `formats.layouts.Decompressor`; one with `located = True` also gets the file offset of the packed bytes.
@@ -235,7 +235,7 @@ class Unpacked(Subconstruct):  # type: ignore[misc]
         self.codec_name = name
 
 
-class Part(NamedTuple):
+class TracePart(NamedTuple):
     """One row below a `Traceable` field, in file order, parents before their children.
 
     Args:
@@ -269,7 +269,7 @@ class Traceable(Protocol):
     many parts may offer `trace_parts`: the same as plain tuples, which takes half the time.
     """
 
-    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
+    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[TracePart]:
         """Yield the parts of the value at `data[start:end]`; the leaves tile this range, a plain value has none.
 
         Must keep its own stack or count the depth against `limits.max_depth`. Each part that is not a container takes

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
-from binlogtool.findings import Finding, finding
+from binlogtool.findings import Finding, make_finding
 from binlogtool.formats.checksums import Checksum
 from binlogtool.formats.syndrome import locate_flip
 
 if TYPE_CHECKING:
-    from binlogtool.formats.detecting import Head
-    from binlogtool.formats.layouts import Layout, Read, Unveil
+    from binlogtool.formats.detecting import FileHead
+    from binlogtool.formats.layouts import BufferDecryptor, LogFileLayout, RangeReader
 
 
-class HeadFlip(NamedTuple):
+class HeaderFlip(NamedTuple):
     """One flipped bit of a file header.
 
     Args:
@@ -41,56 +41,56 @@ class HeadFlip(NamedTuple):
     diagnosis: str = "bit-flip-in-head"
     more: Mapping[str, Any] = MappingProxyType({})
 
-    def put_right(self, offset: int, view: memoryview | bytearray) -> None:
+    def correct_bytes(self, offset: int, view: memoryview | bytearray) -> None:
         """Flip the bit back in bytes that begin at this file offset."""
         if 0 <= self.byte - offset < len(view):
             view[self.byte - offset] ^= 1 << self.bit
 
 
-Heads = Callable[["Head"], Iterator[HeadFlip]]
+HeaderFlipFinder = Callable[["FileHead"], Iterator[HeaderFlip]]
 
 
-def corrected(head: Head, flip: HeadFlip) -> Head:
+def correct_head(head: FileHead, flip: HeaderFlip) -> FileHead:
     """Return the head as it was before the bit flipped."""
     data = bytearray(head.data)
-    flip.put_right(0, data)
+    flip.correct_bytes(0, data)
     peek = head.peek
-    return replace(head, data=bytes(data), peek=None if peek is None else _reading(peek, flip))
+    return replace(head, data=bytes(data), peek=None if peek is None else _make_correcting_reader(peek, flip))
 
 
-def _reading(read: Read, flip: HeadFlip) -> Read:
+def _make_correcting_reader(read: RangeReader, flip: HeaderFlip) -> RangeReader:
     def patched(offset: int, size: int) -> bytes:
         data = bytearray(read(offset, size))
-        flip.put_right(offset, data)
+        flip.correct_bytes(offset, data)
         return bytes(data)
 
     return patched
 
 
-def unveiled(layout: Layout, flip: HeadFlip) -> Layout:
+def make_correcting_layout(layout: LogFileLayout, flip: HeaderFlip) -> LogFileLayout:
     """Return a layout made of the corrected head, for reading the uncorrected file."""
 
-    def unveil(read: Read) -> Unveil:
-        return flip.put_right
+    def decrypt(read: RangeReader) -> BufferDecryptor:
+        return flip.correct_bytes
 
-    return replace(layout, findings=(told(flip), *layout.findings), unveil=unveil)
+    return replace(layout, findings=(make_flip_finding(flip), *layout.findings), decrypt=decrypt)
 
 
-def told(flip: HeadFlip) -> Finding:
+def make_flip_finding(flip: HeaderFlip) -> Finding:
     """Create the finding that every report has about the corrected header."""
     text = f"one flipped bit explains the head: bit {flip.bit} of byte {flip.byte:#x}; read with that bit put right"
     facts: dict[str, Any] = {"flipped_byte": flip.byte, "flipped_bit": flip.bit, "proof": flip.proof}
     facts |= {"cause": "flipped-bit", "cause_offset": flip.byte, "cause_length": 1, "cause_bit": flip.bit}
     facts |= {"diagnosis": flip.diagnosis, **flip.more}
-    return finding(flip.id, flip.start, flip.length, f"{text} ({flip.proof})", **facts)
+    return make_finding(flip.id, flip.start, flip.length, f"{text} ({flip.proof})", **facts)
 
 
-def is_corrected(found: Finding) -> bool:
+def is_header_correction(item: Finding) -> bool:
     """Return True for a finding about a header that is read with a bit corrected."""
-    return {"flipped_byte", "proof"} <= found.facts.keys()
+    return {"flipped_byte", "proof"} <= item.facts.keys()
 
 
-def by_checksum(checksum: Checksum, data: bytes, stored_at: int, base: int) -> tuple[int, int] | None:
+def find_flip_by_checksum(checksum: Checksum, data: bytes, stored_at: int, base: int) -> tuple[int, int] | None:
     """Return the flipped bit (file offset of its byte, bit number) that explains a checksum mismatch.
 
     The little-endian checksum after `data[:stored_at]` covers these bytes. None if it matches, or if no single bit

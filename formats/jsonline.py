@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.formats.bodies import Shown
+from binlogtool.formats.bodies import BodySchema
 from binlogtool.formats.layouts import Batch, Column, Kernel
 
-Quote = Callable[[Any], bytes]
+JsonEncoder = Callable[[Any], bytes]
 """Any JSON value in the words of the general writer."""
 
 
@@ -34,7 +34,7 @@ class JsonMember(msgspec.Struct, frozen=True):
     columns: tuple[str, ...] = ()
     texts: Mapping[int, str] | None = None
     names: Mapping[int, str | None] | None = None
-    table: Callable[[Quote], bytes] | None = None
+    table: Callable[[JsonEncoder], bytes] | None = None
     bodies: JsonBodies | None = None
 
 
@@ -47,11 +47,11 @@ class JsonBodies(msgspec.Struct, frozen=True):
         parameters: names of the parameters of `BodySchema`, and the columns that hold them.
     """
 
-    of: tuple[tuple[int, Shown], ...]
+    by_code: tuple[tuple[int, BodySchema], ...]
     code: str
     start: str
     end: str
-    given: tuple[tuple[str, str], ...] = ()
+    parameters: tuple[tuple[str, str], ...] = ()
 
 
 class JsonLine(msgspec.Struct, frozen=True):

@@ -23,7 +23,7 @@ def put_null(out: MutableUInt8s, o: int, z: int) -> int:
 
 
 @kernel()
-def put_eight(value: int, size: int, out: MutableUInt8s, o: int) -> int:
+def put_last_digits(value: int, size: int, out: MutableUInt8s, o: int) -> int:
     """Write the last `size` (1 to 8) digits of a number below 10**8; always writes eight bytes.
 
     The number is split in halves three times, all halves of one step by one multiplication.
@@ -41,13 +41,13 @@ def put_eight(value: int, size: int, out: MutableUInt8s, o: int) -> int:
 
 
 @kernel()
-def digits_of(value: int) -> int:
+def count_digits(value: int) -> int:
     """Return the number of digits of a number below 10**8."""
     size = 1 + (value >= 10) + (value >= 100) + (value >= 1000)
     return size + (value >= 10000) + (value >= 100000) + (value >= 1000000) + (value >= 10000000)
 
 
-@kernel(digits_of, put_eight)
+@kernel(count_digits, put_last_digits)
 def put_unsigned(value: int, out: MutableUInt8s, o: int, z: int) -> int:
     """Write an unsigned 64-bit number, given as its bit pattern."""
     if z - o < 24:
@@ -59,16 +59,16 @@ def put_unsigned(value: int, out: MutableUInt8s, o: int, z: int) -> int:
         else:
             upper = value // 10000000000000000
         lower = (value - upper * 10000000000000000) & 0x7FFFFFFFFFFFFFFF
-        o = put_eight(upper, 1 + (upper >= 10) + (upper >= 100) + (upper >= 1000), out, o)
+        o = put_last_digits(upper, 1 + (upper >= 10) + (upper >= 100) + (upper >= 1000), out, o)
         upper = lower // 100000000
-        o = put_eight(upper, 8, out, o)
-        return put_eight(lower - upper * 100000000, 8, out, o)
+        o = put_last_digits(upper, 8, out, o)
+        return put_last_digits(lower - upper * 100000000, 8, out, o)
     if value >= 100000000:
         upper = value // 100000000
         value -= upper * 100000000
-        o = put_eight(upper, digits_of(upper), out, o)
-        return put_eight(value, 8, out, o)
-    return put_eight(value, digits_of(value), out, o)
+        o = put_last_digits(upper, count_digits(upper), out, o)
+        return put_last_digits(value, 8, out, o)
+    return put_last_digits(value, count_digits(value), out, o)
 
 
 @kernel(put_unsigned)
@@ -128,7 +128,7 @@ def put_fraction(
 
 
 @kernel(put_fraction, put_unsigned)
-def put_binary(number: int, k: int, lowest: bool, out: MutableUInt8s, o: int, z: int) -> int:
+def put_binary_fraction(number: int, k: int, lowest: bool, out: MutableUInt8s, o: int, z: int) -> int:
     """Write the shortest decimal that reads back as the float `number / 2**k`, for k up to 68 and number below 2**53.
 
     Its neighbours are half a unit of number away, or a quarter below a power of 2 (lowest).
@@ -157,7 +157,7 @@ def put_binary(number: int, k: int, lowest: bool, out: MutableUInt8s, o: int, z:
     return put_fraction(high, low, above_high, above_low, above_high >> 1, below_low, out, o)
 
 
-@kernel(put_binary)
+@kernel(put_binary_fraction)
 def put_double(bits: int, out: MutableUInt8s, o: int, z: int) -> int:
     """Write the shortest decimal that reads back as this double (bit pattern), for 0 and magnitudes 2**-16 to 2**53."""
     if z - o < 65:
@@ -168,13 +168,13 @@ def put_double(bits: int, out: MutableUInt8s, o: int, z: int) -> int:
     exponent = (bits >> 52) & 0x7FF
     mantissa = bits & 0xFFFFFFFFFFFFF
     if exponent == 0 and mantissa == 0:
-        return put_binary(0, 0, False, out, o, z)
+        return put_binary_fraction(0, 0, False, out, o, z)
     if exponent < 1007 or exponent > 1075:
         return -2
-    return put_binary(mantissa + 0x10000000000000, 1075 - exponent, mantissa == 0, out, o, z)
+    return put_binary_fraction(mantissa + 0x10000000000000, 1075 - exponent, mantissa == 0, out, o, z)
 
 
-@kernel(put_eight)
+@kernel(put_last_digits)
 def put_date(days: int, out: MutableUInt8s, o: int) -> int:
     """Write days since 1970-01-01 as YYYY-MM-DD; computed in eras of 400 years that begin in March."""
     days += 719468
@@ -189,14 +189,14 @@ def put_date(days: int, out: MutableUInt8s, o: int) -> int:
     if month > 12:
         month -= 12
         year += 1
-    o = put_eight(year, 4, out, o)
+    o = put_last_digits(year, 4, out, o)
     out[o] = 45
-    o = put_eight(month, 2, out, o + 1)
+    o = put_last_digits(month, 2, out, o + 1)
     out[o] = 45
-    return put_eight(day, 2, out, o + 1)
+    return put_last_digits(day, 2, out, o + 1)
 
 
-@kernel(put_date, put_eight)
+@kernel(put_date, put_last_digits)
 def put_time(microseconds: int, out: MutableUInt8s, o: int, z: int) -> int:
     """Write microseconds since 1970-01-01 UTC as a quoted RFC 3339 time, for the years 1970 to 9999."""
     if z - o < 40:
@@ -210,13 +210,13 @@ def put_time(microseconds: int, out: MutableUInt8s, o: int, z: int) -> int:
     out[o] = 84
     minutes = (seconds - days * 86400) // 60
     hours = minutes // 60
-    o = put_eight(hours, 2, out, o + 1)
+    o = put_last_digits(hours, 2, out, o + 1)
     out[o] = 58
-    o = put_eight(minutes - hours * 60, 2, out, o + 1)
+    o = put_last_digits(minutes - hours * 60, 2, out, o + 1)
     out[o] = 58
-    o = put_eight(seconds - days * 86400 - minutes * 60, 2, out, o + 1)
+    o = put_last_digits(seconds - days * 86400 - minutes * 60, 2, out, o + 1)
     out[o] = 46
-    o = put_eight(microseconds - seconds * 1000000, 6, out, o + 1)
+    o = put_last_digits(microseconds - seconds * 1000000, 6, out, o + 1)
     out[o] = 90
     out[o + 1] = 34
     return o + 2

@@ -18,26 +18,28 @@ from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_null, put_unsigned
 from binlogtool.formats.kernel_types import Int64s, MutableUInt8s, UInt8s
 
-NO_ROOM = -1
-NOT_MINE = -2
+NO_SPACE = -1
+UNSUPPORTED = -2
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
-def text_table(texts: Mapping[int, bytes]) -> bytes:
+def build_text_table(texts: Mapping[int, bytes]) -> bytes:
     """Build the table of `put_text`: texts by small numbers; numbers without a text are UNSUPPORTED."""
     count = max(texts, default=-1) + 1
-    return _table([texts.get(number, b"") for number in range(count)])
+    return _pack_texts([texts.get(number, b"") for number in range(count)])
 
 
-def name_table(names: Mapping[int, bytes]) -> bytes:
+def build_name_table(names: Mapping[int, bytes]) -> bytes:
     """Build the table of `put_name`: texts by any signed 64-bit numbers."""
     numbers = sorted(names)
-    return struct.pack(f">I{len(numbers)}q", len(numbers), *numbers) + _table([names[number] for number in numbers])
+    return struct.pack(f">I{len(numbers)}q", len(numbers), *numbers) + _pack_texts(
+        [names[number] for number in numbers]
+    )
 
 
-def _table(texts: list[bytes]) -> bytes:
+def _pack_texts(texts: list[bytes]) -> bytes:
     at, places = 8 + 4 * len(texts), []
     for text in texts:
         places.append(at)
@@ -46,17 +48,17 @@ def _table(texts: list[bytes]) -> bytes:
 
 
 @kernel()
-def _number(texts: UInt8s, p: int) -> int:
+def _load_uint32(texts: UInt8s, p: int) -> int:
     return texts[p] * 0x1000000 + texts[p + 1] * 0x10000 + texts[p + 2] * 0x100 + texts[p + 3]
 
 
-@kernel(_number)
+@kernel(_load_uint32)
 def put_entry(texts: UInt8s, base: int, index: int, out: MutableUInt8s, o: int, z: int) -> int:
     """Write entry number `index` of the table of texts at `texts[base]`."""
-    if index < 0 or index >= _number(texts, base):
+    if index < 0 or index >= _load_uint32(texts, base):
         return -2
-    start = _number(texts, base + 4 + 4 * index)
-    size = _number(texts, base + 8 + 4 * index) - start
+    start = _load_uint32(texts, base + 4 + 4 * index)
+    size = _load_uint32(texts, base + 8 + 4 * index) - start
     if size == 0:
         return -2
     if size > z - o:
@@ -73,27 +75,27 @@ def put_text(texts: UInt8s, index: int, out: MutableUInt8s, o: int, z: int) -> i
     return put_entry(texts, 0, index, out, o, z)
 
 
-@kernel(_number, put_entry)
+@kernel(_load_uint32, put_entry)
 def put_name(texts: UInt8s, number: int, out: MutableUInt8s, o: int, z: int) -> int:
     """Write the text of a number in a table made by `build_name_table`; UNSUPPORTED if it has none."""
-    count = _number(texts, 0)
+    count = _load_uint32(texts, 0)
     low = 0
     high = count
     while low < high:
         middle = (low + high) >> 1
-        top = _number(texts, 4 + 8 * middle)
+        top = _load_uint32(texts, 4 + 8 * middle)
         if top >= 0x80000000:
             top -= 0x100000000
-        if top * 0x100000000 + _number(texts, 8 + 8 * middle) < number:
+        if top * 0x100000000 + _load_uint32(texts, 8 + 8 * middle) < number:
             low = middle + 1
         else:
             high = middle
     if low == count:
         return -2
-    top = _number(texts, 4 + 8 * low)
+    top = _load_uint32(texts, 4 + 8 * low)
     if top >= 0x80000000:
         top -= 0x100000000
-    if top * 0x100000000 + _number(texts, 8 + 8 * low) != number:
+    if top * 0x100000000 + _load_uint32(texts, 8 + 8 * low) != number:
         return -2
     return put_entry(texts, 4 + 8 * count, low, out, o, z)
 
@@ -102,7 +104,7 @@ def put_name(texts: UInt8s, number: int, out: MutableUInt8s, o: int, z: int) -> 
 
 
 @kernel()
-def _sequence(buf: UInt8s, p: int, n: int) -> int:
+def _utf8_sequence_size(buf: UInt8s, p: int, n: int) -> int:
     """Return the size of the UTF-8 sequence at `buf[p]`; 0 if it is invalid, or a character that reports escape."""
     first = buf[p] + 0
     if first < 0xC2 or first > 0xF4 or n - p < 2:
@@ -167,7 +169,7 @@ def put_control(c: int, out: MutableUInt8s, o: int) -> int:
     return o + 6
 
 
-@kernel(_sequence, put_control)
+@kernel(_utf8_sequence_size, put_control)
 def put_string(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> int:
     """Write the text `buf[p:n]` as a JSON string; UNSUPPORTED if it is not UTF-8 or reports escape a part of it."""
     if z - o < 6 * (n - p) + 2:
@@ -187,7 +189,7 @@ def put_string(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) 
             o = put_control(c, out, o)
             p += 1
         else:
-            size = _sequence(buf, p, n)
+            size = _utf8_sequence_size(buf, p, n)
             if size == 0:
                 return -2
             for i in range(size):
@@ -270,18 +272,20 @@ def put_any_text(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int
 
 
 @kernel(put_null)
-def null_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int) -> int:
+def put_null_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int) -> int:
     """Write a member that is always null."""
     return put_null(out, o, z)
 
 
 @kernel(put_text)
-def text_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, index: int) -> int:
+def put_text_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, index: int) -> int:
     """Write a member that is one of the member's texts."""
     return put_text(texts, index, out, o, z)
 
 
 @kernel(put_unsigned)
-def unsigned_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, value: int) -> int:
+def put_unsigned_member(
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, value: int
+) -> int:
     """Write a member that is an unsigned column."""
     return put_unsigned(value, out, o, z)

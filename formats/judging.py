@@ -9,10 +9,10 @@ from typing import Any, Protocol
 import msgspec
 
 from binlogtool.findings import Finding
-from binlogtool.formats.layouts import Batch, Layout
+from binlogtool.formats.layouts import Batch, LogFileLayout
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class ValidationResult(msgspec.Struct, frozen=True):
     """The result of the validator of one file.
 
     Args:
@@ -36,20 +36,20 @@ class Verdict(msgspec.Struct, frozen=True):
     sequences: tuple[int | None, int | None] = (None, None)
 
 
-class Judge(Protocol):
+class Validator(Protocol):
     """Validate the records of one file, in file order: sequences, transactions, cross-references."""
 
     def feed(self, batch: Batch) -> Sequence[Finding]:
         """Return the findings of this batch (absolute offsets)."""
 
-    def damage(self, start: int, end: int) -> None:
+    def skip_damage(self, start: int, end: int) -> None:
         """Note that `[start, end)` of the file was skipped: a sequence gap here needs no finding of its own."""
 
-    def finish(self, tail: Tail) -> Verdict:
+    def finish(self, tail: FileTail) -> ValidationResult:
         """Return the result at the end of the file."""
 
 
-class Tail(msgspec.Struct, frozen=True):
+class FileTail(msgspec.Struct, frozen=True):
     """How a file ends.
 
     Args:
@@ -66,13 +66,13 @@ class Tail(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...] = ()
 
 
-class Member(msgspec.Struct, frozen=True):
+class SetMember(msgspec.Struct, frozen=True):
     """One file of a set for `validate_set`: name relative to the set, layout, result and tail (None = not read)."""
 
     name: str
-    layout: Layout | None
-    verdict: Verdict | None
-    tail: Tail | None
+    layout: LogFileLayout | None
+    verdict: ValidationResult | None
+    tail: FileTail | None
 
 
 class SetFinding(msgspec.Struct, frozen=True):
@@ -80,5 +80,5 @@ class SetFinding(msgspec.Struct, frozen=True):
 
     file: str
     finding: Finding
-    withdraws: tuple[str, ...] = ()
+    replaces_ids: tuple[str, ...] = ()
     """Ids of this file's own findings that this one replaces (a torn tail that turns out to be lost rows)."""

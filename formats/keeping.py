@@ -19,21 +19,21 @@ from binlogtool.formats.fields import kernel
 from binlogtool.formats.kernel_types import Int64s, MutableInt64s, MutableUInt8s, UInt8s
 from binlogtool.formats.layouts import Kernel
 
-OWNER, STATE, ROOM, CONTENT = 1, 2, 3, 4
+ROW_OWNER, ROW_STATE, ROW_IMAGE_SIZE, ROW_CONTENT = 1, 2, 3, 4
 """Integers of a row; the hash is the first."""
 
-FREE, END, MASK, COUNT, LEFT, SEED, HEAD = range(7)
+HEAD_FREE, HEAD_END, HEAD_SLOT_MASK, HEAD_ROW_COUNT, HEAD_ABANDONED, HEAD_HASH_SEED, HEAD_SIZE = range(7)
 """Of `head`: the first unused integer of the memory, its end; slots less one; rows; integers of places that were left;
 where hashes begin; how many these are."""
 
-NO_ROOM, NOT_MINE = -1, -2
+NO_SPACE, UNSUPPORTED = -1, -2
 """The memory or the slots are used up; the general way has to do it."""
 
-GONE, KNOWN, OPEN, MIXED = 0, 1, 2, 4
+ROW_DELETED, ROW_KNOWN, ROW_PENDING, ROW_MIXED = 0, 1, 2, 4
 """Deleted; the image is known; only changes are known, for the image stands in no record that was read. MIXED: the
 image is packed with operations that are still to be applied (it is added to the others)."""
 
-EPOCH, NAME_AT, NAME_SIZE, OBJECT = range(4)
+OBJECT_EPOCH, OBJECT_NAME_OFFSET, OBJECT_NAME_SIZE, OBJECT_SIZE = range(4)
 """Of an object for `add_rows`: its epoch, where its name stands; how many these are."""
 
 _FOLD, _STEP = 0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93
@@ -50,7 +50,7 @@ class StoreMemory(NamedTuple):
     head: MutableInt64s
 
 
-class Kept(Protocol):
+class RowStoreMemory(Protocol):
     """The memory of a row store, for the kernels of a format."""
 
     @property
@@ -61,13 +61,13 @@ class Kept(Protocol):
     def version(self) -> int:
         """A number that changes whenever an object gets another number or epoch."""
 
-    def compiled(self, function: Kernel) -> Kernel:
+    def compile_kernel(self, function: Kernel) -> Kernel:
         """Return a kernel that takes the arrays, compiled if possible."""
 
-    def object(self, name: str) -> tuple[int, int]:
+    def object_number(self, name: str) -> tuple[int, int]:
         """Return the number of the object that has this name now, and its epoch."""
 
-    def more(self) -> None:
+    def grow(self) -> None:
         """Allocate more memory after a kernel returned NO_SPACE."""
 
 
@@ -80,7 +80,7 @@ def copy_bytes(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int) -> int:
 
 
 @kernel(native="same_bytes")
-def same_bytes(buf: UInt8s, p: int, texts: UInt8s, q: int, size: int) -> int:
+def are_bytes_equal(buf: UInt8s, p: int, texts: UInt8s, q: int, size: int) -> int:
     """Return 1 if these bytes are equal, else 0."""
     for i in range(size):
         if buf[p + i] != texts[q + i]:
@@ -102,75 +102,80 @@ def hash_bytes(texts: UInt8s, p: int, size: int, seed: int) -> int:
 
 
 @kernel()
-def integers_of(size: int) -> int:
+def count_integers(size: int) -> int:
     """Return how many integers hold `size` bytes."""
     return (size + 7) >> 3
 
 
-@kernel(integers_of)
-def has_room(head: Int64s, key_size: int, image_size: int) -> int:
+@kernel(count_integers)
+def has_space(head: Int64s, key_size: int, image_size: int) -> int:
     """Return 1 if there is memory and a slot for one more row, else 0."""
-    if head[FREE] + CONTENT + integers_of(key_size) + integers_of(image_size) > head[END]:
+    if head[HEAD_FREE] + ROW_CONTENT + count_integers(key_size) + count_integers(image_size) > head[HEAD_END]:
         return 0
-    return 1 if 3 * (head[COUNT] + 1) <= 2 * (head[MASK] + 1) else 0
+    return 1 if 3 * (head[HEAD_ROW_COUNT] + 1) <= 2 * (head[HEAD_SLOT_MASK] + 1) else 0
 
 
-@kernel(hash_bytes, same_bytes)
-def look(texts: UInt8s, rows: Int64s, slots: Int64s, head: Int64s, owner: int) -> tuple[int, int, int]:
+@kernel(hash_bytes, are_bytes_equal)
+def find_row(texts: UInt8s, rows: Int64s, slots: Int64s, head: Int64s, owner: int) -> tuple[int, int, int]:
     """Look up the key after the last row: return its slot, its row (-1 = none) and its hash. owner: as in a row."""
-    p = 8 * (head[FREE] + CONTENT)
+    p = 8 * (head[HEAD_FREE] + ROW_CONTENT)
     size = owner & 0x7FFFFFFF
-    code = hash_bytes(texts, p, size, head[SEED] ^ owner)
-    slot = code & head[MASK]
+    hash_value = hash_bytes(texts, p, size, head[HEAD_HASH_SEED] ^ owner)
+    slot = hash_value & head[HEAD_SLOT_MASK]
     while slots[slot] != 0:
         at = slots[slot] - 1
         if (
-            rows[at] == code
-            and rows[at + OWNER] == owner
-            and same_bytes(texts, p, texts, 8 * (at + CONTENT), size) != 0
+            rows[at] == hash_value
+            and rows[at + ROW_OWNER] == owner
+            and are_bytes_equal(texts, p, texts, 8 * (at + ROW_CONTENT), size) != 0
         ):
-            return slot, at, code
-        slot = (slot + 1) & head[MASK]
-    return slot, -1, code
+            return slot, at, hash_value
+        slot = (slot + 1) & head[HEAD_SLOT_MASK]
+    return slot, -1, hash_value
 
 
-@kernel(integers_of)
-def leave(rows: MutableInt64s, head: MutableInt64s, at: int) -> int:
+@kernel(count_integers)
+def abandon_row(rows: MutableInt64s, head: MutableInt64s, at: int) -> int:
     """Mark the memory of a row as abandoned."""
-    head[LEFT] = head[LEFT] + CONTENT + integers_of(rows[at + OWNER] & 0x7FFFFFFF) + integers_of(rows[at + ROOM] >> 32)
-    rows[at + STATE] = -1
+    head[HEAD_ABANDONED] = (
+        head[HEAD_ABANDONED]
+        + ROW_CONTENT
+        + count_integers(rows[at + ROW_OWNER] & 0x7FFFFFFF)
+        + count_integers(rows[at + ROW_IMAGE_SIZE] >> 32)
+    )
+    rows[at + ROW_STATE] = -1
     return 0
 
 
-@kernel(integers_of, leave)
-def settle(
+@kernel(count_integers, abandon_row)
+def commit_row(
     rows: MutableInt64s,
     slots: MutableInt64s,
     head: MutableInt64s,
     slot: int,
-    before: int,
-    code: int,
+    old_row: int,
+    hash_value: int,
     owner: int,
     state: int,
     size: int,
 ) -> int:
     """Make a row of the key and image after the last row. before: the old row of this key; -1 = none."""
-    at = head[FREE]
-    room = integers_of(size)
-    rows[at] = code
-    rows[at + OWNER] = owner
-    rows[at + STATE] = state
-    rows[at + ROOM] = (room << 35) + size
-    head[FREE] = at + CONTENT + integers_of(owner & 0x7FFFFFFF) + room
-    if before >= 0:
-        leave(rows, head, before)
+    at = head[HEAD_FREE]
+    image_integers = count_integers(size)
+    rows[at] = hash_value
+    rows[at + ROW_OWNER] = owner
+    rows[at + ROW_STATE] = state
+    rows[at + ROW_IMAGE_SIZE] = (image_integers << 35) + size
+    head[HEAD_FREE] = at + ROW_CONTENT + count_integers(owner & 0x7FFFFFFF) + image_integers
+    if old_row >= 0:
+        abandon_row(rows, head, old_row)
     else:
-        head[COUNT] = head[COUNT] + 1
+        head[HEAD_ROW_COUNT] = head[HEAD_ROW_COUNT] + 1
     slots[slot] = at + 1
     return at
 
 
-@kernel(copy_bytes, integers_of, look, settle)
+@kernel(copy_bytes, count_integers, find_row, commit_row)
 def put_row(
     buf: UInt8s,
     p: int,
@@ -184,19 +189,19 @@ def put_row(
     state: int,
 ) -> int:
     """Set the image of the row whose key is after the last row to `buf[p:n]`. There must be space for it."""
-    slot, at, code = look(texts, rows, slots, head, owner)
-    image = CONTENT + integers_of(owner & 0x7FFFFFFF)
-    if at >= 0 and n - p <= rows[at + ROOM] >> 32:
+    slot, at, hash_value = find_row(texts, rows, slots, head, owner)
+    image = ROW_CONTENT + count_integers(owner & 0x7FFFFFFF)
+    if at >= 0 and n - p <= rows[at + ROW_IMAGE_SIZE] >> 32:
         copy_bytes(buf, p, n, out, 8 * (at + image))
-        rows[at + STATE] = state
-        rows[at + ROOM] = ((rows[at + ROOM] >> 32) << 32) + n - p
+        rows[at + ROW_STATE] = state
+        rows[at + ROW_IMAGE_SIZE] = ((rows[at + ROW_IMAGE_SIZE] >> 32) << 32) + n - p
         return at
-    copy_bytes(buf, p, n, out, 8 * (head[FREE] + image))
-    return settle(rows, slots, head, slot, at, code, owner, state, n - p)
+    copy_bytes(buf, p, n, out, 8 * (head[HEAD_FREE] + image))
+    return commit_row(rows, slots, head, slot, at, hash_value, owner, state, n - p)
 
 
-@kernel(copy_bytes, has_room, put_row)
-def put(
+@kernel(copy_bytes, has_space, put_row)
+def put_key_and_row(
     buf: UInt8s,
     size: int,
     n: int,
@@ -209,55 +214,59 @@ def put(
     state: int,
 ) -> int:
     """Set the image of the key `buf[:size]` of object `number` to `buf[size:n]`; or return NO_SPACE."""
-    if has_room(head, size, n - size) == 0:
+    if has_space(head, size, n - size) == 0:
         return -1
-    copy_bytes(buf, 0, size, out, 8 * (head[FREE] + CONTENT))
+    copy_bytes(buf, 0, size, out, 8 * (head[HEAD_FREE] + ROW_CONTENT))
     return put_row(buf, size, n, texts, out, rows, slots, head, (number << 32) + size, state)
 
 
-@kernel(copy_bytes, has_room, look)
-def get(
+@kernel(copy_bytes, has_space, find_row)
+def get_row(
     buf: UInt8s, size: int, texts: UInt8s, out: MutableUInt8s, rows: Int64s, slots: Int64s, head: Int64s, number: int
 ) -> int:
     """Return the row with the key `buf[:size]` of object `number`; NO_SPACE for the lookup, or UNSUPPORTED: none."""
-    if has_room(head, size, 0) == 0:
+    if has_space(head, size, 0) == 0:
         return -1
-    copy_bytes(buf, 0, size, out, 8 * (head[FREE] + CONTENT))
-    at = look(texts, rows, slots, head, (number << 32) + size)[1]
+    copy_bytes(buf, 0, size, out, 8 * (head[HEAD_FREE] + ROW_CONTENT))
+    at = find_row(texts, rows, slots, head, (number << 32) + size)[1]
     return at if at >= 0 else -2
 
 
 @kernel()
-def place(rows: Int64s, slots: MutableInt64s, head: Int64s, at: int) -> int:
+def insert_slot(rows: Int64s, slots: MutableInt64s, head: Int64s, at: int) -> int:
     """Insert a row into the slots."""
-    slot = rows[at] & head[MASK]
+    slot = rows[at] & head[HEAD_SLOT_MASK]
     while slots[slot] != 0:
-        slot = (slot + 1) & head[MASK]
+        slot = (slot + 1) & head[HEAD_SLOT_MASK]
     slots[slot] = at + 1
     return slot
 
 
-@kernel(integers_of, place)
-def rebuild(rows: MutableInt64s, slots: MutableInt64s, head: MutableInt64s) -> int:
+@kernel(count_integers, insert_slot)
+def compact_rows(rows: MutableInt64s, slots: MutableInt64s, head: MutableInt64s) -> int:
     """Move all rows together, without the abandoned ones, and refill the empty slots."""
     at = 0
     free = 0
-    while at < head[FREE]:
-        size = CONTENT + integers_of(rows[at + OWNER] & 0x7FFFFFFF) + integers_of(rows[at + ROOM] >> 32)
-        if rows[at + STATE] != -1:
+    while at < head[HEAD_FREE]:
+        size = (
+            ROW_CONTENT
+            + count_integers(rows[at + ROW_OWNER] & 0x7FFFFFFF)
+            + count_integers(rows[at + ROW_IMAGE_SIZE] >> 32)
+        )
+        if rows[at + ROW_STATE] != -1:
             if free < at:
                 for i in range(size):
                     rows[free + i] = rows[at + i]
-            place(rows, slots, head, free)
+            insert_slot(rows, slots, head, free)
             free += size
         at += size
-    head[FREE] = free
-    head[LEFT] = 0
+    head[HEAD_FREE] = free
+    head[HEAD_ABANDONED] = 0
     return free
 
 
 @kernel(native="add_row")
-def add_row(
+def add_row_digest(
     texts: UInt8s,
     name: int,
     name_size: int,
@@ -280,32 +289,32 @@ def add_row(
     return 0
 
 
-@kernel(add_row, integers_of)
-def add_rows(
+@kernel(add_row_digest, count_integers)
+def add_row_digests(
     texts: UInt8s, buf: UInt8s, rows: Int64s, head: Int64s, objects: Int64s, sums: MutableInt64s, at: int
 ) -> int:
     """Add all rows from `at` on: per object their count and the sum of their digest numbers (5 integers of `sums`).
 
     Returns the position of a row that is neither known nor deleted, or the end of the rows. texts: names of objects.
     """
-    while at < head[FREE]:
-        size = rows[at + OWNER] & 0x7FFFFFFF
-        image = at + CONTENT + integers_of(size)
-        number = rows[at + OWNER] >> 32
-        if rows[at + STATE] & 255 > 1 and rows[at + STATE] != -1:
+    while at < head[HEAD_FREE]:
+        size = rows[at + ROW_OWNER] & 0x7FFFFFFF
+        image = at + ROW_CONTENT + count_integers(size)
+        number = rows[at + ROW_OWNER] >> 32
+        if rows[at + ROW_STATE] & 255 > 1 and rows[at + ROW_STATE] != -1:
             return at
-        if rows[at + STATE] == (objects[OBJECT * number + EPOCH] << 8) + 1:
-            name = objects[OBJECT * number + NAME_AT] + 0
-            named = objects[OBJECT * number + NAME_SIZE] + 0
-            content = 8 * (at + CONTENT)
-            length = rows[at + ROOM] & 0x7FFFFFFF
-            add_row(texts, name, named, buf, content, size, 8 * image, length, sums, 5 * number + 1)
+        if rows[at + ROW_STATE] == (objects[OBJECT_SIZE * number + OBJECT_EPOCH] << 8) + 1:
+            name = objects[OBJECT_SIZE * number + OBJECT_NAME_OFFSET] + 0
+            named = objects[OBJECT_SIZE * number + OBJECT_NAME_SIZE] + 0
+            content = 8 * (at + ROW_CONTENT)
+            length = rows[at + ROW_IMAGE_SIZE] & 0x7FFFFFFF
+            add_row_digest(texts, name, named, buf, content, size, 8 * image, length, sums, 5 * number + 1)
             sums[5 * number] = sums[5 * number] + 1
-        at = image + integers_of(rows[at + ROOM] >> 32)
+        at = image + count_integers(rows[at + ROW_IMAGE_SIZE] >> 32)
     return at
 
 
-def names_of(objects: Iterable[str]) -> tuple[bytes, list[tuple[int, int]]]:
+def pack_names(objects: Iterable[str]) -> tuple[bytes, list[tuple[int, int]]]:
     """Return the names of objects concatenated, and the (offset, size) of each."""
     names = [name.encode(errors="surrogatepass") for name in objects]
     places, at = [], 0

@@ -7,44 +7,44 @@ from importlib import import_module
 from typing import Any
 
 
-class Later:
+class LazyRef:
     """A callable reference to an object of a module below `binlogtool.formats`. name: "package.module:NAME"."""
 
-    __slots__ = ("_known", "name")
+    __slots__ = ("_value", "name")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._known: Any = None
+        self._value: Any = None
 
     @property
     def value(self) -> Any:
         """The referenced object."""
-        if self._known is None:
+        if self._value is None:
             module, _, name = self.name.partition(":")
-            self._known = getattr(import_module(f"binlogtool.formats.{module}"), name)
-        return self._known
+            self._value = getattr(import_module(f"binlogtool.formats.{module}"), name)
+        return self._value
 
-    def __call__(self, *args: Any, **named: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the referenced object."""
-        return self.value(*args, **named)
+        return self.value(*args, **kwargs)
 
     def __repr__(self) -> str:
-        return f"Later({self.name!r})"
+        return f"LazyRef({self.name!r})"
 
 
-class LaterTable(Mapping[Any, Any]):
+class LazyMapping(Mapping[Any, Any]):
     """A lazily imported mapping. name: as for `LazyRef`."""
 
-    __slots__ = ("_later",)
+    __slots__ = ("_reference",)
 
     def __init__(self, name: str) -> None:
-        self._later = Later(name)
+        self._reference = LazyRef(name)
 
     def __getitem__(self, key: Any) -> Any:
-        return self._later.value[key]
+        return self._reference.value[key]
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._later.value)
+        return iter(self._reference.value)
 
     def __len__(self) -> int:
-        return len(self._later.value)
+        return len(self._reference.value)

@@ -19,7 +19,7 @@ from construct import Construct
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding
-from binlogtool.formats.columns import integers
+from binlogtool.formats.columns import to_int_list
 from binlogtool.limits import Limits
 
 Column = Sequence[int]
@@ -33,14 +33,14 @@ U64 = (1 << 64) - 1
 Kernel = Callable[..., Any]
 """A plain function over integers and integer arrays (see `fields.kernel`): runs as it is, or as native code."""
 
-Read = Callable[[int, int], bytes]
+RangeReader = Callable[[int, int], bytes]
 """The bytes `[offset, offset + size)` of a file, shorter at its end."""
 
-Unveil = Callable[[int, memoryview], None]
+BufferDecryptor = Callable[[int, memoryview], None]
 """Replaces the raw bytes in a buffer, which stand at this file offset, by the plain ones."""
 
 
-class CodecError(Exception):
+class DecompressionError(Exception):
     """A payload cannot be unpacked. `finding_id`: compression-error or inflate-limit."""
 
     def __init__(self, finding_id: str, message: str) -> None:
@@ -48,7 +48,7 @@ class CodecError(Exception):
         self.finding_id = finding_id
 
 
-Codec = Callable[[memoryview, Limits], bytes | bytearray]
+Decompressor = Callable[[memoryview, Limits], bytes | bytearray]
 """Unpacks one payload; raises `CodecError`. Must stop at `limits.max_inflate` while streaming."""
 
 
@@ -96,16 +96,16 @@ class FrameLevel(msgspec.Struct, frozen=True):
     max_size: int
     name: str = "frame"
     prove: Callable[[bytes, Any], bool] | None = None
-    witness: Callable[[Any, Batch], None] | None = None
+    observe: Callable[[Any, Batch], None] | None = None
     end_mark: bytes | None = None
     align: int = 1
     checksum: Any = None
     stored: str | None = None
     covered: tuple[str, str] | None = None
-    turn: Callable[[bytes, Any], FrameLevel | None] | None = None
-    shown: Callable[[Any], Construct] | None = None
-    declared: str | None = None
-    claims: Callable[[bytes], int | None] | None = None
+    next_level: Callable[[bytes, Any], FrameLevel | None] | None = None
+    annotated_schema: Callable[[Any], Construct] | None = None
+    length_field: str | None = None
+    claimed_offset: Callable[[bytes], int | None] | None = None
     trailing: int | None = None
 
 
@@ -126,7 +126,7 @@ class InnerLevel(msgspec.Struct, frozen=True):
     holders: frozenset[int]
     start: str
     end: str
-    unpack: Codec
+    unpack: Decompressor
 
 
 class RowLevel(msgspec.Struct, frozen=True):
@@ -144,11 +144,11 @@ class RowLevel(msgspec.Struct, frozen=True):
     start: str
     end: str
     selector: str | None = None
-    codecs: Mapping[int, Codec] = msgspec.field(default_factory=lambda: MappingProxyType({}))
+    codecs: Mapping[int, Decompressor] = msgspec.field(default_factory=lambda: MappingProxyType({}))
     framed: Construct | None = None
 
 
-class Layout(msgspec.Struct, frozen=True):
+class LogFileLayout(msgspec.Struct, frozen=True):
     """How one file is laid out, according to its head.
 
     Args:
@@ -181,16 +181,16 @@ class Layout(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...] = ()
     readable: bool = True
     inner: InnerLevel | None = None
-    unveil: Callable[[Read], Unveil] | None = None
-    sealed: bool = False
-    assemble: Callable[[Callable[[Kernel], Kernel]], Assembler] | None = None
-    doubtful: Callable[[Any, Callable[[Kernel], Kernel], Doubt], Doubtful] | None = None
-    page: int | None = None
-    records: bool = True
+    decrypt: Callable[[RangeReader], BufferDecryptor] | None = None
+    encrypted_without_key: bool = False
+    make_assembler: Callable[[Callable[[Kernel], Kernel]], Assembler] | None = None
+    make_salvage_assembler: Callable[[Any, Callable[[Kernel], Kernel], FrameCorrector], SalvageAssembler] | None = None
+    page_size: int | None = None
+    has_records: bool = True
     final: bool = False
 
 
-class Table(msgspec.Struct, frozen=True):
+class ColumnTable(msgspec.Struct, frozen=True):
     """Columns of `count` entries; a column may be longer than `count` (reused buffers), never shorter."""
 
     count: int
@@ -200,7 +200,7 @@ class Table(msgspec.Struct, frozen=True):
         return self.columns[name]
 
 
-class Holder(NamedTuple):
+class ContainerPosition(NamedTuple):
     """Position of a record in the file, or of the record that contains it: offset, size in bytes, record number."""
 
     offset: int
@@ -208,7 +208,7 @@ class Holder(NamedTuple):
     record: int
 
 
-class RecordPlaces(NamedTuple):
+class RecordPositions(NamedTuple):
     """File offset and size in bytes of each record, where an `Assembler` joined the records from several frames.
 
     record, start: for records inside such records, whose offset and size these are: the number of the container, and
@@ -240,19 +240,19 @@ class Batch(msgspec.Struct, frozen=True):
 
     base: int
     window: memoryview
-    frames: Table
+    frames: ColumnTable
     arena: memoryview
-    rows: Table | None
+    rows: ColumnTable | None
     span_starts: Column
     packed: Sequence[bool]
     first_record: int
     first_frame: int
     inner: Mapping[int, Batch] = msgspec.field(default_factory=lambda: MappingProxyType({}))
-    holder: Holder | None = None
-    places: RecordPlaces | None = None
+    container: ContainerPosition | None = None
+    positions: RecordPositions | None = None
 
     @property
-    def records(self) -> Table:
+    def records(self) -> ColumnTable:
         """The rows where the format has rows, else the frames."""
         return self.frames if self.rows is None else self.rows
 
@@ -261,7 +261,7 @@ class Batch(msgspec.Struct, frozen=True):
         table = self.records
         return bytes(self.arena[table["offset"][index] : table["end"][index]])
 
-    def frame_of(self, index: int) -> int:
+    def frame_index(self, index: int) -> int:
         """Return the index, in this batch, of the frame that holds record `index`."""
         return index if self.rows is None else int(self.rows["span"][index])
 
@@ -272,42 +272,42 @@ class Batch(msgspec.Struct, frozen=True):
     @property
     def is_inside(self) -> bool:
         """True if the records are inside others."""
-        return self.holder is not None or (self.places is not None and self.places.record is not None)
+        return self.container is not None or (self.positions is not None and self.positions.record is not None)
 
-    def place_of(self, index: int) -> Holder:
+    def container_position(self, index: int) -> ContainerPosition:
         """Return the position of a record's frame, or of the record that contains it."""
-        if self.holder is not None:
-            return self.holder
-        if self.places is not None:
-            offset, size, record, _ = self.places
+        if self.container is not None:
+            return self.container
+        if self.positions is not None:
+            offset, size, record, _ = self.positions
             number = self.first_record + index if record is None else int(record[index])
-            return Holder(int(offset[index]), int(size[index]), number)
-        frame = self.frame_of(index)
+            return ContainerPosition(int(offset[index]), int(size[index]), number)
+        frame = self.frame_index(index)
         low, high = int(self.frames["offset"][frame]), int(self.frames["end"][frame])
-        return Holder(self.base + low, high - low, self.first_record + index)
+        return ContainerPosition(self.base + low, high - low, self.first_record + index)
 
-    def inner_of(self, index: int) -> int:
+    def inner_offset(self, index: int) -> int:
         """Return the offset of a record in the one that contains it; -1 if it is in none."""
         if not self.is_inside:
             return -1
-        start = None if self.places is None else self.places.start
+        start = None if self.positions is None else self.positions.start
         return int(self.records["offset"][index]) - (0 if start is None else int(start[index]))
 
-    def numbers(self, start: int, stop: int) -> Sequence[int]:
+    def record_numbers(self, start: int, stop: int) -> Sequence[int]:
         """Return the numbers in the file of the records `[start, stop)`; for one inside another, its container's."""
-        if self.holder is not None:
-            return [self.holder.record] * (stop - start)
-        if self.places is not None and self.places.record is not None:
-            return integers(self.places.record, start, stop)
+        if self.container is not None:
+            return [self.container.record] * (stop - start)
+        if self.positions is not None and self.positions.record is not None:
+            return to_int_list(self.positions.record, start, stop)
         return range(self.first_record + start, self.first_record + stop)
 
-    def numbered(self, record: int) -> Batch:
+    def with_first_record(self, record: int) -> Batch:
         """Return the same batch with `record` as number of its first record, or of the one that contains them all."""
-        holder, places = self.holder, self.places
+        holder, places = self.container, self.positions
         holder = None if holder is None else holder._replace(record=record)
         if places is not None and places.record is not None:
             places = places._replace(record=[record] * self.records.count)
-        return replace(self, first_record=record, holder=holder, places=places)
+        return replace(self, first_record=record, container=holder, positions=places)
 
 
 class Assembler(Protocol):
@@ -320,13 +320,13 @@ class Assembler(Protocol):
     """
 
     @property
-    def count(self) -> int:
+    def next_number(self) -> int:
         """The number of the next record."""
 
     def feed(self, batch: Batch) -> Iterator[Batch | Finding]:
         """Yield the records that end in these frames; a record number is its index among all records made so far."""
 
-    def damage(self, start: int, end: int) -> Iterator[Batch | Finding]:
+    def skip_damage(self, start: int, end: int) -> Iterator[Batch | Finding]:
         """Note that `[start, end)` of the file was skipped: records that continue there are lost.
 
         Yields the earlier records that wait for the end of such a record; to be consumed completely.
@@ -336,25 +336,25 @@ class Assembler(Protocol):
         """Yield what is left at the end of the file."""
 
 
-Doubt = Callable[[bytes, int], tuple[bytes, Finding] | None]
+FrameCorrector = Callable[[bytes, int], tuple[bytes, Finding] | None]
 """A frame with a wrong checksum, and its file offset -> the frame as it would be right, and why it is unproven; None:
 more is wrong with it."""
 
-Doubted = tuple[Batch, tuple[Finding, ...]]
+UnprovenRecords = tuple[Batch, tuple[Finding, ...]]
 """Records that have a part in unproven frames, all in the same ones, and why."""
 
 
-class Doubtful(Protocol):
+class SalvageAssembler(Protocol):
     """An `Assembler` that also gets unproven frames; it returns only the records with a part in them that are valid
     for
     their type.
     """
 
-    def feed(self, batch: Batch, why: Finding | None = None) -> Iterator[Doubted]:
+    def feed(self, batch: Batch, reason: Finding | None = None) -> Iterator[UnprovenRecords]:
         """Yield the records that end in these frames. reason: why these are unproven; None = they are proven."""
 
-    def damage(self, start: int, end: int) -> Iterator[Doubted]:
+    def skip_damage(self, start: int, end: int) -> Iterator[UnprovenRecords]:
         """Note a skipped range; see `Assembler`."""
 
-    def finish(self) -> Iterator[Doubted]:
+    def finish(self) -> Iterator[UnprovenRecords]:
         """Yield what is left at the end of the file; see `Assembler`."""

@@ -7,20 +7,20 @@ from binlogtool.formats.kernel_types import UInt8s
 
 
 @kernel()
-def word32(buf: UInt8s, p: int) -> int:
+def load_uint32(buf: UInt8s, p: int) -> int:
     """Load an unsigned 32-bit integer, little-endian."""
     return buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24
 
 
 @kernel()
-def word48(buf: UInt8s, p: int) -> int:
+def load_uint48(buf: UInt8s, p: int) -> int:
     """Load an unsigned 48-bit integer, little-endian."""
     low = buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24
     return low | buf[p + 4] << 32 | buf[p + 5] << 40
 
 
 @kernel()
-def word64(buf: UInt8s, p: int) -> int:
+def load_int64(buf: UInt8s, p: int) -> int:
     """Load 64 bits, little-endian; negative above the signed range."""
     low = buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24
     high = buf[p + 4] | buf[p + 5] << 8 | buf[p + 6] << 16
@@ -29,7 +29,7 @@ def word64(buf: UInt8s, p: int) -> int:
 
 
 @kernel()
-def load_little(buf: UInt8s, p: int, size: int) -> int:
+def load_little_endian(buf: UInt8s, p: int, size: int) -> int:
     """Load an unsigned integer of up to 7 bytes, or a signed one of 8 bytes, little-endian."""
     if size == 4:
         return buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24
@@ -43,7 +43,7 @@ def load_little(buf: UInt8s, p: int, size: int) -> int:
 
 
 @kernel()
-def load_big(buf: UInt8s, p: int, size: int) -> int:
+def load_big_endian(buf: UInt8s, p: int, size: int) -> int:
     """Load an unsigned integer of up to 7 bytes, or a signed one of 8 bytes, big-endian."""
     value = 0
     first = 1 if size == 8 else 0

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-PIECE = 1 << 20
+PIECE_SIZE = 1 << 20
 """Bytes, or signs of a text, that are passed on at a time."""
 
 
@@ -19,13 +19,13 @@ class LongValue(msgspec.Struct, frozen=True):
     is_text: bool
 
 
-class Parted(NamedTuple):
+class BodyWithLongValues(NamedTuple):
     """A body that contains long values."""
 
     body: Any
 
 
-def long_value(pieces: Callable[[], Iterator[bytes]]) -> LongValue:
+def make_long_value(pieces: Callable[[], Iterator[bytes]]) -> LongValue:
     """Create a long value: text where the bytes are valid UTF-8, else bytes; reads all pieces once."""
     decode = codecs.getincrementaldecoder("utf-8")().decode
     is_text = True
@@ -41,6 +41,6 @@ def long_value(pieces: Callable[[], Iterator[bytes]]) -> LongValue:
     return LongValue(pieces, is_text)
 
 
-def cut(data: bytes) -> Callable[[], Iterator[bytes]]:
+def split_into_pieces(data: bytes) -> Callable[[], Iterator[bytes]]:
     """Return a function that yields bytes in memory in pieces."""
-    return lambda: (data[at : at + PIECE] for at in range(0, len(data), PIECE))
+    return lambda: (data[at : at + PIECE_SIZE] for at in range(0, len(data), PIECE_SIZE))

@@ -11,8 +11,8 @@ import msgspec
 from binlogtool.findings import Finding
 
 if TYPE_CHECKING:
-    from binlogtool.formats.detecting import Readable
-    from binlogtool.formats.layouts import Layout, Read
+    from binlogtool.formats.detecting import ReadableFile
+    from binlogtool.formats.layouts import LogFileLayout, RangeReader
 
 
 class EngineLock(msgspec.Struct, frozen=True):
@@ -25,7 +25,7 @@ class EngineLock(msgspec.Struct, frozen=True):
     kind: str
 
 
-class Edit(NamedTuple):
+class ByteEdit(NamedTuple):
     """A replacement of a few bytes at a file offset; `old` and `new` have the same length."""
 
     offset: int
@@ -33,7 +33,7 @@ class Edit(NamedTuple):
     new: bytes
 
 
-class Piece(NamedTuple):
+class ResultPiece(NamedTuple):
     """One run of bytes of a repaired file: `[start, end)` of the original, or new bytes: `data`, or so many zeros."""
 
     start: int = 0
@@ -42,17 +42,17 @@ class Piece(NamedTuple):
     zeros: int = 0
 
     @property
-    def kept(self) -> bool:
+    def is_original(self) -> bool:
         """True if these are bytes of the original file."""
         return self.data is None and not self.zeros
 
     @property
     def size(self) -> int:
         """Size in bytes."""
-        return self.end - self.start if self.kept else self.zeros or len(self.data or b"")
+        return self.end - self.start if self.is_original else self.zeros or len(self.data or b"")
 
 
-class Mending(NamedTuple):
+class FrameHeaderFix(NamedTuple):
     """A frame in a damaged range that is proven except for its header: `head` replaces as many bytes at `start`.
 
     start, end: of the frame, from the start of the range. No checksum is recomputed.
@@ -63,7 +63,7 @@ class Mending(NamedTuple):
     end: int
 
 
-class Stand(msgspec.Struct, frozen=True):
+class VerifiedFile(msgspec.Struct, frozen=True):
     """One file of a log as `verify` found it. record_types: complete records by type. read: reads its bytes."""
 
     name: str
@@ -71,10 +71,10 @@ class Stand(msgspec.Struct, frozen=True):
     durable_end: int | None
     record_types: Mapping[str, int]
     findings: tuple[Finding, ...]
-    read: Read
+    read: RangeReader
 
 
-class Remade(msgspec.Struct, frozen=True):
+class RewrittenFile(msgspec.Struct, frozen=True):
     """The planned change of one file of a log.
 
     Args:
@@ -87,14 +87,14 @@ class Remade(msgspec.Struct, frozen=True):
 
     name: str
     action: str
-    pieces: tuple[Piece, ...]
+    pieces: tuple[ResultPiece, ...]
     durable_end: int | None
     lost: int
     proof: Mapping[str, Any] = msgspec.field(default_factory=lambda: MappingProxyType({}))
     like: str | None = None
 
 
-class Settled(msgspec.Struct, frozen=True):
+class JointRepair(msgspec.Struct, frozen=True):
     """The repair of a log whose files change together.
 
     Args:
@@ -104,18 +104,18 @@ class Settled(msgspec.Struct, frozen=True):
             without the user's consent.
     """
 
-    files: tuple[Remade, ...] = ()
+    files: tuple[RewrittenFile, ...] = ()
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     proven: bool = False
 
 
-Settle = Callable[[Sequence[Stand], "Readable | None", bool], Settled]
+JointRepairPlanner = Callable[[Sequence[VerifiedFile], "ReadableFile | None", bool], JointRepair]
 """All files of a log in its order, the redo log that the user named, may complete records behind damage go? -> what
 becomes of the log. What the result would have of damage is found by the engine."""
 
 
-class Mended(msgspec.Struct, frozen=True):
+class FileFix(msgspec.Struct, frozen=True):
     """A file without records in the log's directory, and the content that it should have.
 
     Args:
@@ -126,11 +126,11 @@ class Mended(msgspec.Struct, frozen=True):
 
     name: str
     content: bytes | None
-    why: str
+    reason: str
     like: str | None = None
 
 
-class Repair(msgspec.Struct, frozen=True):
+class RepairRules(msgspec.Struct, frozen=True):
     """What the engine of a format needs for a repair beyond truncation to the durable end.
 
     Args:
@@ -156,31 +156,31 @@ class Repair(msgspec.Struct, frozen=True):
     """
 
     locks: tuple[EngineLock, ...] = ()
-    close_mark: Callable[[Layout], bytes | None] | None = None
-    head_edits: Callable[[Layout, Read], Sequence[Edit]] | None = None
+    close_mark: Callable[[LogFileLayout], bytes | None] | None = None
+    head_edits: Callable[[LogFileLayout, RangeReader], Sequence[ByteEdit]] | None = None
     edits_note: str = ""
-    mend: Callable[[Sequence[str], Callable[[str], Read]], Iterable[Mended]] | None = None
+    fix_files: Callable[[Sequence[str], Callable[[str], RangeReader]], Iterable[FileFix]] | None = None
     gaps: str = ""
     numbered: bool = False
-    salvage: str | Callable[[Layout], str | None] | None = None
-    mend_frames: Callable[[Layout, bytes], Iterable[Mending]] | None = None
+    salvage_obstacle: str | Callable[[LogFileLayout], str | None] | None = None
+    fix_frames: Callable[[LogFileLayout, bytes], Iterable[FrameHeaderFix]] | None = None
     derived: frozenset[str] = frozenset()
     transactions: str | None = None
-    settle: Settle | None = None
+    plan_joint_repair: JointRepairPlanner | None = None
     redo: tuple[str, ...] = ()
 
-    def no_salvage(self, layout: Layout | None = None) -> str | None:
+    def find_salvage_obstacle(self, layout: LogFileLayout | None = None) -> str | None:
         """Return why no record may be left out of a file with this layout (None: of a log as a whole), or None."""
-        if not callable(self.salvage):
-            return self.salvage
-        return None if layout is None else self.salvage(layout)
+        if not callable(self.salvage_obstacle):
+            return self.salvage_obstacle
+        return None if layout is None else self.salvage_obstacle(layout)
 
 
-HELPLESS = "whole_or_nothing"
+TRUNCATION_USELESS = "whole_or_nothing"
 """Fact of a finding: no cut makes a file of this kind that its server takes; another copy of it is needed."""
-SERVER_CUTS = "server_cuts_tail"
+SERVER_TRUNCATES = "server_cuts_tail"
 """Member of the judge's details: True = the server itself cuts whatever stands behind the durable end, if it holds no
 complete record."""
 
-PLAIN = Repair()
+DEFAULT_REPAIR = RepairRules()
 """Nothing beyond the cut."""

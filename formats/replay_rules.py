@@ -16,10 +16,10 @@ import msgspec
 from binlogtool.findings import Finding
 
 if TYPE_CHECKING:
-    from binlogtool.formats.described import Described
-    from binlogtool.formats.judging import Tail, Verdict
-    from binlogtool.formats.keeping import Kept
-    from binlogtool.formats.layouts import Batch, Kernel, Layout, Read
+    from binlogtool.formats.described import EnvelopeColumns
+    from binlogtool.formats.judging import FileTail, ValidationResult
+    from binlogtool.formats.keeping import RowStoreMemory
+    from binlogtool.formats.layouts import Batch, Kernel, LogFileLayout, RangeReader
     from binlogtool.limits import Limits
 
 APPLIED, SKIPPED, REJECTED = "applied", "skipped", "rejected"
@@ -37,7 +37,7 @@ LIMIT = "limit"
 POLICIES = ("server", "strict", "force")
 
 
-class Records(Protocol):
+class DecodedRecords(Protocol):
     """Consecutive records of one file, decoded; all sequences have the same length (`log.records.RecordBlock`)."""
 
     @property
@@ -57,7 +57,7 @@ class Records(Protocol):
         """Positions inside a packed record, or None."""
 
     @property
-    def envelope(self) -> Described:
+    def envelope(self) -> EnvelopeColumns:
         """The columns type, seq, time, object, origin, txn."""
 
     @property
@@ -91,7 +91,7 @@ class Ruling(NamedTuple):
     reason: str
 
 
-class Stop(NamedTuple):
+class ReplayStop(NamedTuple):
     """Where the server stops, and its error message. file: name of the member; offset: None = the file as a whole."""
 
     file: str
@@ -99,7 +99,7 @@ class Stop(NamedTuple):
     why: str
 
 
-class Examined(msgspec.Struct, frozen=True):
+class ExaminedFile(msgspec.Struct, frozen=True):
     """A file of the log as verification found it.
 
     Args:
@@ -113,13 +113,13 @@ class Examined(msgspec.Struct, frozen=True):
     path: str
     size: int
     records: int
-    layout: Layout | None
-    verdict: Verdict | None
-    tail: Tail | None
+    layout: LogFileLayout | None
+    verdict: ValidationResult | None
+    tail: FileTail | None
     findings: tuple[Finding, ...] = ()
 
 
-class Situation(msgspec.Struct, frozen=True):
+class ReplaySituation(msgspec.Struct, frozen=True):
     """What the rules know before the replay.
 
     Args:
@@ -138,19 +138,19 @@ class Situation(msgspec.Struct, frozen=True):
         max_memory: bytes that the rules may use for rows.
     """
 
-    files: tuple[Examined, ...]
-    whole: bool
+    files: tuple[ExaminedFile, ...]
+    is_directory: bool
     policy: str = "server"
-    against: Mapping[str, Any] | None = None
+    start_position: Mapping[str, Any] | None = None
     findings: tuple[Finding, ...] = ()
-    beside: Callable[[str], Read | None] | None = None
+    read_sibling: Callable[[str], RangeReader | None] | None = None
     redo: str | None = None
-    cut: Callable[[], bool] = lambda: False
+    ended_early: Callable[[], bool] = lambda: False
     server_version: str | None = None
     max_memory: int = 1 << 28
 
 
-class Itinerary(msgspec.Struct, frozen=True):
+class ReadPlan(msgspec.Struct, frozen=True):
     """What the server decides before it reads records.
 
     Args:
@@ -163,13 +163,13 @@ class Itinerary(msgspec.Struct, frozen=True):
     """
 
     read: tuple[str, ...]
-    passed: Mapping[str, str] = msgspec.field(default_factory=lambda: MappingProxyType({}))
-    refusal: Stop | None = None
+    skipped: Mapping[str, str] = msgspec.field(default_factory=lambda: MappingProxyType({}))
+    refusal: ReplayStop | None = None
     base: frozenset[str] = frozenset()
     starts: bool | None = False
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class ReplayOutcome(msgspec.Struct, frozen=True):
     """How the replay ends.
 
     Args:
@@ -182,7 +182,7 @@ class Outcome(msgspec.Struct, frozen=True):
     """
 
     starts: bool | None
-    stop: Stop | None
+    stop: ReplayStop | None
     position: Mapping[str, Any]
     findings: tuple[tuple[str, Finding], ...] = ()
     details: Mapping[str, Any] = msgspec.field(default_factory=lambda: MappingProxyType({}))
@@ -192,16 +192,16 @@ class Outcome(msgspec.Struct, frozen=True):
 class Replayer(Protocol):
     """Decide the outcome of the records of one replay. By the end every record must have a ruling, in any order."""
 
-    def itinerary(self) -> Itinerary:
+    def plan_reads(self) -> ReadPlan:
         """Return which files the server reads; called first."""
 
-    def feed(self, name: str, first: int, records: Records) -> Iterable[Ruling]:
+    def feed(self, name: str, first: int, records: DecodedRecords) -> Iterable[Ruling]:
         """Take the records `[first, first + len(records))` of a file; return the rulings known now, on any record.
 
         After the server has stopped, return `SKIPPED, NOT_REACHED`, or leave it to the engine.
         """
 
-    def finish(self) -> tuple[Iterable[Ruling], Outcome]:
+    def finish(self) -> tuple[Iterable[Ruling], ReplayOutcome]:
         """Return the remaining rulings after the last record, and the outcome."""
 
 
@@ -212,7 +212,7 @@ row out of it; give it the name that is the image: its rows go along, and what h
 of a key that is not there is b"" for `Replay.patch`."""
 
 
-class Change(NamedTuple):
+class StateChange(NamedTuple):
     """One effect of an applied record. key, image: canonical bytes (`encode_canonical`), b"" where there is none.
 
     Rows of objects without a key are kept as a multiset of images (ADD, REMOVE).
@@ -224,21 +224,21 @@ class Change(NamedTuple):
     image: bytes
 
 
-class Effects(Protocol):
+class EffectReader(Protocol):
     """Decode what records change; learns definitions (which fields are the key) from the records themselves."""
 
-    def of(self, records: Records, i: int) -> Iterable[Change]:
+    def of(self, records: DecodedRecords, index: int) -> Iterable[StateChange]:
         """Return the changes of record `i` of the run; called for applied records only, in order of application."""
 
-    def follow(self, replayer: Any) -> None:
+    def attach_replayer(self, replayer: Any) -> None:
         """Take the replayer of the same replay; called first."""
 
-    def doubts(self) -> Mapping[str, str]:
+    def unknown_objects(self) -> Mapping[str, str]:
         """Return objects whose rows are not known as the server has them -> reason as text; called at the end."""
         return {}
 
 
-class Counted(NamedTuple):
+class ObjectCount(NamedTuple):
     """Records of one object: their number, and their first and last sequence number."""
 
     object: str | None
@@ -247,24 +247,24 @@ class Counted(NamedTuple):
     last_seq: int
 
 
-class Ran(NamedTuple):
+class BatchRuling(NamedTuple):
     """One ruling for all records of a batch up to `stop`. counted: per object, in the order of names or ids."""
 
     stop: int
     verb: str
     reason: str
-    counted: Sequence[Counted]
+    object_counts: Sequence[ObjectCount]
 
 
-class Quick(Protocol):
+class CompiledReplay(Protocol):
     """Compiled code for records that need no individual ruling.
 
     The `Replayer` and `EffectReader` handle all others, and know what was done here.
     """
 
-    def run(
-        self, name: str, context: Any, batch: Batch, start: int, stop: int, compiled: Callable[[Kernel], Kernel]
-    ) -> Ran | None:
+    def rule_on_batch(
+        self, name: str, context: Any, batch: Batch, start: int, stop: int, compile_kernel: Callable[[Kernel], Kernel]
+    ) -> BatchRuling | None:
         """Rule on the first of the records `[start, stop)` of a batch of a file; None: the first needs its own
         ruling.
 
@@ -273,14 +273,14 @@ class Quick(Protocol):
             compiled: see `RowStoreMemory.compile_kernel`.
         """
 
-    def keep(self, kept: Kept, batch: Batch, start: int, stop: int) -> int:
+    def store_changes(self, row_store: RowStoreMemory, batch: Batch, start: int, stop: int) -> int:
         """Store the changes of the applied records `[start, stop)` of a batch; return the first unsupported one."""
 
-    def changes(self, context: Any, batch: Batch, start: int, stop: int) -> Iterable[Change]:
+    def decode_changes(self, context: Any, batch: Batch, start: int, stop: int) -> Iterable[StateChange]:
         """Return the changes of such records, as `EffectReader.decode_changes` does."""
 
 
-class Replay(msgspec.Struct, frozen=True):
+class ReplayRules(msgspec.Struct, frozen=True):
     """How the server of a format replays its log.
 
     Args:
@@ -301,16 +301,16 @@ class Replay(msgspec.Struct, frozen=True):
             the limits.
     """
 
-    begin: Callable[[Situation], Replayer]
+    begin: Callable[[ReplaySituation], Replayer]
     reasons: Mapping[str, str]
-    effects: Callable[[], Effects] | None = None
+    effects: Callable[[], EffectReader] | None = None
     patch: Callable[[bytes, bytes], bytes | None] | None = None
     level: str | None = None
-    count: Callable[[Mapping[str, Any]], int] | None = None
-    state: Callable[[str, bytes], Mapping[str, Any] | None] | None = None
+    count_records: Callable[[Mapping[str, Any]], int] | None = None
+    parse_state: Callable[[str, bytes], Mapping[str, Any] | None] | None = None
     force: str = ""
-    extras: Callable[[Any, Batch, int, int], list[Mapping[str, Any] | None] | None] | None = None
-    quick: Callable[[Any, Any, Limits], Quick] | None = None
+    decode_extras: Callable[[Any, Batch, int, int], list[Mapping[str, Any] | None] | None] | None = None
+    compiled: Callable[[Any, Any, Limits], CompiledReplay] | None = None
 
 
 @cache
@@ -320,38 +320,38 @@ def _encoder() -> Any:
     return msgspec.msgpack.Encoder(order="deterministic", enc_hook=repr)
 
 
-def canonical(value: Any) -> bytes:
+def encode_canonical(value: Any) -> bytes:
     """Encode a decoded value as bytes: equal for equal values, whatever the order of a map's keys."""
-    made = bytearray()  # raises MemoryError where it cannot grow; the encoder's own buffer is not looked at
+    buffer = bytearray()  # raises MemoryError where it cannot grow; the encoder's own buffer is not looked at
     try:
-        _encoder().encode_into(value, made)
-        return bytes(made)
+        _encoder().encode_into(value, buffer)
+        return bytes(buffer)
     except (OverflowError, TypeError, ValueError):  # numbers beyond 64 bits, keys of several types
-        return repr(_sorted(value)).encode(errors="surrogatepass")
+        return repr(_sort_nested(value)).encode(errors="surrogatepass")
 
 
-def _sorted(value: Any) -> Any:
+def _sort_nested(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return sorted(((repr(_sorted(k)), _sorted(v)) for k, v in value.items()), key=repr)
+        return sorted(((repr(_sort_nested(k)), _sort_nested(v)) for k, v in value.items()), key=repr)
     if isinstance(value, list | tuple):
-        return [_sorted(one) for one in value]
+        return [_sort_nested(one) for one in value]
     return value
 
 
-def runs(verbs: Iterable[tuple[str, str]], first: int) -> Iterator[Ruling]:
+def make_rulings(verbs: Iterable[tuple[str, str]], first: int) -> Iterator[Ruling]:
     """Combine one (verb, reason) per record, from record `first` on, into as few rulings as possible."""
     start, last = first, None
-    at = first
-    for at, one in enumerate(verbs, first):
-        if one != last:
+    number = first
+    for number, outcome in enumerate(verbs, first):
+        if outcome != last:
             if last is not None:
-                yield Ruling(start, at, *last)
-            start, last = at, one
+                yield Ruling(start, number, *last)
+            start, last = number, outcome
     if last is not None:
-        yield Ruling(start, at + 1, *last)
+        yield Ruling(start, number + 1, *last)
 
 
-def joined(rulings: Iterable[Ruling]) -> Iterator[Ruling]:
+def join_rulings(rulings: Iterable[Ruling]) -> Iterator[Ruling]:
     """Join adjacent equal rulings: recording them in one step is cheap."""
     last: Ruling | None = None
     for ruling in rulings:

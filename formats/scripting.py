@@ -11,12 +11,12 @@ from binlogtool.findings import Finding
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
-    from binlogtool.formats.described import Noted
+    from binlogtool.formats.described import BodyWithFindings
     from binlogtool.formats.layouts import Batch, Kernel
-    from binlogtool.formats.unrolled import Unrolled
+    from binlogtool.formats.unrolled import FlatRecords
 
 
-class Wording(msgspec.Struct, frozen=True):
+class ScriptOptions(msgspec.Struct, frozen=True):
     """Options of an SQL script.
 
     Args:
@@ -38,28 +38,28 @@ class Wording(msgspec.Struct, frozen=True):
     """
 
     gtids: bool = False
-    undo: bool = False
+    flashback: bool = False
     flat: bool = False
-    databases: Mapping[str, str] = msgspec.field(default_factory=dict)
-    tables: Callable[[str], bool] | None = None
+    rename_databases: Mapping[str, str] = msgspec.field(default_factory=dict)
+    includes_table: Callable[[str], bool] | None = None
     rows: str = "exact"
     comments: bool = False
-    only: frozenset[str] = frozenset()
-    until: str | None = None
-    shelf: Shelf | None = None
+    only_databases: frozenset[str] = frozenset()
+    stop_before: str | None = None
+    sidecar_files: SidecarFiles | None = None
     skip_ddl: bool = False
-    where: RowChoice | None = None
-    partial: bool = False
+    row_filter: RowFilter | None = None
+    is_partial: bool = False
 
 
-class RowChoice(Protocol):
+class RowFilter(Protocol):
     """Select rows by a condition on them and their record."""
 
     @property
     def columns(self) -> frozenset[str]:
         """The columns that the condition refers to."""
 
-    def rows(self, index: int, body: Callable[[], Any]) -> bool | Sequence[bool]:
+    def select_rows(self, index: int, body: Callable[[], Any]) -> bool | Sequence[bool]:
         """Return for each row of a record whether it is selected; a single bool stands for all of them.
 
         Args:
@@ -68,7 +68,7 @@ class RowChoice(Protocol):
         """
 
 
-class Shelf(Protocol):
+class SidecarFiles(Protocol):
     """Files that a script needs beside it: data that a server loaded (LOAD DATA)."""
 
     def add(self, name: str, data: bytes) -> None:
@@ -78,23 +78,25 @@ class Shelf(Protocol):
         """Return the path of the file when the script runs."""
 
 
-class Script(Protocol):
+class ScriptWriter(Protocol):
     """Write statements for a server from the selected records of a log, in their order; one writer for all its files.
 
     A statement is written only once all of it is known. A client can execute the text line by line.
     """
 
-    def records(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> list[bytes | Noted]:
+    def read_records(
+        self, context: Any, batch: Batch, start: int, stop: int, limits: Limits
+    ) -> list[bytes | BodyWithFindings]:
         """Return the text for each of these records, b"" for none; `BodyWithFindings` if a statement is missing."""
 
     @property
-    def stopped(self) -> Finding | None:
+    def stop_finding(self) -> Finding | None:
         """The reason why nothing more is written although the log continues; None = it is not stopped."""
 
-    def quick(
+    def write_compiled(
         self,
         context: Any,
-        batch: Batch | Unrolled,
+        batch: Batch | FlatRecords,
         start: int,
         stop: int,
         limits: Limits,
@@ -106,7 +108,7 @@ class Script(Protocol):
             batch: a batch, or a run of records with those inside them; `start` and `stop` count in it.
         """
 
-    def pass_by(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> None:
+    def skip_records(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> None:
         """Note records that are not selected; in log order with the others."""
 
     @property
@@ -117,14 +119,14 @@ class Script(Protocol):
     def is_empty(self) -> bool:
         """True if nothing of the log has been written so far."""
 
-    def lost(self, what: str = "") -> bytes:
+    def note_gap(self, what: str = "") -> bytes:
         """Return the text for a position where records may be missing: an open transaction must not be committed.
 
         what: description of the gap.
         """
 
-    def end(self) -> bytes:
+    def finish(self) -> bytes:
         """Return the text after the last record."""
 
-    def remarks(self) -> Sequence[Finding]:
+    def final_findings(self) -> Sequence[Finding]:
         """Return the findings that are known at the end."""

@@ -28,7 +28,7 @@ The powers of x repeat after 2**31 - 1 bits for the Castagnoli polynomial (2**32
 _ONE = 1 << 31
 """The polynomial 1 in a reflected register: the highest power of x is bit 0."""
 
-_MAX_BABY = 1 << 16
+_MAX_BABY_STEPS = 1 << 16
 
 
 class BitFlip(msgspec.Struct, frozen=True):
@@ -63,14 +63,14 @@ def locate_flip(checksum: Checksum, stored: int, computed: int, length: int, *, 
         return BitFlip("stored", bit // 8, bit % 8)
     if syndrome == 0 or length > MAX_LENGTH:
         return None
-    stride = _MAX_BABY if often else min(_MAX_BABY, 1 << isqrt(8 * length).bit_length())
-    behind = _exponent(_reflected(checksum.poly), syndrome, 8 * length, stride)
-    return None if behind is None else BitFlip("data", length - 1 - behind // 8, 7 - behind % 8)
+    stride = _MAX_BABY_STEPS if often else min(_MAX_BABY_STEPS, 1 << isqrt(8 * length).bit_length())
+    bits_after = _find_exponent(_reflect_polynomial(checksum.poly), syndrome, 8 * length, stride)
+    return None if bits_after is None else BitFlip("data", length - 1 - bits_after // 8, 7 - bits_after % 8)
 
 
-def _exponent(poly: int, syndrome: int, bits: int, stride: int) -> int | None:
+def _find_exponent(poly: int, syndrome: int, bits: int, stride: int) -> int | None:
     """Return the k in [0, bits) with `x**(32 + k) mod P` = syndrome, or None."""
-    powers, back = _steps(poly, stride)
+    powers, back = _build_steps(poly, stride)
     for giant in range(0, bits, stride):
         small = powers.get(syndrome)
         if small is not None:
@@ -81,16 +81,16 @@ def _exponent(poly: int, syndrome: int, bits: int, stride: int) -> int | None:
 
 
 @lru_cache(maxsize=8)
-def _steps(poly: int, stride: int) -> tuple[dict[int, int], tuple[list[int], ...]]:
+def _build_steps(poly: int, stride: int) -> tuple[dict[int, int], tuple[list[int], ...]]:
     """Return the baby steps `{x**(32 + k): k}` for k < stride, and the giant step back, `x**-stride`, as tables."""
     powers, value = {}, poly
     for k in range(stride):
         powers[value] = k
         value = value >> 1 ^ (poly if value & 1 else 0)
-    return powers, _products(poly, _inverse_power(poly, stride))
+    return powers, _build_product_tables(poly, _inverse_power(poly, stride))
 
 
-def _products(poly: int, factor: int) -> tuple[list[int], ...]:
+def _build_product_tables(poly: int, factor: int) -> tuple[list[int], ...]:
     """Return the products of a factor with each value of each byte of a register, least significant byte first."""
     shifted = [factor]
     for _ in range(31):
@@ -112,7 +112,7 @@ def _inverse_power(poly: int, count: int) -> int:
     return value
 
 
-def _product(poly: int, a: int, b: int) -> int:
+def _multiply(poly: int, a: int, b: int) -> int:
     """Return `a * b mod P`, both reflected."""
     result = 0
     while a:
@@ -123,31 +123,31 @@ def _product(poly: int, a: int, b: int) -> int:
     return result
 
 
-def _reflected(poly: int) -> int:
+def _reflect_polynomial(poly: int) -> int:
     """Return the register form (lowest power in the highest bit) of a polynomial in crcmod's convention."""
     return int(f"{poly & 0xFFFFFFFF:032b}"[::-1], 2)
 
 
-def shifted_back(poly: int, register: int, count: int) -> int:
+def unshift_register(poly: int, register: int, count: int) -> int:
     """Return the register that becomes this one after `count` zero bytes. poly: in crcmod's convention."""
-    factor, base, bits = _ONE, _inverse_power(_reflected(poly), 1), 8 * count
+    factor, base, bits = _ONE, _inverse_power(_reflect_polynomial(poly), 1), 8 * count
     while bits:
         if bits & 1:
-            factor = _product(_reflected(poly), factor, base)
-        base = _product(_reflected(poly), base, base)
+            factor = _multiply(_reflect_polynomial(poly), factor, base)
+        base = _multiply(_reflect_polynomial(poly), base, base)
         bits >>= 1
-    return _product(_reflected(poly), register, factor)
+    return _multiply(_reflect_polynomial(poly), register, factor)
 
 
-def stepped(poly: int, register: int, byte: int) -> int:
+def step_register(poly: int, register: int, byte: int) -> int:
     """Return the register (no initial value, no final xor) after one more byte. poly: in crcmod's convention."""
-    return register >> 8 ^ _table(poly)[(register ^ byte) & 0xFF]
+    return register >> 8 ^ _build_byte_table(poly)[(register ^ byte) & 0xFF]
 
 
 @lru_cache(maxsize=4)
-def _table(poly: int) -> tuple[int, ...]:
+def _build_byte_table(poly: int) -> tuple[int, ...]:
     """Return the table of what each low byte of the register becomes."""
-    reflected, values = _reflected(poly), []
+    reflected, values = _reflect_polynomial(poly), []
     for value in range(256):
         for _ in range(8):
             value = value >> 1 ^ (reflected if value & 1 else 0)

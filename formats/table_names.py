@@ -7,27 +7,27 @@ import re
 _PARTS = re.compile(r"(`(?:[^`]|``)*`|[^.]*)\.(.*)", re.DOTALL)
 
 
-def full_name(database: str, table: str) -> str:
+def qualify_name(database: str, table: str) -> str:
     """Return database.table; a part with a dot, or with a leading backtick, is quoted as in a statement."""
     if "." not in database and "." not in table and database[:1] != "`" and table[:1] != "`":
         return f"{database}.{table}"
-    return f"{_quoted(database)}.{_quoted(table)}"
+    return f"{_quote_part(database)}.{_quote_part(table)}"
 
 
-def parts_of(name: str) -> tuple[str, str]:
+def split_name(name: str) -> tuple[str, str]:
     """Split a full name into database and table."""
-    found = _PARTS.fullmatch(name)
-    return ("", _bare(name)) if found is None else (_bare(found[1]), _bare(found[2]))
+    match = _PARTS.fullmatch(name)
+    return ("", _unquote_part(name)) if match is None else (_unquote_part(match[1]), _unquote_part(match[2]))
 
 
-def shown_name(name: str) -> str:
+def unquote_name(name: str) -> str:
     """Return a full name without quotes, as logs show it."""
-    return ".".join(parts_of(name))
+    return ".".join(split_name(name))
 
 
-def _quoted(part: str) -> str:
+def _quote_part(part: str) -> str:
     return "`" + part.replace("`", "``") + "`" if "." in part or part[:1] == "`" else part
 
 
-def _bare(part: str) -> str:
+def _unquote_part(part: str) -> str:
     return part[1:-1].replace("``", "`") if part[:1] == "`" else part

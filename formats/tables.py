@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 import msgspec
 
 from binlogtool.findings import Finding
-from binlogtool.formats.table_names import full_name
+from binlogtool.formats.table_names import qualify_name
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 GEOMETRY = "struct<srid:bigint,wkb:binary>"
 JSON = "json"
 """Text of JSON: a null of JSON is the text `null`, a string has its quotes."""
-MOST_DIGITS = 38
+MAX_DECIMAL_DIGITS = 38
 """Of a decimal; one with more is text."""
 TUPLE = "tuple"
 """The only column of a table of which nothing is known: each row as JSON."""
 
 
-class Column(msgspec.Struct, frozen=True):
+class TableColumn(msgspec.Struct, frozen=True):
     """A column: its name and its type.
 
     widest_type: the type that holds every allowed value, where `type` holds the usual ones; "" = `type` holds all.
@@ -40,10 +40,10 @@ class Column(msgspec.Struct, frozen=True):
 
     name: str
     type: str
-    most: str = ""
+    widest_type: str = ""
 
 
-class Table(msgspec.Struct, frozen=True):
+class TableSchema(msgspec.Struct, frozen=True):
     """A table as the log describes it at some position; another description is another object.
 
     Args:
@@ -53,44 +53,46 @@ class Table(msgspec.Struct, frozen=True):
     """
 
     name: str
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     key: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()
-    shown: str = ""
+    display_name: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
         """All names that select it."""
-        return (self.name, *self.ids, self.shown) if self.shown else (self.name, *self.ids)
+        return (self.name, *self.ids, self.display_name) if self.display_name else (self.name, *self.ids)
 
-    def is_same(self, other: Table) -> bool:
+    def is_same_table(self, other: TableSchema) -> bool:
         """Return True if both are the same table, which may have been renamed."""
         return self.name == other.name or not set(self.ids).isdisjoint(other.ids)
 
 
-def in_database(database: str, table: str, columns: tuple[Column, ...], key: tuple[str, ...] = ()) -> Table:
+def make_database_table(
+    database: str, table: str, columns: tuple[TableColumn, ...], key: tuple[str, ...] = ()
+) -> TableSchema:
     """Create a table of a database, with its unique name."""
-    name, shown = full_name(database, table), f"{database}.{table}"
-    return Table(name, columns, key, shown="" if shown == name else shown)
+    name, display_name = qualify_name(database, table), f"{database}.{table}"
+    return TableSchema(name, columns, key, display_name="" if display_name == name else display_name)
 
 
 Image = Mapping[str, Any]
 """Column -> value, as `dump` shows it; a column that the log does not have is not in it."""
 
 
-def padded(size: int, value: Any) -> Any:
+def pad_binary(size: int, value: Any) -> Any:
     """Pad the value of a BINARY column to `size` bytes: a log may leave out trailing zero bytes."""
     return value.ljust(size, b"\0") if isinstance(value, bytes) else value
 
 
-def filled_up(image: Image | None, sizes: Mapping[str, int]) -> Image | None:
+def pad_image(image: Image | None, sizes: Mapping[str, int]) -> Image | None:
     """Pad the BINARY columns of a row image. sizes: column -> bytes."""
     if image is None or not sizes:
         return image
-    return {name: padded(sizes[name], value) if name in sizes else value for name, value in image.items()}
+    return {name: pad_binary(sizes[name], value) if name in sizes else value for name, value in image.items()}
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """One changed row.
 
     Args:
@@ -99,7 +101,7 @@ class Row(NamedTuple):
         key, operations: of a change that the log has without images.
     """
 
-    table: Table
+    table: TableSchema
     op: str
     before: Image | None
     after: Image | None
@@ -111,20 +113,25 @@ _VALUE_BYTES, _ROW_BYTES = 64, 512
 """Memory of a decoded value beside the bytes of a text, and of what a row has beside its values."""
 
 
-def row_bytes(row: Row) -> int:
+def estimate_row_bytes(row: TableRow) -> int:
     """Estimate the memory of a decoded row, in bytes."""
     images = (image.values() for image in (row.before, row.after) if image)
-    return _ROW_BYTES + sum(map(value_bytes, chain(*images))) + value_bytes(row.key) + value_bytes(row.operations)
+    return (
+        _ROW_BYTES
+        + sum(map(estimate_value_bytes, chain(*images)))
+        + estimate_value_bytes(row.key)
+        + estimate_value_bytes(row.operations)
+    )
 
 
-def value_bytes(value: Any) -> int:
+def estimate_value_bytes(value: Any) -> int:
     """Estimate the memory of a decoded value, in bytes."""
     if isinstance(value, str | bytes):
         return _VALUE_BYTES + len(value)
     if isinstance(value, Mapping):
-        return _VALUE_BYTES + sum(map(value_bytes, chain(value, value.values())))
+        return _VALUE_BYTES + sum(map(estimate_value_bytes, chain(value, value.values())))
     if isinstance(value, list | tuple):
-        return _VALUE_BYTES + sum(map(value_bytes, value))
+        return _VALUE_BYTES + sum(map(estimate_value_bytes, value))
     return _VALUE_BYTES
 
 
@@ -148,16 +155,16 @@ class ColumnCells(NamedTuple):
     leaf: Callable[[bytes, Limits], Any] | None = None
 
 
-class CellRows(Protocol):
+class CellBuffer(Protocol):
     """Rows stored as columns of memory."""
 
-    table: Table
+    table: TableSchema
 
-    def column(self, index: int, side: int, start: int, stop: int) -> ColumnCells:
+    def read_column(self, index: int, side: int, start: int, stop: int) -> ColumnCells:
         """Return the cells of a column in the image before (side 0) or after (1), of the rows `[start, stop)`."""
 
 
-class Cells(NamedTuple):
+class CellSlice(NamedTuple):
     """The rows `[start, start + size)` of a cell buffer, which does not change any more.
 
     Args:
@@ -165,14 +172,14 @@ class Cells(NamedTuple):
         absent: (0 = before, 1 = after; number of a column) of columns that the log does not have for these rows.
     """
 
-    filled: CellRows
+    buffer: CellBuffer
     start: int
     size: int
     sides: int
     absent: Sequence[tuple[int, int]] = ()
 
 
-class Told(msgspec.Struct, frozen=True):
+class RecordTableRows(msgspec.Struct, frozen=True):
     """The rows of one record, and what it says about tables.
 
     Args:
@@ -188,20 +195,20 @@ class Told(msgspec.Struct, frozen=True):
         emptied: tables that lose all their rows here, as rows without images; op is the statement, TRUNCATE or DROP.
     """
 
-    rows: Sequence[Row] = ()
+    rows: Sequence[TableRow] = ()
     findings: tuple[Finding, ...] = ()
-    described: Sequence[Table] = ()
+    described: Sequence[TableSchema] = ()
     time: int | None = None
     begins: bool = False
     ends: bool = False
     remark: str = ""
-    cells: Cells | None = None
-    changes: Table | None = None
-    emptied: Sequence[Row] = ()
+    cells: CellSlice | None = None
+    changes: TableSchema | None = None
+    emptied: Sequence[TableRow] = ()
 
 
-NOTHING = Told()
-BEGINS = Told(begins=True)
+NO_ROWS = RecordTableRows()
+TRANSACTION_BEGINS = RecordTableRows(begins=True)
 
 
 class CellRun(NamedTuple):
@@ -212,12 +219,12 @@ class CellRun(NamedTuple):
         picks: numbers of the events; the rows of each follow those of the one before.
     """
 
-    filled: CellRows
+    buffer: CellBuffer
     start: int
-    picks: Sequence[int]
+    event_numbers: Sequence[int]
 
 
-class Events(NamedTuple):
+class EventRows(NamedTuple):
     """The content of consecutive records, if it is only rows as cells, ends of transactions and table descriptions.
 
     Args:
@@ -237,15 +244,15 @@ class Events(NamedTuple):
         commits: 1 = its last row is the last one of the transaction, whose end was read.
     """
 
-    described: Sequence[Table]
+    described: Sequence[TableSchema]
     closes: bool
     begins: bool
     open: bool
     runs: Sequence[CellRun]
-    which: array[int]
-    places: array[int]
-    sizes: array[int]
-    layouts: array[int]
+    record_indexes: array[int]
+    offsets: array[int]
+    row_counts: array[int]
+    kind_indexes: array[int]
     times: array[int]
     origins: array[int]
     owners: array[int]
@@ -258,28 +265,32 @@ class Events(NamedTuple):
 class TableReader(Protocol):
     """Extract rows from the selected records of a log, in their order; one reader for all its files."""
 
-    def records(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> Iterator[Told]:
+    def read_records(
+        self, context: Any, batch: Batch, start: int, stop: int, limits: Limits
+    ) -> Iterator[RecordTableRows]:
         """Yield the rows of each of these records; to be consumed in order."""
 
-    def know(self, tables: Iterable[Table]) -> None:
+    def add_known_tables(self, tables: Iterable[TableSchema]) -> None:
         """Take descriptions of tables from other files; they apply where the records' own file has none."""
 
-    def only(self, wants: Callable[[Table], bool]) -> None:
+    def limit_to(self, is_selected: Callable[[TableSchema], bool]) -> None:
         """Allow the reader to leave out the rows of other tables; their descriptions are still reported."""
 
-    def lost(self) -> None:
+    def note_gap(self) -> None:
         """Note that records may be missing here."""
 
 
 @runtime_checkable
-class EventReader(Protocol):
+class CompiledTableReader(Protocol):
     """A `TableReader` that has compiled code for many records at once."""
 
-    def events(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> tuple[Events | None, int]:
+    def read_events(
+        self, context: Any, batch: Batch, start: int, stop: int, limits: Limits
+    ) -> tuple[EventRows | None, int]:
         """Return the content of the first of these records, and the next record, which needs `read_records`."""
 
 
-class Tables(msgspec.Struct, frozen=True):
+class TableSupport(msgspec.Struct, frozen=True):
     """How the tables of a format's logs are read.
 
     Args:
@@ -294,11 +305,11 @@ class Tables(msgspec.Struct, frozen=True):
         statements: records that are about no object may change or empty a table.
     """
 
-    read: Callable[[], TableReader]
+    make_reader: Callable[[], TableReader]
     types: tuple[str, ...] = ()
     objects: tuple[str, ...] = ()
     older: tuple[str, ...] = ()
     operations: bool = False
     transactions: bool = True
     statements: bool = False
-    compiled: Callable[[Callable[[Kernel], Kernel]], TableReader] | None = None
+    make_compiled_reader: Callable[[Callable[[Kernel], Kernel]], TableReader] | None = None

@@ -12,74 +12,74 @@ import msgspec
 from binlogtool.formats.layouts import Batch
 from binlogtool.limits import MIB
 
-_MOST = MIB
+_MAX_RUN_BYTES = MIB
 """Unpacked bytes of a run, unless a single record has more."""
 
 
-class Part(NamedTuple):
+class BatchPart(NamedTuple):
     """The records `[first, stop)` of a batch. at: index of the first one in its run."""
 
     batch: Batch
     first: int
     stop: int
-    at: int
+    run_index: int
 
 
-class Unrolled(msgspec.Struct, frozen=True):
+class FlatRecords(msgspec.Struct, frozen=True):
     """A run of records, counted from 0 whether they are inside others or not. batch: the outermost one."""
 
     batch: Batch
-    parts: Sequence[Part]
+    parts: Sequence[BatchPart]
 
     @property
     def count(self) -> int:
         """Number of records."""
         last = self.parts[-1]
-        return last.at + last.stop - last.first
+        return last.run_index + last.stop - last.first
 
-    def part_of(self, index: int) -> Part:
+    def find_part(self, index: int) -> BatchPart:
         """Return the part that contains a record."""
-        return self.parts[bisect_right(self.parts, index, key=_at) - 1]
+        return self.parts[bisect_right(self.parts, index, key=_run_index) - 1]
 
-    def column(self, name: str) -> memoryview:
+    def copy_column(self, name: str) -> memoryview:
         """Return a column of the frames of all parts as 64-bit integers; a copy."""
         pieces: list[Any] = [batch.frames[name][first:stop] for batch, first, stop, _ in self.parts]
         whole = bytearray().join(array("q", piece) if isinstance(piece, list) else piece for piece in pieces)
         return memoryview(whole).cast("q")
 
-    def records(self, start: int, stop: int) -> list[int]:
+    def record_numbers(self, start: int, stop: int) -> list[int]:
         """Return the numbers in the file of the records `[start, stop)`; for one inside another, its container's."""
-        made = list[int]()
+        numbers = list[int]()
         for batch, first, last, at in self.parts:
             low, high = max(start, at) - at + first, min(stop, at + last - first) - at + first
-            made += batch.numbers(low, max(low, high))
-        return made
+            numbers += batch.record_numbers(low, max(low, high))
+        return numbers
 
 
-def _at(part: Part) -> int:
-    return part.at
+def _run_index(part: BatchPart) -> int:
+    return part.run_index
 
 
-def alone(batch: Batch) -> Unrolled:
+def wrap_batch(batch: Batch) -> FlatRecords:
     """Return a batch without inner records as one run."""
-    return Unrolled(batch, [Part(batch, 0, batch.frames.count, 0)])
+    return FlatRecords(batch, [BatchPart(batch, 0, batch.frames.count, 0)])
 
 
-def unrolled(batch: Batch) -> Iterator[Unrolled]:
+def flatten_batch(batch: Batch) -> Iterator[FlatRecords]:
     """Yield all records of a batch, inner ones included, in runs with bounded memory."""
-    parts, reached, at, size = list[Part](), 0, 0, 0
+    parts, reached, at, size = list[BatchPart](), 0, 0, 0
     for holder, inner in batch.inner.items():
-        parts.append(Part(batch, reached, holder + 1, at))
+        parts.append(BatchPart(batch, reached, holder + 1, at))
         at += holder + 1 - reached
         reached = holder + 1
         if inner.frames.count:
-            parts.append(Part(inner, 0, inner.frames.count, at))
+            parts.append(BatchPart(inner, 0, inner.frames.count, at))
             at += inner.frames.count
         size += len(inner.window)
-        if size >= _MOST:
-            yield Unrolled(batch, parts)
+        if size >= _MAX_RUN_BYTES:
+            yield FlatRecords(batch, parts)
             parts, at, size = [], 0, 0
     if reached < batch.frames.count:
-        parts.append(Part(batch, reached, batch.frames.count, at))
+        parts.append(BatchPart(batch, reached, batch.frames.count, at))
     if parts:
-        yield Unrolled(batch, parts)
+        yield FlatRecords(batch, parts)

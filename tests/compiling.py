@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from binlogtool.formats.layouts import Kernel
-from binlogtool.schema.build import NoCompilerError, compiled, compiler
+from binlogtool.schema.build import NoCompilerError, compile_library, find_compiler
 from binlogtool.schema.enumerated import add_walk
-from binlogtool.schema.library import Library
+from binlogtool.schema.library import NativeLibrary
 from binlogtool.schema.native_backend import NativeBackend
 from binlogtool.schema.scanner import Scanner
-from binlogtool.schema.unit import Unit
+from binlogtool.schema.unit import CLibrarySource
 
 
 class CompilingBackend(NativeBackend):
@@ -25,44 +25,44 @@ class CompilingBackend(NativeBackend):
     def __init__(self) -> None:
         super().__init__(_empty())
 
-    def scanner(self, schema: Any, columns: tuple[str, ...], capacity: int = 65536) -> Scanner:
+    def make_scanner(self, schema: Any, columns: tuple[str, ...], capacity: int = 65536) -> Scanner:
         self.library = _of_walk(schema, tuple(columns))
-        made = super().scanner(schema, columns, capacity)
+        made = super().make_scanner(schema, columns, capacity)
         assert not self.missing
         return made
 
-    def compile(self, function: Kernel) -> Kernel:
+    def compile_kernel(self, function: Kernel) -> Kernel:
         self.library = _of_kernel(function)
-        made = super().compile(function)
+        made = super().compile_kernel(function)
         assert not self.missing
         return made
 
 
 @cache
-def _empty() -> Library:
+def _empty() -> NativeLibrary:
     return _library("empty", lambda unit: None)
 
 
 @cache
-def _of_walk(schema: Any, columns: tuple[str, ...]) -> Library:
+def _of_walk(schema: Any, columns: tuple[str, ...]) -> NativeLibrary:
     return _library("walk", lambda unit: add_walk(unit, schema, columns))
 
 
 @cache
-def _of_kernel(function: Kernel) -> Library:
-    return _library("kernel", lambda unit: unit.kernel(function))
+def _of_kernel(function: Kernel) -> NativeLibrary:
+    return _library("kernel", lambda unit: unit.add_kernel(function))
 
 
-def _library(name: str, fill: Callable[[Unit], None]) -> Library:
-    unit = Unit()
+def _library(name: str, fill: Callable[[CLibrarySource], None]) -> NativeLibrary:
+    unit = CLibrarySource()
     fill(unit)
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder, f"{name}.so")
-        compiled(unit.text(), target)
-        return Library(target)  # it stays mapped when its file is gone
+        compile_library(unit.write_text(), target)
+        return NativeLibrary(target)  # it stays mapped when its file is gone
 
 
 try:
-    compiler()
+    find_compiler()
 except NoCompilerError:
     pytest.skip("there is no C compiler", allow_module_level=True)

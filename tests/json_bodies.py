@@ -6,10 +6,10 @@ import ast
 from functools import cache
 from typing import Any
 
-from binlogtool.formats.bodies import Shown
+from binlogtool.formats.bodies import BodySchema
 from binlogtool.schema import identity
-from binlogtool.schema.expressions import U64, signed
-from binlogtool.schema.json_bodies import body_text
+from binlogtool.schema.expressions import U64, wrap_int64
+from binlogtool.schema.json_bodies import generate_json_body
 
 
 class Pointer:
@@ -51,14 +51,14 @@ RUNTIME: dict[str, Any] = {
     for kind in "ui"
     for size in (1, 2, 4, 8)
     for order in ("", "little", "big")
-} | {"store_i8_little": _store, "int64": signed, "uint64": lambda value: value & U64}
+} | {"store_i8_little": _store, "int64": wrap_int64, "uint64": lambda value: value & U64}
 
 
 @cache
-def json_writer(shown: Shown) -> Any:
+def json_writer(shown: BodySchema) -> Any:
     """The function of `schema.json_bodies`."""
     kernels = identity.KernelNames()
-    name, text = body_text(shown, kernels)
+    name, text = generate_json_body(shown, kernels)
     space = RUNTIME | kernels.functions
     exec(compile(ast.parse(text), name, "exec"), space)
     for table in [one for one in space if one.startswith("TABLE_")]:
@@ -66,7 +66,7 @@ def json_writer(shown: Shown) -> Any:
     return space[name]
 
 
-def json_of(shown: Shown, body: bytes, *given: int, room: int = 1 << 14) -> bytes | int:
+def json_of(shown: BodySchema, body: bytes, *given: int, room: int = 1 << 14) -> bytes | int:
     """What it writes of a body into so much room, or why it does not."""
     out = bytearray(room)
     end = json_writer(shown)(Pointer(body), 0, len(body), *given, Pointer(out), 0, room)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run one command line (default: that of the process), and return its exit status."""
-    from binlogtool.cli.start import begin, finish
+    from binlogtool.cli.start import finish_process, prepare_process
 
     if args is None:
-        begin()
-    from binlogtool.cli.entry import run
+        prepare_process()
+    from binlogtool.cli.entry import run_command_line
 
-    status = run(args)
+    status = run_command_line(args)
     if args is None:
-        finish()
+        finish_process()
     return status

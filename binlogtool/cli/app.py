@@ -6,9 +6,9 @@ import click
 
 from binlogtool.cli.command_classes import LazyGroup
 from binlogtool.cli.commands import COMMANDS
-from binlogtool.cli.options import GLOBAL_NAMES, global_options, o
-from binlogtool.cli.run import Run
-from binlogtool.cli.settings import Settings, merged
+from binlogtool.cli.options import GLOBAL_NAMES, global_options, option
+from binlogtool.cli.run import CommandRun
+from binlogtool.cli.settings import GlobalSettings, merge_global_values
 
 HELP = """Inspect, verify and repair database binary logs and write-ahead logs.
 
@@ -18,9 +18,9 @@ Options may stand before or after the command and its paths.
 
 
 @click.pass_context
-def _main(context: click.Context, /, version: bool, **_options: object) -> int | None:
-    run: Run = context.obj
-    run.settings = Settings.from_values(merged(context, GLOBAL_NAMES))
+def _run_group(context: click.Context, /, version: bool, **_options: object) -> int | None:
+    run: CommandRun = context.obj
+    run.settings = GlobalSettings.from_values(merge_global_values(context, GLOBAL_NAMES))
     if version:
         context.exit(run.show_version())
     if context.invoked_subcommand is not None:
@@ -31,13 +31,13 @@ def _main(context: click.Context, /, version: bool, **_options: object) -> int |
     return 0 if context.resilient_parsing else 2
 
 
-def build() -> LazyGroup:
+def build_command_group() -> LazyGroup:
     """Build the command group; commands are imported when they are used."""
-    version = o(["-V", "--version"], is_flag=True, help="Show the version; with -v also formats and backends.")
+    version = option(["-V", "--version"], is_flag=True, help="Show the version; with -v also formats and backends.")
     return LazyGroup(
         name="binlogtool",
         lazy=COMMANDS,
-        callback=_main,
+        callback=_run_group,
         params=[*global_options(), version],
         help=HELP,
         invoke_without_command=True,

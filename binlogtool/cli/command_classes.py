@@ -10,15 +10,15 @@ import click
 
 import binlogtool
 from binlogtool.cli import config
-from binlogtool.cli.options import GLOBAL_NAMES, global_options, o
+from binlogtool.cli.options import GLOBAL_NAMES, global_options, option
 from binlogtool.cli.output_files import refuse_collisions
-from binlogtool.cli.settings import Settings, merged
+from binlogtool.cli.settings import GlobalSettings, merge_global_values
 
-CONFIG = "binlogtool.config"
+CONFIG_META_KEY = "binlogtool.config"
 """Key in the context's `meta` of the configuration file that was read."""
 
 
-class _Helped(click.Command):
+class _CommandWithHelp(click.Command):
     """Click command whose `--help` is created like every other option (see `Option`)."""
 
     _help: click.Option | None = None
@@ -26,20 +26,20 @@ class _Helped(click.Command):
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
         """Return the option `--help`."""
         if self._help is None:
-            self._help = o(
-                self.get_help_option_names(ctx), is_flag=True, expose_value=False, is_eager=True, callback=_show_help,
+            self._help = option(
+                self.get_help_option_names(ctx), is_flag=True, expose_value=False, is_eager=True, callback=_print_help,
                 help="Show this message and exit.",
             )  # fmt: skip
         return self._help
 
 
-def _show_help(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+def _print_help(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
         click.echo(ctx.get_help(), color=ctx.color)
         ctx.exit()
 
 
-class Command(_Helped):
+class Command(_CommandWithHelp):
     """A command whose function gets the run first: `function(run, **own options) -> exit status or None`.
 
     examples: (description, command line) pairs for the manual page and the help. outputs: values of -O, for shell
@@ -64,30 +64,30 @@ class Command(_Helped):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Check the option names of the configuration file before parsing."""
-        config.check_known(ctx.default_map or {}, self.name or "", self.params)
+        config.check_option_names(ctx.default_map or {}, self.name or "", self.params)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Call the function with the command's own options; the run gets the global settings."""
         run = ctx.obj
-        run.settings = Settings.from_values(merged(ctx, GLOBAL_NAMES))
+        run.settings = GlobalSettings.from_values(merge_global_values(ctx, GLOBAL_NAMES))
         own = {name: value for name, value in ctx.params.items() if name not in GLOBAL_NAMES}
         if run.settings.format == "list":
             return run.list_formats()
         values = {**ctx.params, "output": run.settings.output, "overwrite": run.settings.overwrite}
-        refuse_collisions(self.params, values, ctx.meta.get(CONFIG))
+        refuse_collisions(self.params, values, ctx.meta.get(CONFIG_META_KEY))
         run.start(self.name or "")
         assert self.callback is not None
-        with binlogtool.watched(run.progress):
+        with binlogtool.progress_listener(run.progress):
             status = ctx.invoke(self.callback, run, **own)
-        return 6 if run.unread and status in (None, 0) else status
+        return 6 if run.has_unread_files and status in (None, 0) else status
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the command's own options, then the global ones."""
         groups = (("Options", [*self.own_params, self.get_help_option(ctx)]), ("Global options", self.params))
         for title, params in groups:
-            own = title == "Options"
-            rows = [p.get_help_record(ctx) for p in params if p is not None and _shown(p, own)]
+            is_own = title == "Options"
+            rows = [p.get_help_record(ctx) for p in params if p is not None and _is_shown(p, is_own)]
             shown = [row for row in rows if row is not None]
             if shown:
                 with formatter.section(title):
@@ -100,11 +100,11 @@ class Command(_Helped):
                 formatter.write_text("\n\n".join(f"\b\n{line}" for _, line in self.examples))
 
 
-def _shown(param: click.Parameter, own: bool) -> bool:
-    return isinstance(param, click.Option) and (own or param.name in GLOBAL_NAMES)
+def _is_shown(param: click.Parameter, is_own: bool) -> bool:
+    return isinstance(param, click.Option) and (is_own or param.name in GLOBAL_NAMES)
 
 
-class LazyGroup(_Helped, click.Group):
+class LazyGroup(_CommandWithHelp, click.Group):
     """Group that knows names and short helps of its commands, and imports a command when it is used.
 
     lazy: name -> (module, short help). The module's command is called `command`.
@@ -128,12 +128,12 @@ class LazyGroup(_Helped, click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Load the defaults of the configuration file before parsing, wherever on the line the file is named."""
         if not ctx.resilient_parsing:
-            path, none = config.wanted(args)
-            ctx.default_map = {} if none else config.load(path)
-            ctx.meta[CONFIG] = None if none else path or config.user_file()
+            path, is_disabled = config.find_config_options(args)
+            ctx.default_map = {} if is_disabled else config.load_config(path)
+            ctx.meta[CONFIG_META_KEY] = None if is_disabled else path or config.user_config_path()
             top = {k: v for k, v in ctx.default_map.items() if not isinstance(v, dict)}
-            config.check_known(top, self.name or "", self.params)
-            config.check_commands(ctx.default_map.keys() - top.keys(), self.lazy)
+            config.check_option_names(top, self.name or "", self.params)
+            config.check_table_names(ctx.default_map.keys() - top.keys(), self.lazy)
         return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

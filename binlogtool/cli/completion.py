@@ -10,11 +10,11 @@ import click
 from click.shell_completion import BashComplete, add_completion_class, split_arg_string
 
 from binlogtool.cli.command_classes import Command
-from binlogtool.cli.run import Run
+from binlogtool.cli.run import CommandRun
 from binlogtool.errors import UsageError
 
 
-class Bash(BashComplete):
+class BashCompletion(BashComplete):
     """Bash completion for values with `=`: Bash splits words there, expects only the rest, and must not append a
     space
     after an incomplete value.
@@ -29,11 +29,11 @@ class Bash(BashComplete):
     def get_completion_args(self) -> tuple[list[str], str]:
         """Return the words before the one to complete, and that one, after joining what Bash split at `=`."""
         words = split_arg_string(os.environ["COMP_WORDS"])
-        at = int(os.environ["COMP_CWORD"])
-        words = words[: at + 1] if at < len(words) else [*words, ""]
+        position = int(os.environ["COMP_CWORD"])
+        words = words[: position + 1] if position < len(words) else [*words, ""]
         joined = words[:1]
-        for before, word in pairwise(words):
-            if len(joined) > 1 and (word == "=" or before == "="):
+        for previous, word in pairwise(words):
+            if len(joined) > 1 and (word == "=" or previous == "="):
                 joined[-1] += word
             else:
                 joined.append(word)
@@ -42,12 +42,15 @@ class Bash(BashComplete):
     def complete(self) -> str:
         """Return the completions, one a line."""
         args, incomplete = self.get_completion_args()
-        found = [(item.type, item.value) for item in self.get_completions(args, incomplete)]
-        behind = "=" in incomplete and not _quoted(os.environ["COMP_WORDS"])
-        return "\n".join(_answer(kind, _last_part(value) if behind else value) for kind, value in found)
+        completions = [(item.type, item.value) for item in self.get_completions(args, incomplete)]
+        is_after_equals = "=" in incomplete and not _is_inside_quotes(os.environ["COMP_WORDS"])
+        return "\n".join(
+            _format_completion(kind, _strip_before_equals(value) if is_after_equals else value)
+            for kind, value in completions
+        )
 
 
-def _quoted(line: str) -> bool:
+def _is_inside_quotes(line: str) -> bool:
     """Return True if the line ends inside a quoted word, which Bash does not split at `=`."""
     try:
         shlex.split(line)
@@ -56,35 +59,35 @@ def _quoted(line: str) -> bool:
     return False
 
 
-def _last_part(value: str) -> str:
+def _strip_before_equals(value: str) -> str:
     """Return the part of a value after the `=` that the line contains already."""
     return value if value.endswith("=") else value.rpartition("=")[2]
 
 
-def _answer(kind: str, value: str) -> str:
-    goes_on = kind == "plain" and value.endswith(("=", "."))
-    return f"{'open' if goes_on else kind},{value}"
+def _format_completion(kind: str, value: str) -> str:
+    is_incomplete = kind == "plain" and value.endswith(("=", "."))
+    return f"{'open' if is_incomplete else kind},{value}"
 
 
-add_completion_class(Bash)
+add_completion_class(BashCompletion)
 
 
-def _completion(run: Run, shell: str) -> int:
+def _run_completion(run: CommandRun, shell: str) -> int:
     from click.shell_completion import get_completion_class
 
-    from binlogtool.cli.app import build
+    from binlogtool.cli.app import build_command_group
 
     kind = get_completion_class(shell)
     if kind is None:
         raise UsageError(f"there is no completion for {shell}; use bash, zsh or fish")
-    with run.output(text=True, page=False) as out:
-        out.line(kind(build(), {}, "binlogtool", "_BINLOGTOOL_COMPLETE").source().rstrip())
+    with run.open_output(text=True, page=False) as out:
+        out.write_line(kind(build_command_group(), {}, "binlogtool", "_BINLOGTOOL_COMPLETE").source().rstrip())
     return 0
 
 
 command = Command(
     "completion",
-    callback=_completion,
+    callback=_run_completion,
     outputs=(),
     params=[click.Argument(["shell"], type=click.Choice(["bash", "zsh", "fish", "powershell"]))],
     help="Print the completion script of a shell. Put its output where your shell looks for completions.",

@@ -12,32 +12,39 @@ from click.core import ParameterSource
 from msgspec.structs import replace
 
 from binlogtool.cli.command_classes import Command
-from binlogtool.cli.destination import Output
-from binlogtool.cli.on_spark import master_of, spark_options
+from binlogtool.cli.destination import OutputDestination
+from binlogtool.cli.on_spark import pop_master, spark_options
 from binlogtool.cli.options import (
     PATH,
     SIZE,
     envelope_options,
     hint_options,
     level_option,
-    o,
+    option,
     script_options,
     selection_options,
     where_option,
 )
-from binlogtool.cli.run import Run
-from binlogtool.cli.selector import ENVELOPE, hints, list_types, script, selection, split
-from binlogtool.findings import DIVERGES, ENCRYPTED, LEFT_OUT
+from binlogtool.cli.run import CommandRun
+from binlogtool.cli.selector import (
+    ENVELOPE_OPTIONS,
+    build_selection,
+    pop_hints,
+    print_record_types,
+    script_values,
+    split_selection,
+)
+from binlogtool.findings import ENCRYPTED, ROWS_DIVERGE, STATEMENT_LEFT_OUT
 
 if TYPE_CHECKING:
     from binlogtool.pipeline.manifest import Manifest
 
-_SHOWN = 5
-_LOCAL = "local[*]"
+_MAX_SHOWN = 5
+_EMBEDDED_MASTER = "local[*]"
 _TABLES = ("parquet", "orc", "csv", "json", "avro")
-_SPARK = ("master", "conf")
+_SPARK_OPTIONS = ("master", "conf")
 _TARGETS = (*_TABLES, "jsonl", "sql", "sql-undo", "raw", "mysql-binlog")
-_NOTHING = {
+_STOP_REASONS = {
     "envelope": "not all of it can be said in messages; --schema may help, --on-damage skip leaves those records out",
     "result": "some events break the rules of a log; --allow-rule-breaks writes them as they are",
     "sql": "not all of it can be said in statements; leave those records out by the options that select",
@@ -45,89 +52,96 @@ _NOTHING = {
     "sql-undo": "not all of it can be taken back; choose other transactions by position, GTID or time; --skip-ddl"
     " leaves definitions as they are",
 }
-_SEALED = "the input is encrypted; --keyfile FILE gives the key"
-_DAMAGED = "the input is damaged; `binlogtool verify` shows it, --on-damage skip leaves it out"
-_UNTOLD = ("their places stand in the tables", "their places stand in the tables; --on-damage skip accepts that")
+_ENCRYPTED_HINT = "the input is encrypted; --keyfile FILE gives the key"
+_DAMAGED_HINT = "the input is damaged; `binlogtool verify` shows it, --on-damage skip leaves it out"
+_UNLOGGED_HINTS = (
+    "their places stand in the tables",
+    "their places stand in the tables; --on-damage skip accepts that",
+)
 
 
-def _convert(run: Run, paths: tuple[str, ...], **options: Any) -> int:
-    chosen, o = split(options)
-    if chosen["type"] == ("list",):
-        return list_types(run, paths)
-    s = run.settings
-    form = s.choose(("text", "json"))
+def _run_convert(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int:
+    selection_values, command_options = split_selection(options)
+    if selection_values["type"] == ("list",):
+        return print_record_types(run, paths)
+    settings = run.settings
+    form = settings.choose_output_format(("text", "json"))
     if not paths:
         raise click.UsageError("Missing argument 'PATH...'.")
-    if o["to"] is None or s.output in (None, "-"):
+    if command_options["to"] is None or settings.output in (None, "-"):
         raise click.UsageError("--to and --output are needed: what to write, and where.")
-    with Output(replace(s, output=None), text=form == "text", page=False, patient=True) as out:
-        done = _done(run, paths, chosen, o)
-        run.say_left()
-        run.status = done.exit_code
+    with OutputDestination(replace(settings, output=None), text=form == "text", page=False, defers_errors=True) as out:
+        manifest = _call_convert(run, paths, selection_values, command_options)
+        run.say_skipped_files()
+        run.status = manifest.exit_code
         if form == "json":
-            out.write(done.to_json())
+            out.write(manifest.to_json())
         else:
-            for line in _lines(done):
-                out.line(line)
+            for line in _summary_lines(manifest):
+                out.write_line(line)
     return run.status
 
 
-def _done(run: Run, paths: tuple[str, ...], chosen: dict[str, Any], o: dict[str, Any]) -> Manifest:
+def _call_convert(
+    run: CommandRun, paths: tuple[str, ...], selection_values: dict[str, Any], command_options: dict[str, Any]
+) -> Manifest:
     """Call the library with the options of the command line."""
     import binlogtool
 
-    s, master = run.settings, master_of(o)
-    if master == _LOCAL and _source("master") is ParameterSource.DEFAULT:
+    settings, master = run.settings, pop_master(command_options)
+    if master == _EMBEDDED_MASTER and _find_option_source("master") is ParameterSource.DEFAULT:
         master = None
-    if o["append"] or o["to"] not in _TABLES:
-        what = "--append works" if o["append"] else f"--to {o['to']} is written"
-        for name in _SPARK:
-            _refuse_given(
-                name, f"{what} in this process: --{name} is not for it (--master is for {', '.join(_TABLES)})"
+    if command_options["append"] or command_options["to"] not in _TABLES:
+        subject = "--append works" if command_options["append"] else f"--to {command_options['to']} is written"
+        for name in _SPARK_OPTIONS:
+            _refuse_command_line_option(
+                name, f"{subject} in this process: --{name} is not for it (--master is for {', '.join(_TABLES)})"
             )
-    _refuse_given("jobs", "--jobs divides the work of verify; convert to tables runs on --master 'local[N]'")
+    _refuse_command_line_option(
+        "jobs", "--jobs divides the work of verify; convert to tables runs on --master 'local[N]'"
+    )
     return binlogtool.convert(
         paths,
-        o["to"],
-        str(s.output),
-        format=s.format,
-        limits=s.limits,
-        backend=s.backend,
-        hints=hints(o),
-        selection=selection(chosen, on_damage="stop"),
+        command_options["to"],
+        str(settings.output),
+        format=settings.format,
+        limits=settings.limits,
+        backend=settings.backend,
+        hints=pop_hints(command_options),
+        selection=build_selection(selection_values, on_damage="stop"),
         master=master,
-        manifest=o["manifest"],
-        overwrite=s.overwrite,
-        max_binlog_size=o["max_binlog_size"],
-        allow_rule_breaks=o["allow_rule_breaks"],
-        on_step=lambda step: run.progress.update(
+        manifest=command_options["manifest"],
+        overwrite=settings.overwrite,
+        max_binlog_size=command_options["max_binlog_size"],
+        allow_rule_breaks=command_options["allow_rule_breaks"],
+        on_step=lambda step: run.progress.update_stage(
             f"convert: {step.stage}", step.done, total=step.total, records=step.records
         ),
-        partition_by=[name for text in o["partition_by"] for name in text.split(",") if name],
-        compression=o["compression"],
-        csv_safe=o["csv_safe"],
-        target_file_size=o["target_file_size"],
-        envelope={name: o[name] for name in ENVELOPE},
-        per_table=o["per_table"],
-        image=o["image"],
-        **script(o, chosen),
-        skip_ddl=o["skip_ddl"],
-        append=o["append"],
-        final=o["final"],
+        partition_by=[name for text in command_options["partition_by"] for name in text.split(",") if name],
+        compression=command_options["compression"],
+        csv_safe=command_options["csv_safe"],
+        target_file_size=command_options["target_file_size"],
+        envelope={name: command_options[name] for name in ENVELOPE_OPTIONS},
+        per_table=command_options["per_table"],
+        image=command_options["image"],
+        **script_values(command_options, selection_values),
+        skip_ddl=command_options["skip_ddl"],
+        append=command_options["append"],
+        final=command_options["final"],
     )
 
 
-def _refuse_given(name: str, text: str) -> None:
+def _refuse_command_line_option(name: str, text: str) -> None:
     """Refuse an option that is on the command line; in a configuration file it is meant for other commands.
 
     Raises:
         UsageError: it is on the command line.
     """
-    if _source(name) is ParameterSource.COMMANDLINE:
+    if _find_option_source(name) is ParameterSource.COMMANDLINE:
         raise click.UsageError(f"{text}.")
 
 
-def _source(name: str) -> ParameterSource | None:
+def _find_option_source(name: str) -> ParameterSource | None:
     """Return where the value of an option comes from; the command line, also of the group, takes precedence."""
     context: click.Context | None = click.get_current_context()
     sources = list[ParameterSource | None]()
@@ -137,134 +151,143 @@ def _source(name: str) -> ParameterSource | None:
     return ParameterSource.COMMANDLINE if ParameterSource.COMMANDLINE in sources else sources[0]
 
 
-def _lines(done: Manifest) -> Iterator[str]:
+def _summary_lines(manifest: Manifest) -> Iterator[str]:
     from binlogtool.render.escape import escape
-    from binlogtool.report.words import count, counted, size
+    from binlogtool.report.words import format_count, format_quantity, format_size
 
-    noun = "transaction" if done.to == "mysql-binlog" else None
-    made = "message" if "envelope" in done.details else noun or "row"
-    if done.to in ("sql", "sql-undo"):
-        made = "record" if done.details.get("row_changes") is None else "row change"
-    for i in done.inputs:
-        yield f"read   {escape(i.path)}  {size(i.size)}  {counted(i.records, noun or 'record')}"
-    for check in done.checks if done.complete else ():
+    noun = "transaction" if manifest.to == "mysql-binlog" else None
+    unit_name = "message" if "envelope" in manifest.details else noun or "row"
+    if manifest.to in ("sql", "sql-undo"):
+        unit_name = "record" if manifest.details.get("row_changes") is None else "row change"
+    for input_ in manifest.inputs:
+        yield (
+            f"read   {escape(input_.path)}  {format_size(input_.size)}  "
+            f"{format_quantity(input_.records, noun or 'record')}"
+        )
+    for check in manifest.checks if manifest.complete else ():
         yield f"check  {escape(check.name)}: {escape(check.detail)}"
-    if done.finding_counts:
-        yield f"found  {', '.join(f'{count(n)} {escape(id_)}' for id_, n in sorted(done.finding_counts.items()))}"
-    told = ["warning"] if done.to.startswith("sql") or made == "message" else []
-    told += ["error"] if made == "message" and done.complete else []
-    for one in [f for f in done.findings if f["severity"] in told or _is_note_of_tables(f)][:_SHOWN]:
-        yield f"note   {escape(one['file'])}  {one['id']}: {escape(one['message'])}"
-    yield from _of_tables(done)
-    yield from (f"left   {escape(text)}" for text in done.details.get("leftovers", ()))
-    yield from (f"lost   {escape(text)}" for text in done.details.get("unreadable", ()))
-    if untold := done.details.get("untold"):
-        accepts = _UNTOLD[done.on_damage == "stop"]
-        yield f"lost   {counted(untold, 'record')} whose rows the log does not tell; {accepts}"
-    yield from (f"spark  {escape(text)}" for text in done.befell)
-    if left_out := done.details.get("gtids_left_out"):
+    if manifest.finding_counts:
+        counts = (f"{format_count(n)} {escape(id_)}" for id_, n in sorted(manifest.finding_counts.items()))
+        yield f"found  {', '.join(counts)}"
+    shown_severities = ["warning"] if manifest.to.startswith("sql") or unit_name == "message" else []
+    shown_severities += ["error"] if unit_name == "message" and manifest.complete else []
+    for finding in [f for f in manifest.findings if f["severity"] in shown_severities or _is_table_note(f)][
+        :_MAX_SHOWN
+    ]:
+        yield f"note   {escape(finding['file'])}  {finding['id']}: {escape(finding['message'])}"
+    yield from _table_change_lines(manifest)
+    yield from (f"left   {escape(text)}" for text in manifest.details.get("leftovers", ()))
+    yield from (f"lost   {escape(text)}" for text in manifest.details.get("unreadable", ()))
+    if unlogged := manifest.details.get("untold"):
+        hint = _UNLOGGED_HINTS[manifest.on_damage == "stop"]
+        yield f"lost   {format_quantity(unlogged, 'record')} whose rows the log does not tell; {hint}"
+    yield from (f"spark  {escape(text)}" for text in manifest.spark_messages)
+    if left_out := manifest.details.get("gtids_left_out"):
         yield f"lost   {escape(', '.join(left_out))}"
-    if not done.complete:
-        for one in [f for f in done.findings if f["severity"] == "error" or f["id"] == ENCRYPTED][:_SHOWN]:
-            yield f"error  {escape(one['file'])}  {one['id']}: {escape(one['message'])}"
-        why = _NOTHING.get(str(done.details.get("stopped_by")), _DAMAGED)
-        yield f"nothing was written: {_SEALED if ENCRYPTED in done.finding_counts else why}"
+    if not manifest.complete:
+        for finding in [f for f in manifest.findings if f["severity"] == "error" or f["id"] == ENCRYPTED][:_MAX_SHOWN]:
+            yield f"error  {escape(finding['file'])}  {finding['id']}: {escape(finding['message'])}"
+        reason = _STOP_REASONS.get(str(manifest.details.get("stopped_by")), _DAMAGED_HINT)
+        yield f"nothing was written: {_ENCRYPTED_HINT if ENCRYPTED in manifest.finding_counts else reason}"
         return
-    if appended := done.details.get("append"):
-        for one in [f for f in done.findings if f["severity"] == "error"][:_SHOWN]:
-            yield f"error  {escape(one['file'])}  {one['id']}: {escape(one['message'])}"
-        yield f"state  {escape(done.output)}  {counted(appended['rows'], 'row')} at commit {count(appended['commit'])}"
-        if not done.outputs:
+    if appended := manifest.details.get("append"):
+        for finding in [f for f in manifest.findings if f["severity"] == "error"][:_MAX_SHOWN]:
+            yield f"error  {escape(finding['file'])}  {finding['id']}: {escape(finding['message'])}"
+        yield (
+            f"state  {escape(manifest.output)}  {format_quantity(appended['rows'], 'row')} at commit "
+            f"{format_count(appended['commit'])}"
+        )
+        if not manifest.outputs:
             yield "nothing new"
             return
-    written = f"{counted(len(done.outputs), 'file')}, {size(sum(o.size for o in done.outputs))}"
-    yield f"wrote  {escape(done.output)}  {counted(done.rows, made)}  {written}"
+    written = f"{format_quantity(len(manifest.outputs), 'file')}, {format_size(sum(o.size for o in manifest.outputs))}"
+    yield f"wrote  {escape(manifest.output)}  {format_quantity(manifest.rows, unit_name)}  {written}"
 
 
-def _is_note_of_tables(found: Mapping[str, Any]) -> bool:
+def _is_table_note(finding: Mapping[str, Any]) -> bool:
     """Return True for notes about what an output of tables does not contain."""
-    return found["severity"] == "note" and found["id"] in (LEFT_OUT, DIVERGES)
+    return finding["severity"] == "note" and finding["id"] in (STATEMENT_LEFT_OUT, ROWS_DIVERGE)
 
 
-def _of_tables(done: Manifest) -> Iterator[str]:
+def _table_change_lines(manifest: Manifest) -> Iterator[str]:
     """Yield lines about renamed tables and changed columns."""
     from binlogtool.render.escape import escape
-    from binlogtool.report.words import count
+    from binlogtool.report.words import format_count
 
-    of_columns = [f"{one['name']}: {text}" for one in done.details.get("tables", ()) for text in one["changes"]]
-    told = [*done.details.get("remarks", ()), *of_columns]
-    yield from (f"note   {escape(text)}" for text in told[:_SHOWN])
-    if len(told) > _SHOWN:
-        yield f"note   {count(len(told) - _SHOWN)} more changes of tables; --manifest FILE has them"
+    column_changes = [f"{one['name']}: {text}" for one in manifest.details.get("tables", ()) for text in one["changes"]]
+    texts = [*manifest.details.get("remarks", ()), *column_changes]
+    yield from (f"note   {escape(text)}" for text in texts[:_MAX_SHOWN])
+    if len(texts) > _MAX_SHOWN:
+        yield f"note   {format_count(len(texts) - _MAX_SHOWN)} more changes of tables; --manifest FILE has them"
 
 
 command = Command(
     "convert",
-    callback=_convert,
+    callback=_run_convert,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
-        o(["--to"], type=click.Choice(_TARGETS), help="What to write."),
-        *spark_options("Spark's master for tables (default: local[*], embedded).", _LOCAL),
-        o(
+        option(["--to"], type=click.Choice(_TARGETS), help="What to write."),
+        *spark_options("Spark's master for tables (default: local[*], embedded).", _EMBEDDED_MASTER),
+        option(
             ["--max-binlog-size"],
             type=SIZE,
             metavar="SIZE",
             help="mysql-binlog: begin a new file at this size, between transactions (default: 1GiB).",
         ),
-        o(
+        option(
             ["--allow-rule-breaks"],
             is_flag=True,
             help="mysql-binlog: write transactions that break the rules of such a log (an XID twice, no GTID).",
         ),
-        o(
+        option(
             ["--partition-by"],
             multiple=True,
             metavar="COL",
             help="Tables: a directory for each value: type, object, format, … or date and hour of time; repeatable.",
         ),
-        o(
+        option(
             ["--compression"],
             metavar="NAME",
             help="Tables: zstd (default of parquet and orc), deflate (avro), gzip, snappy, none, … by format.",
         ),
-        o(
+        option(
             ["--target-file-size"],
             type=SIZE,
             metavar="SIZE",
             help="Tables: about so large are their files (default: 256MiB), smaller where cores would be idle.",
         ),
-        o(
+        option(
             ["--csv-safe"],
             is_flag=True,
             help="CSV: an apostrophe before cells that a spreadsheet takes for formulas.",
         ),
-        o(
+        option(
             ["--per-table"],
             is_flag=True,
             help="Tables: changed rows with the columns of their table, a directory for each table.",
         ),
-        o(
+        option(
             ["--image"],
             type=click.Choice(("after", "before", "both", "changes")),
             help="Rows of tables: what their columns hold (default: after).",
         ),
-        o(
+        option(
             ["--skip-ddl"],
             is_flag=True,
             help="sql-undo: leave what defines the chosen tables as it is, told in a line, instead of refusing it.",
         ),
         *envelope_options(),
-        o(
+        option(
             ["--append"],
             is_flag=True,
             help="parquet, jsonl: add only what is new since the last run, each record exactly once.",
         ),
-        o(
+        option(
             ["--final"],
             is_flag=True,
             help="--append: the log has ended; what stands behind its last whole transaction is taken, too.",
         ),
-        o(["--manifest"], type=PATH, metavar="FILE", help="Save the account of inputs, hashes and rows as JSON."),
+        option(["--manifest"], type=PATH, metavar="FILE", help="Save the account of inputs, hashes and rows as JSON."),
         *hint_options(),
         *script_options(),
         level_option(),

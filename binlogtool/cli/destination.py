@@ -13,32 +13,32 @@ from itertools import islice
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Self
 
-from binlogtool.cli.progress import Progress
-from binlogtool.cli.settings import Settings
+from binlogtool.cli.progress import ProgressDisplay
+from binlogtool.cli.settings import GlobalSettings
 from binlogtool.errors import InputOutputError, RefusedError
-from binlogtool.publish import rename_new
+from binlogtool.publish import rename_without_replacing
 
 if TYPE_CHECKING:
     import subprocess
     from pathlib import Path
 
 
-def _otherwise(error: UnicodeError) -> tuple[str | bytes, int]:
+def _replace_unencodable(error: UnicodeError) -> tuple[str | bytes, int]:
     """Replace our own special characters by ASCII in encodings that lack them, other characters by escapes."""
     assert isinstance(error, UnicodeEncodeError)
-    sign = _SIGNS.get(error.object[error.start])
-    return (sign, error.start + 1) if sign is not None else codecs.backslashreplace_errors(error)
+    replacement = _ASCII_REPLACEMENTS.get(error.object[error.start])
+    return (replacement, error.start + 1) if replacement is not None else codecs.backslashreplace_errors(error)
 
 
-_SOME = 256
+_LINES_PER_WRITE = 256
 """Number of lines that are written at once."""
 
-_OTHERWISE = "binlogtool.otherwise"
-_SIGNS = {"·": "-", "…": "...", "│": "|", "─": "-"}
-codecs.register_error(_OTHERWISE, _otherwise)
+_ENCODE_FALLBACK = "binlogtool.otherwise"
+_ASCII_REPLACEMENTS = {"·": "-", "…": "...", "│": "|", "─": "-"}
+codecs.register_error(_ENCODE_FALLBACK, _replace_unencodable)
 
 
-class Output:
+class OutputDestination:
     """Context manager; `write` takes UTF-8 bytes. Leaving it normally completes the output, an exception discards it.
 
     Args:
@@ -50,82 +50,82 @@ class Output:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: GlobalSettings,
         *,
         text: bool,
         inputs: Iterable[str] = (),
         page: bool = True,
-        patient: bool = False,
-        screen: Progress | None = None,
+        defers_errors: bool = False,
+        progress: ProgressDisplay | None = None,
     ) -> None:
-        self._patient = patient
-        self.lost: OSError | None = None
+        self._defers_errors = defers_errors
+        self.write_error: OSError | None = None
         """Error after which nothing more is written."""
         self._encoding: str | None = None
         self._pager: subprocess.Popen[bytes] | None = None
-        self._screen = screen
+        self._progress = progress
         self._ascii = settings.ascii
-        self._wants_pager = text and page and settings.pager
+        self._uses_pager = text and page and settings.pager
         self._temporary: Path | None = None
         self._target: Path | None = None
-        self._replaces = False
-        self.begun = False
+        self._can_replace = False
+        self.has_written = False
         """True if anything was written."""
         if settings.output not in (None, "-"):
             self.name = str(settings.output)
-            self._stream = self._open(self.name, settings.overwrite, list(inputs))
+            self._stream = self._open_file(self.name, settings.overwrite, list(inputs))
         else:
             self.name = "standard output"
-            self._stream = self._standard(text)
-        self.columns = _columns() if text and self.isatty() else None
+            self._stream = self._open_standard_output(text)
+        self.columns = _terminal_columns() if text and self.isatty() else None
         """Width for wrapping lines of text; None = do not wrap."""
 
-    def _open(self, name: str, overwrite: bool, inputs: list[str]) -> IO[bytes]:
+    def _open_file(self, name: str, overwrite: bool, inputs: list[str]) -> IO[bytes]:
         import tempfile
         from pathlib import Path
 
         target = Path(name)
         try:
-            there = os.path.lexists(target)
+            exists = os.path.lexists(target)
             status = target.stat() if target.exists() else None
             if status is not None and not stat.S_ISREG(status.st_mode):
                 return target.open("wb")  # a device or a pipe cannot be renamed onto
             if status is not None and any(_is_input(name, target, status) for name in inputs):
                 raise RefusedError(f"{target} is an input; it is never overwritten")
-            if there and not overwrite:
+            if exists and not overwrite:
                 raise RefusedError(f"{target} exists; --overwrite replaces it")
-            self._replaces = overwrite
+            self._can_replace = overwrite
             handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.", suffix=".tmp")
         except OSError as error:
             raise InputOutputError(f"{target}: {error.strerror}") from None
         self._temporary, self._target = Path(name), target
         return os.fdopen(handle, "wb")
 
-    def _standard(self, text: bool) -> IO[bytes]:
+    def _open_standard_output(self, text: bool) -> IO[bytes]:
         if sys.stdout is None:
             raise InputOutputError("standard output is closed")
         encoding = codecs.lookup(sys.stdout.encoding or "utf-8").name
         self._encoding = encoding if text and encoding != "utf-8" else None
         return sys.stdout.buffer
 
-    def _begin(self) -> None:
+    def _before_first_write(self) -> None:
         """Hide the progress line and start the pager before the first bytes for standard output."""
-        self.begun = True
+        self.has_written = True
         if self.name != "standard output":
             return
-        if self._screen is not None and (self.isatty() or _is_pipe()):
-            self._screen.hush()
-        if self._wants_pager and self.isatty():
-            self._pager = _pager()
+        if self._progress is not None and (self.isatty() or _is_pipe()):
+            self._progress.disable_line()
+        if self._uses_pager and self.isatty():
+            self._pager = _start_pager()
         if self._pager is not None and self._pager.stdin is not None:
             self._stream = self._pager.stdin
 
     @property
     def ascii(self) -> bool:
         """True if box characters must be avoided: by the user's choice, or because they cannot be shown."""
-        from binlogtool.render.screen import draws_boxes
+        from binlogtool.render.screen import can_draw_boxes
 
-        return self._ascii or not draws_boxes(self._encoding or "utf-8", self.isatty())
+        return self._ascii or not can_draw_boxes(self._encoding or "utf-8", self.isatty())
 
     def write(self, data: bytes | memoryview) -> None:
         """Write all bytes.
@@ -134,42 +134,42 @@ class Output:
             InputOutputError: the disk is full, or a similar error.
             BrokenPipeError: the reader closed the pipe.
         """
-        if not self.begun:
-            self._begin()
+        if not self.has_written:
+            self._before_first_write()
         if self._encoding:
-            data = bytes(data).decode("utf-8").encode(self._encoding, _OTHERWISE)
-        self._try(lambda: self._stream.write(data))
+            data = bytes(data).decode("utf-8").encode(self._encoding, _ENCODE_FALLBACK)
+        self._run_write(lambda: self._stream.write(data))
 
-    def line(self, text: str, *, fits: bool = False) -> None:
+    def write_line(self, text: str, *, fits: bool = False) -> None:
         """Write one line of escaped text, wrapped to the width of the terminal. fits: do not wrap."""
         if self.columns is not None and not fits:
-            from binlogtool.render.screen import folded
+            from binlogtool.render.screen import fold_line
 
-            text = "\n".join(folded(text, self.columns))
+            text = "\n".join(fold_line(text, self.columns))
         self.write(f"{text}\n".encode("utf-8", "backslashreplace"))
 
-    def lines(self, lines: Iterable[str]) -> None:
+    def write_lines(self, lines: Iterable[str]) -> None:
         """Write lines without wrapping, many at a time."""
-        several = iter(lines)
-        while some := list(islice(several, _SOME)):
-            self.write(("\n".join(some) + "\n").encode("utf-8", "backslashreplace"))
+        remaining = iter(lines)
+        while chunk := list(islice(remaining, _LINES_PER_WRITE)):
+            self.write(("\n".join(chunk) + "\n").encode("utf-8", "backslashreplace"))
 
     def flush(self) -> None:
         """Flush to the operating system; raises as `write` does."""
-        self._try(self._stream.flush)
+        self._run_write(self._stream.flush)
 
-    def _try(self, work: Callable[[], object]) -> None:
-        if self.lost is not None:
+    def _run_write(self, action: Callable[[], object]) -> None:
+        if self.write_error is not None:
             return
         try:
-            work()
+            action()
         except OSError as error:
-            if self._patient:
-                self.lost = error
+            if self._defers_errors:
+                self.write_error = error
             else:
-                raise self._failed(error) from error
+                raise self._to_exception(error) from error
 
-    def _failed(self, error: OSError) -> Exception:
+    def _to_exception(self, error: OSError) -> Exception:
         """Return the exception to raise: a closed pipe unchanged (see `cli.entry`), other errors as
         InputOutputError.
         """
@@ -205,22 +205,22 @@ class Output:
         try:
             if kind is None:
                 self.flush()
-                if self.lost is not None:
-                    raise self._failed(self.lost)
-                self._complete()
+                if self.write_error is not None:
+                    raise self._to_exception(self.write_error)
+                self._publish_file()
         finally:
-            self._release()
+            self._release_resources()
 
-    def _complete(self) -> None:
+    def _publish_file(self) -> None:
         if self._temporary is None or self._target is None:
             return
         try:
             os.fsync(self._stream.fileno())
-            self._temporary.chmod(0o666 & ~_umask())
-            if self._replaces:
+            self._temporary.chmod(0o666 & ~_read_umask())
+            if self._can_replace:
                 self._temporary.replace(self._target)
             else:
-                rename_new(self._temporary, self._target)
+                rename_without_replacing(self._temporary, self._target)
         except FileExistsError:
             text = "appeared while the work was under way, and is left as it is; --overwrite replaces it"
             raise RefusedError(f"{self._target}: {text}") from None
@@ -228,7 +228,7 @@ class Output:
             raise InputOutputError(f"{self.name}: {error.strerror}") from error
         self._temporary = None
 
-    def _release(self) -> None:
+    def _release_resources(self) -> None:
         if self._temporary is not None:
             self._temporary.unlink(missing_ok=True)
         if self._pager is not None:
@@ -243,8 +243,8 @@ class Output:
 def _is_input(name: str, target: Path, status: os.stat_result) -> bool:
     """Return True if the input `name` is this file, or its directory, where it may be a member of a log."""
     try:
-        given = os.stat(name)
-        return os.path.samestat(given, status) or os.path.samestat(given, target.resolve().parent.stat())
+        input_status = os.stat(name)
+        return os.path.samestat(input_status, status) or os.path.samestat(input_status, target.resolve().parent.stat())
     except OSError:
         return False
 
@@ -257,19 +257,19 @@ def _is_pipe() -> bool:
         return False
 
 
-def _columns() -> int:
-    from binlogtool.render.screen import columns
+def _terminal_columns() -> int:
+    from binlogtool.render.screen import terminal_columns
 
-    return columns()
+    return terminal_columns()
 
 
-def _umask() -> int:
+def _read_umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
 
 
-def _pager() -> subprocess.Popen[bytes] | None:
+def _start_pager() -> subprocess.Popen[bytes] | None:
     import shlex
     import subprocess
 

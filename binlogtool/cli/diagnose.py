@@ -9,44 +9,46 @@ import click
 from binlogtool import __version__
 from binlogtool.cli.command_classes import Command
 from binlogtool.cli.options import PATH, hint_options, redo_option, server_version_option
-from binlogtool.cli.run import Run
-from binlogtool.cli.selector import hints
-from binlogtool.report.policy import most_severe
+from binlogtool.cli.run import CommandRun
+from binlogtool.cli.selector import pop_hints
+from binlogtool.report.policy import select_exit_code
 
 _FORMS = ("text", "json", "markdown")
 
 
-def _diagnose(run: Run, paths: tuple[str, ...], **options: Any) -> int:
+def _run_diagnose(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int:
     import binlogtool
     from binlogtool.report import diagnosis
-    from binlogtool.report.following import reading
-    from binlogtool.report.json import document
+    from binlogtool.report.following import collect_read_options
+    from binlogtool.report.json import encode_document
 
     if not paths:
         raise click.UsageError("Missing argument 'PATH...'.")
     if "-" in paths:
         raise click.UsageError("diagnose looks at files in their place: standard input has none.")
-    form, settings = run.settings.choose(_FORMS), run.settings
-    given = reading(options, settings.format)
-    how: dict[str, Any] = {"format": settings.format, "limits": settings.limits, "backend": settings.backend}
+    form, settings = run.settings.choose_output_format(_FORMS), run.settings
+    next_command_options = collect_read_options(options, settings.format)
+    read_options: dict[str, Any] = {"format": settings.format, "limits": settings.limits, "backend": settings.backend}
     version = options["server_version"]
-    found = binlogtool.diagnose(paths, **how, hints=hints(options), server_version=version)
-    run.say_failures(found.failures)
-    run.status = most_severe(found.codes)
-    with run.output(text=form == "text", inputs=paths) as out:
+    diagnoses = binlogtool.diagnose(paths, **read_options, hints=pop_hints(options), server_version=version)
+    run.say_failures(diagnoses.failures)
+    run.status = select_exit_code(diagnoses.exit_codes)
+    with run.open_output(text=form == "text", inputs=paths) as out:
         if form == "json":
-            out.write(document(diagnosis.diagnosis_json(found, __version__, given)))
+            out.write(encode_document(diagnosis.diagnosis_to_json(diagnoses, __version__, next_command_options)))
         elif form == "markdown":
-            out.write(diagnosis.diagnosis_markdown(found, given).encode("utf-8", "backslashreplace"))
+            out.write(
+                diagnosis.render_diagnosis_markdown(diagnoses, next_command_options).encode("utf-8", "backslashreplace")
+            )
         else:
-            for line in diagnosis.diagnosis_text(found, given):
-                out.line(line)
+            for line in diagnosis.render_diagnosis_text(diagnoses, next_command_options):
+                out.write_line(line)
     return run.status
 
 
 command = Command(
     "diagnose",
-    callback=_diagnose,
+    callback=_run_diagnose,
     outputs=_FORMS,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),

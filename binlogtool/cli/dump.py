@@ -16,123 +16,149 @@ from binlogtool.cli.options import (
     PATH,
     hint_options,
     level_option,
-    o,
+    option,
     script_options,
     selection_options,
     where_option,
 )
-from binlogtool.cli.run import Run
-from binlogtool.cli.selector import hints, list_types, script, selection, split
+from binlogtool.cli.run import CommandRun
+from binlogtool.cli.selector import build_selection, pop_hints, print_record_types, script_values, split_selection
 from binlogtool.errors import LimitError, RefusedError, UsageError
-from binlogtool.findings import ENCRYPTED, LEFT_OUT, Finding, Severity
+from binlogtool.findings import ENCRYPTED, STATEMENT_LEFT_OUT, Finding, Severity
 
 if TYPE_CHECKING:
     import binlogtool
-    from binlogtool.cli.destination import Output
-    from binlogtool.cli.follow import How
-    from binlogtool.log.records import Block, Passage, Text, Trouble
+    from binlogtool.cli.destination import OutputDestination
+    from binlogtool.cli.follow import FollowOptions
+    from binlogtool.log.records import FileFinding, RecordBlock, ScriptText, SqlFragment
     from binlogtool.log.select import Selection
-    from binlogtool.report.dump import Writer
-    from binlogtool.report.native import Lines
+    from binlogtool.report.dump import RecordWriter
+    from binlogtool.report.native import EncodedLines
 
-    Part = Block | Lines | Passage | Text | Trouble
+    DumpPart = RecordBlock | EncodedLines | SqlFragment | ScriptText | FileFinding
 
 _FORMS = ("text", "jsonl", "json", "table", "csv", "raw", "sql")
 _WITH_FIELDS = ("text", "jsonl", "json", "table", "csv")
 
 
-def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
-    from binlogtool.log.records import Block, Passage, Text
-    from binlogtool.log.select import proven_only
-    from binlogtool.report.dump import filler
-    from binlogtool.report.field_names import FieldNames
-    from binlogtool.report.native import Lines
+def _run_dump(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int:
+    from binlogtool.log.records import RecordBlock, ScriptText, SqlFragment
+    from binlogtool.log.select import refuse_salvage
+    from binlogtool.report.dump import make_value_filler
+    from binlogtool.report.field_names import FieldNameCheck
+    from binlogtool.report.native import EncodedLines
 
-    chosen, o = split(options)
-    if chosen["type"] == ("list",):
-        return list_types(run, paths)
+    selection_values, command_options = split_selection(options)
+    if selection_values["type"] == ("list",):
+        return print_record_types(run, paths)
     if not paths:
         raise click.UsageError("Missing argument 'PATH...'.")
-    form = run.settings.choose(_FORMS)
-    wanted = selection(chosen, on_damage="skip")
-    known = hints(o, wanted, script=form == "sql")
-    if form == "sql" and o["load_files"] is None and run.settings.output not in (None, "-"):
-        o["load_files"] = f"{run.settings.output}.load"
-    raw = form == "raw" or o["hex"]
+    form = run.settings.choose_output_format(_FORMS)
+    record_selection = build_selection(selection_values, on_damage="skip")
+    log_hints = pop_hints(command_options, record_selection, script=form == "sql")
+    if form == "sql" and command_options["load_files"] is None and run.settings.output not in (None, "-"):
+        command_options["load_files"] = f"{run.settings.output}.load"
+    raw = form == "raw" or command_options["hex"]
     if form == "raw":
-        proven_only(wanted, "a stream of raw bytes")
-    if o["follow"] and (form in ("json", "sql") or wanted.tail is not None or wanted.skip):
+        refuse_salvage(record_selection, "a stream of raw bytes")
+    if command_options["follow"] and (
+        form in ("json", "sql") or record_selection.tail is not None or record_selection.skip
+    ):
         raise UsageError("--follow never ends: not with json, sql, --tail or --skip")
-    with run.output(text=form in ("text", "table"), inputs=paths, page=not o["follow"]) as out:
+    with run.open_output(text=form in ("text", "table"), inputs=paths, page=not command_options["follow"]) as out:
         if form == "raw" and out.isatty():
             raise RefusedError("raw bytes could drive the terminal; use a pipe or --output FILE")
-        writer = _writer(run, form, o, len(paths) > 1, out)
-        if o["follow"]:
-            from binlogtool.cli.follow import How
+        writer = _create_writer(run, form, command_options, len(paths) > 1, out)
+        if command_options["follow"]:
+            from binlogtool.cli.follow import FollowOptions
 
-            return _follow(run, paths, wanted, How(o["decode"], raw, o["poll"], known), writer, out)
-        memory.collect_rarely()
+            return _run_follow(
+                run,
+                paths,
+                record_selection,
+                FollowOptions(command_options["decode"], raw, command_options["poll"], log_hints),
+                writer,
+                out,
+            )
+        memory.relax_gc()
         if form == "sql":
-            memory.reuse_freed()
-        read = _read(form, wanted, o | {"script": script(o, chosen)}, raw)
-        values = filler(form, o["bytes"])
-        fields = FieldNames(_fields(o["fields"], form))
-        for part in parts(run, paths, read, known, wanted, aloud=form == "sql", pieces=_in_pieces(form, o)):
-            if isinstance(part, Lines):
+            memory.keep_freed_memory()
+        reader = _choose_reader(
+            form, record_selection, command_options | {"script": script_values(command_options, selection_values)}, raw
+        )
+        value_filler = make_value_filler(form, command_options["bytes"])
+        field_names = FieldNameCheck(_parse_fields(command_options["fields"], form))
+        for part in read_parts(
+            run,
+            paths,
+            reader,
+            log_hints,
+            record_selection,
+            prints_findings=form == "sql",
+            in_pieces=_can_write_in_pieces(form, command_options),
+        ):
+            if isinstance(part, EncodedLines):
                 out.write(part.data)
-            elif isinstance(part, Text | Passage):
+            elif isinstance(part, ScriptText | SqlFragment):
                 out.write(writer.text(part.data))
-            elif isinstance(part, Block):
-                fields.look(part)
-                for piece in values.filled(writer.block(part), part.taken):
+            elif isinstance(part, RecordBlock):
+                field_names.check_block(part)
+                for piece in value_filler.fill(writer.encode_block(part), part.long_values):
                     out.write(piece)
             else:
                 out.flush()  # diagnostics appear after the records before them
-                tell(run, part)
-        for piece in values.filled(writer.end(), {}):
+                report_trouble(run, part)
+        for piece in value_filler.fill(writer.finish(), {}):
             out.write(piece)
-    for text in fields.unknown:
+    for text in field_names.warnings:
         run.say(text, level=-1)
-    if fields.unknown and fields.none_is_known:
+    if field_names.warnings and field_names.are_all_unknown:
         run.status = 2
     return run.status
 
 
-def _in_pieces(form: str, o: dict[str, Any]) -> bool:
+def _can_write_in_pieces(form: str, command_options: dict[str, Any]) -> bool:
     """Return True if long values can be written in pieces; selected members and columns need whole values."""
-    return form in ("text", "json", "jsonl", "csv") and not o["fields"]
+    return form in ("text", "json", "jsonl", "csv") and not command_options["fields"]
 
 
-def _is_default(o: dict[str, Any]) -> bool:
+def _has_default_style(command_options: dict[str, Any]) -> bool:
     """Return True if no option is used that only the general writer supports."""
-    style = (o["bytes"], o["bigint"], o["decode"], o["with_offsets"]) == ("hex", "number", "full", True)
-    return style and not (o["fields"] or o["hex"])
+    has_defaults = (
+        command_options["bytes"],
+        command_options["bigint"],
+        command_options["decode"],
+        command_options["with_offsets"],
+    ) == ("hex", "number", "full", True)
+    return has_defaults and not (command_options["fields"] or command_options["hex"])
 
 
-def _read(form: str, wanted: Selection, o: dict[str, Any], raw: bool) -> Callable[[Any], Iterator[Part]]:
+def _choose_reader(
+    form: str, record_selection: Selection, command_options: dict[str, Any], raw: bool
+) -> Callable[[Any], Iterator[DumpPart]]:
     """Return the function that reads the parts of an open log."""
     if form == "sql":
         import binlogtool
 
-        reached, wording = binlogtool.script_of(wanted, **o["script"])
-        return lambda log: log.statements(reached, wording)
-    if form == "jsonl" and _is_default(o):
-        from binlogtool.report.native import NativeLines
+        script_selection, wording = binlogtool.prepare_sql_script(record_selection, **command_options["script"])
+        return lambda log: log.statements(script_selection, wording)
+    if form == "jsonl" and _has_default_style(command_options):
+        from binlogtool.report.native import CompiledLineEncoder
 
-        return lambda log: NativeLines().of(log.stretches(wanted))
-    return lambda log: log.blocks(wanted, decode=o["decode"], raw=raw)
+        return lambda log: CompiledLineEncoder().encode_ranges(log.record_ranges(record_selection))
+    return lambda log: log.blocks(record_selection, decode=command_options["decode"], raw=raw)
 
 
-def parts(
-    run: Run,
+def read_parts(
+    run: CommandRun,
     paths: tuple[str, ...],
-    read: Callable[[Any], Iterator[Part]],
-    known: binlogtool.Hints | None,
-    wanted: Selection,
+    read: Callable[[Any], Iterator[DumpPart]],
+    log_hints: binlogtool.Hints | None,
+    record_selection: Selection,
     *,
-    aloud: bool = False,
-    pieces: bool = False,
-) -> Iterator[Part]:
+    prints_findings: bool = False,
+    in_pieces: bool = False,
+) -> Iterator[DumpPart]:
     """Yield blocks, finished lines, texts and findings until the time limit.
 
     Args:
@@ -143,47 +169,53 @@ def parts(
         pieces: long values are taken out of the blocks (`log.longvalues`).
     """
     import binlogtool
-    from binlogtool.log.records import Block, Passage, Text
-    from binlogtool.report.native import Lines
+    from binlogtool.log.records import RecordBlock, ScriptText, SqlFragment
+    from binlogtool.report.native import EncodedLines
 
-    s = run.settings
-    deadline = None if s.timeout is None else time.monotonic() + s.timeout
-    bounds = replace(s.limits, max_whole=limits.LONG) if pieces else s.limits
-    with binlogtool.open(paths, format=s.format, limits=bounds, backend=s.backend, hints=known) as log:
-        run.say_left()
-        log.watch_names(wanted)
+    settings = run.settings
+    deadline = None if settings.timeout is None else time.monotonic() + settings.timeout
+    read_limits = replace(settings.limits, max_whole=limits.LONG_VALUE_BYTES) if in_pieces else settings.limits
+    with binlogtool.open(
+        paths, format=settings.format, limits=read_limits, backend=settings.backend, hints=log_hints
+    ) as log:
+        run.say_skipped_files()
+        log.track_names(record_selection)
         is_empty: bool | None = None
-        is_sure = True
+        is_undamaged = True
         for part in read(log):
             yield part
-            is_sure = is_sure and all(one.severity < Severity.ERROR or one.id == LEFT_OUT for one in _found(part))
-            if isinstance(part, Text) and part.end is not None:
+            is_undamaged = is_undamaged and all(
+                one.severity < Severity.ERROR or one.id == STATEMENT_LEFT_OUT for one in _part_findings(part)
+            )
+            if isinstance(part, ScriptText) and part.end is not None:
                 is_empty = part.end.is_empty and is_empty is not False
-            if isinstance(part, Block):
+            if isinstance(part, RecordBlock):
                 for findings in part.findings.values():
-                    _judge(run, findings)
-                    if aloud:
-                        _say(run, part.file, findings)
-            if isinstance(part, Block | Lines | Passage):
+                    _update_status(run, findings)
+                    if prints_findings:
+                        _print_findings(run, part.file, findings)
+            if isinstance(part, RecordBlock | EncodedLines | SqlFragment):
                 run.progress.records += len(part.record)
             if deadline is not None and time.monotonic() >= deadline:
                 run.status = 6
                 raise LimitError("the time limit (--timeout) ended the work")
-        if is_sure:
-            _demand_names(run, log, wanted, run.progress.records if is_empty is None else int(not is_empty))
+        if is_undamaged:
+            _check_names_exist(
+                run, log, record_selection, run.progress.records if is_empty is None else int(not is_empty)
+            )
 
 
-def _found(part: Part) -> Iterator[Finding]:
+def _part_findings(part: DumpPart) -> Iterator[Finding]:
     """Yield the findings of a part; damage may hide what a selection names."""
-    from binlogtool.log.records import Block, Trouble
+    from binlogtool.log.records import FileFinding, RecordBlock
 
-    if isinstance(part, Trouble):
+    if isinstance(part, FileFinding):
         yield part.finding
-    elif isinstance(part, Block):
+    elif isinstance(part, RecordBlock):
         yield from (one for findings in part.findings.values() for one in findings)
 
 
-def _demand_names(run: Run, log: binlogtool.Log, wanted: Selection, chosen: int) -> None:
+def _check_names_exist(run: CommandRun, log: binlogtool.Log, record_selection: Selection, selected_count: int) -> None:
     """Report names in the selection that the log does not contain.
 
     Raises:
@@ -191,59 +223,74 @@ def _demand_names(run: Run, log: binlogtool.Log, wanted: Selection, chosen: int)
     """
     from binlogtool.log.select import is_partial
 
-    if wanted.where is not None and not chosen:
-        log.demand_columns(wanted.where)
-    found = log.unmatched(wanted, chosen)
-    if not chosen:
-        found.demand_none()
-    for text in (*found.missing, *found.absent):
+    if record_selection.where is not None and not selected_count:
+        log.require_columns(record_selection.where)
+    unmatched = log.find_unmatched(record_selection, selected_count)
+    if not selected_count:
+        unmatched.require_none()
+    for text in (*unmatched.missing, *unmatched.absent):
         run.say(text, level=-1)
-    if not chosen and not run.status and not found.absent and wanted.where is None and is_partial(wanted):
+    if (
+        not selected_count
+        and not run.status
+        and not unmatched.absent
+        and record_selection.where is None
+        and is_partial(record_selection)
+    ):
         run.say("no record of the log is in the selection")
 
 
-def tell(run: Run, trouble: Trouble) -> None:
+def report_trouble(run: CommandRun, trouble: FileFinding) -> None:
     """Print a finding, and update the exit status."""
     file, finding = trouble
-    _say(run, file, (finding,))
-    _judge(run, (finding,))
+    _print_findings(run, file, (finding,))
+    _update_status(run, (finding,))
 
 
-def _say(run: Run, file: str, findings: tuple[Finding, ...]) -> None:
-    from binlogtool.report.words import place
+def _print_findings(run: CommandRun, file: str, findings: tuple[Finding, ...]) -> None:
+    from binlogtool.report.words import format_offset
 
-    for one in findings:
-        level = 0 if one.severity > Severity.NOTE else 1
-        run.say(f"{file}: {one.severity.label} {place(one.offset)} {one.id}: {one.message}", level=level)
+    for finding in findings:
+        level = 0 if finding.severity > Severity.NOTE else 1
+        run.say(
+            f"{file}: {finding.severity.label} {format_offset(finding.offset)} {finding.id}: {finding.message}",
+            level=level,
+        )
 
 
-_DEMANDING = ("statement-large",)
+_ACTION_FINDINGS = ("statement-large",)
 """The log is fine, but the user has to act before sending the script to a server."""
 
 
-def _judge(run: Run, findings: tuple[Finding, ...]) -> None:
-    if any(f.severity is Severity.ERROR or f.id in _DEMANDING for f in findings):
+def _update_status(run: CommandRun, findings: tuple[Finding, ...]) -> None:
+    if any(f.severity is Severity.ERROR or f.id in _ACTION_FINDINGS for f in findings):
         run.status = max(run.status, 1)
     if any(f.id == ENCRYPTED for f in findings):
         run.status = max(run.status, 6)
 
 
-def _writer(run: Run, form: str, o: dict[str, Any], several: bool, out: Output) -> Any:
+def _create_writer(
+    run: CommandRun, form: str, command_options: dict[str, Any], has_several_files: bool, out: OutputDestination
+) -> Any:
     """Return the writer of an output format."""
-    from binlogtool.log.plain import Style
+    from binlogtool.log.plain import JsonStyle
     from binlogtool.report import dump
-    from binlogtool.report.records import FieldLines, RecordLines
+    from binlogtool.report.records import FieldJsonEncoder, RecordJsonEncoder
 
-    style = Style(o["bytes"], o["bigint"])
-    fields = _fields(o["fields"], form)
-    lines = FieldLines(RecordLines(style), fields, o["with_offsets"])
+    style = JsonStyle(command_options["bytes"], command_options["bigint"])
+    fields = _parse_fields(command_options["fields"], form)
+    lines = FieldJsonEncoder(RecordJsonEncoder(style), fields, command_options["with_offsets"])
     match form:
         case "jsonl":
             return dump.JsonLinesWriter(lines)
         case "json":
             return dump.JsonWriter(lines)
         case "csv":
-            return dump.CsvWriter(style, neutral=o["csv_safe"], columns=_columns(fields, o["with_offsets"]))
+            return dump.CsvWriter(
+                style,
+                neutralize=command_options["csv_safe"],
+                columns=_select_columns(fields, command_options["with_offsets"]),
+            )
         case "raw":
             return dump.RawWriter()
         case "sql":
@@ -251,110 +298,117 @@ def _writer(run: Run, form: str, o: dict[str, Any], several: bool, out: Output) 
 
             return SqlWriter(terminal=out.isatty())
         case "table":
-            from binlogtool.render.screen_tables import TableWriter
+            from binlogtool.render.screen_tables import ScreenTableWriter
 
-            return TableWriter(style, columns=_columns(fields, o["with_offsets"]), ascii_only=out.ascii)
+            return ScreenTableWriter(
+                style, columns=_select_columns(fields, command_options["with_offsets"]), ascii_only=out.ascii
+            )
     return dump.TextWriter(
-        style, offsets=o["with_offsets"], hex_bytes=o["hex"], headings=several, hold=not o["follow"], fields=fields
+        style,
+        offsets=command_options["with_offsets"],
+        hex_bytes=command_options["hex"],
+        headings=has_several_files,
+        hold=not command_options["follow"],
+        fields=fields,
     )
 
 
-def _fields(given: tuple[str, ...], form: str) -> tuple[str, ...]:
+def _parse_fields(values: tuple[str, ...], form: str) -> tuple[str, ...]:
     """Return the members of `--fields`.
 
     Raises:
         UsageError: records have no such member, or this output has no fields.
     """
-    names = tuple(name for text in given for name in text.split(",") if name)
+    names = tuple(name for text in values for name in text.split(",") if name)
     if names and form not in _WITH_FIELDS:
         raise UsageError(f"--fields: {form} has no fields; those of {', '.join(_WITH_FIELDS)} do")
     if names:
-        from binlogtool.report.records import members_known
+        from binlogtool.report.records import list_member_names
 
-        known = members_known()
-        if unknown := [name for name in names if name.partition(".")[0] not in known]:
-            raise UsageError(f"--fields {unknown[0]}: a record has {', '.join(known)}, and body.NAME")
+        members = list_member_names()
+        if unknown := [name for name in names if name.partition(".")[0] not in members]:
+            raise UsageError(f"--fields {unknown[0]}: a record has {', '.join(members)}, and body.NAME")
     return names
 
 
-def _columns(fields: tuple[str, ...], offsets: bool) -> tuple[str, ...]:
+def _select_columns(fields: tuple[str, ...], offsets: bool) -> tuple[str, ...]:
     from binlogtool.report.dump import COLUMNS
 
     return fields or tuple(c for c in COLUMNS if offsets or c not in ("offset", "size"))
 
 
-def _follow(
-    run: Run,
+def _run_follow(
+    run: CommandRun,
     paths: tuple[str, ...],
-    wanted: Selection,
-    how: How,
-    writer: Writer,
-    out: Output,
+    record_selection: Selection,
+    follow_options: FollowOptions,
+    writer: RecordWriter,
+    out: OutputDestination,
 ) -> int:
-    from binlogtool.cli.follow import follow
-    from binlogtool.log.records import Block, Lost
-    from binlogtool.report.policy import most_severe
+    from binlogtool.cli.follow import follow_logs
+    from binlogtool.log.records import FollowLoss, RecordBlock
+    from binlogtool.report.policy import select_exit_code
 
     run.progress.endless = True
-    for part in follow(run, paths, wanted, how, out):
-        if isinstance(part, Block):
+    for part in follow_logs(run, paths, record_selection, follow_options, out):
+        if isinstance(part, RecordBlock):
             run.progress.records += len(part.record)
-            out.write(writer.block(part))
+            out.write(writer.encode_block(part))
             out.flush()
             for findings in part.findings.values():
-                _judge(run, findings)
-        elif isinstance(part, Lost):
-            run.say(f"{part.file}: {part.why}", level=-1)
-            run.status = most_severe((run.status, part.status))
+                _update_status(run, findings)
+        elif isinstance(part, FollowLoss):
+            run.say(f"{part.file}: {part.reason}", level=-1)
+            run.status = select_exit_code((run.status, part.status))
         else:
-            tell(run, part)
-    out.write(writer.end())
+            report_trouble(run, part)
+    out.write(writer.finish())
     return run.status
 
 
 command = Command(
     "dump",
-    callback=_dump,
+    callback=_run_dump,
     outputs=_FORMS,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
-        o(
+        option(
             ["--decode"],
             type=click.Choice(["full", "header", "frame"]),
             default="full",
             help="How much of a record to decode (default: full).",
         ),
-        o(
+        option(
             ["--fields"],
             multiple=True,
             metavar="A,B",
             help="Only these members, in text separated by tabs; `body.NAME` reaches into the body; repeatable.",
         ),
-        o(["--hex"], is_flag=True, help="Show the bytes of each record, too (text output)."),
-        o(
+        option(["--hex"], is_flag=True, help="Show the bytes of each record, too (text output)."),
+        option(
             ["--bytes"],
             type=click.Choice(["hex", "base64", "escape"]),
             default="hex",
             help="How bytes are written (default: hex).",
         ),
-        o(
+        option(
             ["--bigint"],
             type=click.Choice(["number", "string"]),
             default="number",
             help="Integers beyond 2**53: numbers, or strings for readers that would round them.",
         ),
-        o(["--with-offsets/--no-offsets"], default=True, help="With offset and size (default: with)."),
-        o(
+        option(["--with-offsets/--no-offsets"], default=True, help="With offset and size (default: with)."),
+        option(
             ["--csv-safe"],
             is_flag=True,
             help="CSV: an apostrophe before cells that a spreadsheet takes for formulas.",
         ),
-        o(
+        option(
             ["-F", "--follow"],
             is_flag=True,
             help="Go on with what is appended, also in newer files, until --limit, --timeout or a signal.",
         ),
-        o(
+        option(
             ["--poll"],
             type=DURATION,
             default="1s",

@@ -6,48 +6,48 @@ import click
 
 from binlogtool.cli import completing
 from binlogtool.cli.command_classes import Command
-from binlogtool.cli.run import Run
+from binlogtool.cli.run import CommandRun
 from binlogtool.errors import UsageError
 from binlogtool.findings import EXPLANATIONS
 
 
-def _explain(run: Run, ids: tuple[str, ...]) -> int:
-    from binlogtool.report.statuses import status_of
-    from binlogtool.report.text import explain_list, explain_text
+def _run_explain(run: CommandRun, ids: tuple[str, ...]) -> int:
+    from binlogtool.report.statuses import find_status_key
+    from binlogtool.report.text import render_explanation, render_explanation_list
 
     for id_ in ids:
-        if id_ not in EXPLANATIONS and status_of(id_) is None:
+        if id_ not in EXPLANATIONS and find_status_key(id_) is None:
             raise UsageError(f"there is no finding or exit status {id_!r}; `binlogtool explain` lists them")
-    if run.settings.choose(FORMS) == "json":
-        return _json(run, ids)
-    with run.output(text=True) as out:
+    if run.settings.choose_output_format(FORMS) == "json":
+        return _write_json(run, ids)
+    with run.open_output(text=True) as out:
         width = min(100, out.columns or 100)
         for number, id_ in enumerate(ids):
-            for line in ([""] if number else []) + list(explain_text(id_, width)):
-                out.line(line)
-        for line in explain_list() if not ids else ():
-            out.line(line)
+            for line in ([""] if number else []) + list(render_explanation(id_, width)):
+                out.write_line(line)
+        for line in render_explanation_list() if not ids else ():
+            out.write_line(line)
     return 0
 
 
-def _json(run: Run, ids: tuple[str, ...]) -> int:
-    from binlogtool.report.json import document, explanation_json, status_json
-    from binlogtool.report.statuses import STATUSES, status_of
+def _write_json(run: CommandRun, ids: tuple[str, ...]) -> int:
+    from binlogtool.report.json import encode_document, explanation_to_json, status_to_json
+    from binlogtool.report.statuses import STATUSES, find_status_key
 
-    findings = [explanation_json(id_) for id_ in ids or EXPLANATIONS if id_ in EXPLANATIONS]
-    keys = [key for id_ in ids if (key := status_of(id_)) is not None] if ids else STATUSES
-    value = {"schema": "binlogtool/explain/1", "findings": findings, "statuses": [status_json(key) for key in keys]}
-    with run.output(text=False) as out:
-        out.write(document(value))
+    findings = [explanation_to_json(id_) for id_ in ids or EXPLANATIONS if id_ in EXPLANATIONS]
+    keys = [key for id_ in ids if (key := find_status_key(id_)) is not None] if ids else STATUSES
+    value = {"schema": "binlogtool/explain/1", "findings": findings, "statuses": [status_to_json(key) for key in keys]}
+    with run.open_output(text=False) as out:
+        out.write(encode_document(value))
     return 0
 
 
 FORMS = ("text", "json")
 command = Command(
     "explain",
-    callback=_explain,
+    callback=_run_explain,
     outputs=FORMS,
-    params=[click.Argument(["ids"], nargs=-1, metavar="[ID]...", shell_complete=completing.explained)],
+    params=[click.Argument(["ids"], nargs=-1, metavar="[ID]...", shell_complete=completing.complete_explain_id)],
     help="Say what a finding or an exit status means, its usual causes, and what to do. Without ID: list them all.",
     examples=(
         ("one finding", "binlogtool explain checksum-mismatch"),

@@ -10,18 +10,18 @@ import msgspec
 
 import binlogtool
 from binlogtool.errors import BinlogtoolError, LimitError
-from binlogtool.log.records import Block, Lost
+from binlogtool.log.records import FollowLoss, RecordBlock
 
 if TYPE_CHECKING:
-    from binlogtool.cli.destination import Output
-    from binlogtool.cli.run import Run
-    from binlogtool.log.records import Trouble
+    from binlogtool.cli.destination import OutputDestination
+    from binlogtool.cli.run import CommandRun
+    from binlogtool.log.records import FileFinding
     from binlogtool.log.select import Selection
 
-    Part = Block | Trouble | Lost
+    FollowPart = RecordBlock | FileFinding | FollowLoss
 
 
-class How(msgspec.Struct, frozen=True):
+class FollowOptions(msgspec.Struct, frozen=True):
     """How records are read. poll: seconds between checks."""
 
     decode: str
@@ -30,50 +30,59 @@ class How(msgspec.Struct, frozen=True):
     hints: binlogtool.Hints | None
 
 
-def follow(run: Run, paths: Sequence[str], wanted: Selection, how: How, out: Output) -> Iterator[Part]:
+def follow_logs(
+    run: CommandRun, paths: Sequence[str], selection: Selection, options: FollowOptions, out: OutputDestination
+) -> Iterator[FollowPart]:
     """Yield new records, damage and lost files, until `--limit`, `--timeout` or forever.
 
     Raises:
         BrokenPipeError: the reader closed the pipe.
         LimitError: the time limit was reached in the middle of a file.
     """
-    s, left, told, is_first = run.settings, wanted.limit, False, True
-    deadline = None if s.timeout is None else time.monotonic() + s.timeout
+    settings, remaining, is_reported, is_first = run.settings, selection.limit, False, True
+    deadline = None if settings.timeout is None else time.monotonic() + settings.timeout
     with binlogtool.follow(
-        paths, wanted, format=s.format, limits=s.limits, backend=s.backend, hints=how.hints, decode=how.decode,
-        raw=how.raw,
+        paths, selection, format=settings.format, limits=settings.limits, backend=settings.backend,
+        hints=options.hints, decode=options.decode,
+        raw=options.raw,
     ) as follower:  # fmt: skip
-        while left != 0 and not _is_over(deadline):
+        while remaining != 0 and not _is_over(deadline):
             for part in follower.look():
-                part = part.part(0, left) if isinstance(part, Block) and left is not None else part
+                part = part.part(0, remaining) if isinstance(part, RecordBlock) and remaining is not None else part
                 yield part
-                left = left - len(part) if isinstance(part, Block) and left is not None else left
-                if left == 0:
+                remaining = (
+                    remaining - len(part) if isinstance(part, RecordBlock) and remaining is not None else remaining
+                )
+                if remaining == 0:
                     return
                 if _is_over(deadline):
                     run.status = 6
                     raise LimitError("the time of --timeout is over, and not all that is there was read")
-            if follower.unknown is not None and not told and not run.progress.records:
-                run.say(f"{follower.unknown} (so far: a table that comes may have it)")
-                told = True
+            if follower.unknown_column is not None and not is_reported and not run.progress.records:
+                run.say(f"{follower.unknown_column} (so far: a table that comes may have it)")
+                is_reported = True
             if is_first and not run.progress.records:
-                for text in _unmatched(run, paths, wanted, how):
+                for text in _find_unmatched_names(run, paths, selection, options):
                     run.say(f"{text} (so far: it may come)")
             is_first = False
-            out.wait(how.poll if deadline is None else min(how.poll, max(0.0, deadline - time.monotonic())))
+            out.wait(options.poll if deadline is None else min(options.poll, max(0.0, deadline - time.monotonic())))
 
 
-def _unmatched(run: Run, paths: Sequence[str], wanted: Selection, how: How) -> tuple[str, ...]:
+def _find_unmatched_names(
+    run: CommandRun, paths: Sequence[str], selection: Selection, options: FollowOptions
+) -> tuple[str, ...]:
     """Return texts about names in the selection that the files do not contain yet."""
-    s = run.settings
+    settings = run.settings
     try:
-        with binlogtool.open(paths, format=s.format, limits=s.limits, backend=s.backend, hints=how.hints) as log:
+        with binlogtool.open(
+            paths, format=settings.format, limits=settings.limits, backend=settings.backend, hints=options.hints
+        ) as log:
             if log.is_stream:
                 return ()
-            found = log.unmatched(wanted, 0)
+            unmatched = log.find_unmatched(selection, 0)
     except BinlogtoolError:
         return ()
-    return (*found.missing, *found.absent)
+    return (*unmatched.missing, *unmatched.absent)
 
 
 def _is_over(deadline: float | None) -> bool:

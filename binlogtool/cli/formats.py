@@ -8,65 +8,65 @@ import click
 
 from binlogtool.cli import completing
 from binlogtool.cli.command_classes import Command
-from binlogtool.cli.listed import json_told, list_formats
-from binlogtool.cli.run import Run
+from binlogtool.cli.listed import print_formats, print_json
+from binlogtool.cli.run import CommandRun
 from binlogtool.errors import UsageError
 from binlogtool.render.escape import escape
 
 if TYPE_CHECKING:
     from binlogtool.formats.base import Format
 
-_PLUGGED = "A plug-in: native code is made for built-in formats only, so its kernels run as Python."
+_PLUGIN_NOTICE = "A plug-in: native code is made for built-in formats only, so its kernels run as Python."
 
 
-def _formats(run: Run, name: str | None) -> int:
+def _run_formats(run: CommandRun, name: str | None) -> int:
     from binlogtool import formats
 
     if name is None:
-        return list_formats(run)
-    if name not in formats.names():
-        raise UsageError(f"there is no format {name!r}; known: {', '.join(formats.names())}")
-    described = formats.get(name)
-    if run.settings.choose(("text", "json")) == "json":
-        return json_told(run, _description(described))
-    with run.output(text=True) as out:
-        out.line(help_text(described))
+        return print_formats(run)
+    if name not in formats.list_names():
+        raise UsageError(f"there is no format {name!r}; known: {', '.join(formats.list_names())}")
+    format_ = formats.load_format(name)
+    if run.settings.choose_output_format(("text", "json")) == "json":
+        return print_json(run, _format_to_dict(format_))
+    with run.open_output(text=True) as out:
+        out.write_line(format_page(format_))
     return 0
 
 
-def help_text(described: Format) -> str:
+def format_page(format_: Format) -> str:
     """Return the description of a format: its help.md, record types and references."""
     from binlogtool import formats
 
-    page = formats.page(described.name)
-    head = f"# {described.name}: {described.title}" if page is None else page.rstrip()
-    types = "\n".join(f"  {code:>6}  {escape(name)}" for code, name in sorted(described.output.types.items()))
-    references = "\n".join(f"  {text}" for text in described.references)
+    page = formats.read_help_page(format_.name)
+    head = f"# {format_.name}: {format_.title}" if page is None else page.rstrip()
+    types = "\n".join(f"  {code:>6}  {escape(name)}" for code, name in sorted(format_.output.types.items()))
+    references = "\n".join(f"  {text}" for text in format_.references)
     parts = [
         head,
-        _PLUGGED if formats.plugged(described.name) else "",
+        _PLUGIN_NOTICE if formats.is_plugin(format_.name) else "",
         f"Record types\n\n{types}" if types else "",
         f"References\n\n{references}" if references else "",
     ]
     return "\n\n".join(p for p in parts if p)
 
 
-def _description(described: Format) -> dict[str, object]:
+def _format_to_dict(format_: Format) -> dict[str, object]:
     return {
         "schema": "binlogtool/format/1",
-        "name": described.name,
-        "title": described.title,
-        "members": list(described.files.patterns),
-        "types": [{"code": code, "name": name} for code, name in sorted(described.output.types.items())],
-        "schemas": sorted(described.reading.schemas),
-        "references": list(described.references),
+        "name": format_.name,
+        "title": format_.title,
+        "members": list(format_.files.patterns),
+        "types": [{"code": code, "name": name} for code, name in sorted(format_.output.types.items())],
+        "schemas": sorted(format_.reading.schemas),
+        "references": list(format_.references),
     }
 
 
 command = Command(
     "formats",
-    callback=_formats,
-    params=[click.Argument(["name"], required=False, shell_complete=completing.known_formats)],
+    callback=_run_formats,
+    params=[click.Argument(["name"], required=False, shell_complete=completing.complete_format_name)],
     help="List the log formats, or describe one: layout, record types, what is checked, references.",
     examples=(("what can be read", "binlogtool formats"), ("one format", "binlogtool formats tarantool")),
 )

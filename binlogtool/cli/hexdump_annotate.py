@@ -11,73 +11,83 @@ from msgspec.structs import replace
 
 from binlogtool import memory
 from binlogtool.cli.command_classes import Command
-from binlogtool.cli.destination import Output
-from binlogtool.cli.drawing import drawing
-from binlogtool.cli.options import PATH, SIZE, hint_options, level_option, o, selection_options
-from binlogtool.cli.run import Run
-from binlogtool.cli.selector import hints, list_types, selection, split
-from binlogtool.findings import ENCRYPTED, Findings, Severity
+from binlogtool.cli.destination import OutputDestination
+from binlogtool.cli.drawing import hexdump_options
+from binlogtool.cli.options import PATH, SIZE, hint_options, level_option, option, selection_options
+from binlogtool.cli.run import CommandRun
+from binlogtool.cli.selector import build_selection, pop_hints, print_record_types, split_selection
+from binlogtool.findings import ENCRYPTED, FindingCollector, Severity
 
 if TYPE_CHECKING:
-    from binlogtool.schema.annotation import Piece
+    from binlogtool.schema.annotation import AnnotatedPiece
 
 _FORMS = ("text", "json", "html", "svg")
 
 
-def _hexdump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
+def _run_hexdump(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int:
     import binlogtool
 
-    form = run.settings.choose(_FORMS)
-    chosen, o = split({"tail": None, **options})
-    if chosen["type"] == ("list",):
-        return list_types(run, paths)
+    form = run.settings.choose_output_format(_FORMS)
+    selection_values, command_options = split_selection({"tail": None, **options})
+    if selection_values["type"] == ("list",):
+        return print_record_types(run, paths)
     if len(paths) != 1:
         raise click.UsageError("hexdump-annotate takes one PATH.")
-    if o["diff"] is not None:
-        from binlogtool.cli.differing import differing
+    if command_options["diff"] is not None:
+        from binlogtool.cli.differing import run_diff
 
-        return differing(run, (paths[0], o["diff"]), chosen, o)
-    if o["all"]:
+        return run_diff(run, (paths[0], command_options["diff"]), selection_values, command_options)
+    if command_options["all"]:
         raise click.UsageError("--all goes with --diff.")
-    s, asked = run.settings, _asked(chosen, o)
-    memory.collect_rarely()
-    with binlogtool.open(paths[0], format=s.format, limits=s.limits, backend=s.backend, hints=hints(o)) as log:
-        more = {"live": chosen["live"], "folds": form == "text"}
-        shown = binlogtool.annotated(log, limits=s.limits, backend=s.backend, **more, **asked)
-        size, pieces = shown.size, shown.pieces
-        if form == "html" and size is not None and _whole(asked):
-            from binlogtool.render.annotated import refuse_large
+    settings, annotate_options = run.settings, _annotate_options(selection_values, command_options)
+    memory.relax_gc()
+    with binlogtool.open(
+        paths[0],
+        format=settings.format,
+        limits=settings.limits,
+        backend=settings.backend,
+        hints=pop_hints(command_options),
+    ) as log:
+        extra_options = {"live": selection_values["live"], "folds": form == "text"}
+        annotated_log = binlogtool.annotate_log(
+            log, limits=settings.limits, backend=settings.backend, **extra_options, **annotate_options
+        )
+        size, pieces = annotated_log.size, annotated_log.pieces
+        if form == "html" and size is not None and _is_whole_file(annotate_options):
+            from binlogtool.render.annotated import check_page_size
 
-            refuse_large(shown.file, size)
+            check_page_size(annotated_log.file, size)
         if form == "json" and size is None:  # the size precedes the fields
-            whole = shown.whole(s.limits)
-            size, pieces = whole.size, iter(whole.as_pieces())
+            annotation = annotated_log.to_annotation(settings.limits)
+            size, pieces = annotation.size, iter(annotation.as_pieces())
         if form == "svg":
-            return _svg(run, paths, size, pieces, o["depth"])
+            return _write_svg(run, paths, size, pieces, command_options["depth"])
         pieces = chain(
             [piece for piece in [next(pieces, None)] if piece], pieces
         )  # errors appear before anything is written
-        with run.output(text=form == "text", inputs=paths) as out:
+        with run.open_output(text=form == "text", inputs=paths) as out:
             if form == "json":
-                _json(run, shown.file, size, pieces, out)
+                _write_json(run, annotated_log.file, size, pieces, out)
             elif form == "html":
-                _html(run, (shown.file, shown.log_file.format.name, size), pieces, out)
+                _write_html(run, (annotated_log.file, annotated_log.log_file.format.name, size), pieces, out)
             else:
-                _text(run, o, size, pieces, out)
+                _write_text(run, command_options, size, pieces, out)
     return run.status
 
 
-def _asked(chosen: dict[str, Any], o: dict[str, Any]) -> dict[str, Any]:
+def _annotate_options(selection_values: dict[str, Any], command_options: dict[str, Any]) -> dict[str, Any]:
     """Return the options for the library; no selection if it would select everything."""
     from binlogtool.log.select import Selection
 
-    wanted = selection(chosen, on_damage="skip")
-    some = replace(wanted, live=False) != Selection()
+    record_selection = build_selection(selection_values, on_damage="skip")
+    is_restricted = replace(record_selection, live=False) != Selection()
     names = ("record", "at", "length", "field", "damage_only", "context")
-    return {"selection": wanted if some else None, **{name: o[name] for name in names}}
+    return {"selection": record_selection if is_restricted else None, **{name: command_options[name] for name in names}}
 
 
-def _met(run: Run, pieces: Iterator[Piece], findings: Findings, size: int | None) -> Iterator[Piece]:
+def _with_progress(
+    run: CommandRun, pieces: Iterator[AnnotatedPiece], findings: FindingCollector, size: int | None
+) -> Iterator[AnnotatedPiece]:
     """Yield the pieces that have rows; collect findings, set the exit status, and report progress."""
     for piece in pieces:
         findings.add(piece.findings)
@@ -87,100 +97,114 @@ def _met(run: Run, pieces: Iterator[Piece], findings: Findings, size: int | None
             run.status = 6
         if piece.rows:
             yield piece
-            run.progress.update("hexdump-annotate", piece.end, total=size)
+            run.progress.update_stage("hexdump-annotate", piece.end, total=size)
 
 
-def _json(run: Run, name: str, size: int | None, pieces: Iterator[Piece], out: Output) -> None:
-    from binlogtool.report.annotate import AnnotateWriter
+def _write_json(
+    run: CommandRun, name: str, size: int | None, pieces: Iterator[AnnotatedPiece], out: OutputDestination
+) -> None:
+    from binlogtool.report.annotate import AnnotationJsonWriter
 
-    writer, findings = AnnotateWriter(name, size or 0), Findings(run.settings.limits.max_findings_per_id)
-    for piece in _met(run, pieces, findings, size):
-        for text in writer.rows(piece.rows):
+    writer, findings = AnnotationJsonWriter(name, size or 0), FindingCollector(run.settings.limits.max_findings_per_id)
+    for piece in _with_progress(run, pieces, findings, size):
+        for text in writer.encode_rows(piece.rows):
             out.write(text)
-    out.write(writer.end(findings.all()))
+    out.write(writer.finish(findings.as_tuple()))
 
 
-def _whole(asked: dict[str, Any]) -> bool:
+def _is_whole_file(options: dict[str, Any]) -> bool:
     """Return True if the options select the whole file."""
-    return not any(asked[name] for name in ("selection", "damage_only")) and all(
-        asked[name] is None for name in ("record", "at", "length", "field")
+    return not any(options[name] for name in ("selection", "damage_only")) and all(
+        options[name] is None for name in ("record", "at", "length", "field")
     )
 
 
-def _html(run: Run, about: tuple[str, str, int | None], pieces: Iterator[Piece], out: Output) -> None:
-    from binlogtool.render.annotated import AnnotatedPage
+def _write_html(
+    run: CommandRun, page_facts: tuple[str, str, int | None], pieces: Iterator[AnnotatedPiece], out: OutputDestination
+) -> None:
+    from binlogtool.render.annotated import AnnotationPage
 
-    page = AnnotatedPage(*about)
-    findings = Findings(run.settings.limits.max_findings_per_id)
-    out.write(page.begin().encode("utf-8"))
-    for piece in _met(run, pieces, findings, about[2]):
-        for section in page.piece(piece):
+    page = AnnotationPage(*page_facts)
+    findings = FindingCollector(run.settings.limits.max_findings_per_id)
+    out.write(page.render_start().encode("utf-8"))
+    for piece in _with_progress(run, pieces, findings, page_facts[2]):
+        for section in page.render_piece(piece):
             out.write(section.encode("utf-8"))
-    out.write(page.end(findings.all()).encode("utf-8"))
+    out.write(page.render_end(findings.as_tuple()).encode("utf-8"))
 
 
-def _svg(run: Run, paths: tuple[str, ...], size: int | None, pieces: Iterator[Piece], depth: int | None) -> int:
+def _write_svg(
+    run: CommandRun, paths: tuple[str, ...], size: int | None, pieces: Iterator[AnnotatedPiece], depth: int | None
+) -> int:
     from os.path import basename
 
-    from binlogtool.render.slide import slide
+    from binlogtool.render.slide import render_picture
 
-    findings = Findings(run.settings.limits.max_findings_per_id)
-    picture = slide(_met(run, pieces, findings, size), basename(paths[0]), depth)
-    with run.output(text=False, inputs=paths) as out:
+    findings = FindingCollector(run.settings.limits.max_findings_per_id)
+    picture = render_picture(_with_progress(run, pieces, findings, size), basename(paths[0]), depth)
+    with run.open_output(text=False, inputs=paths) as out:
         out.write(picture)
     return run.status
 
 
-def _text(run: Run, o: dict[str, Any], size: int | None, pieces: Iterator[Piece], out: Output) -> None:
-    from binlogtool.render.drawn import compiler, drawn, gathered
-    from binlogtool.report.text import finding_lines
+def _write_text(
+    run: CommandRun,
+    command_options: dict[str, Any],
+    size: int | None,
+    pieces: Iterator[AnnotatedPiece],
+    out: OutputDestination,
+) -> None:
+    from binlogtool.render.drawn import draw_hexdump, join_small_pieces, kernel_compiler
+    from binlogtool.report.text import render_findings
 
-    options, compile_ = drawing(run, o, out), compiler(run.settings.backend)
-    findings = Findings(run.settings.limits.max_findings_per_id)
+    options, compile_ = hexdump_options(run, command_options, out), kernel_compiler(run.settings.backend)
+    findings = FindingCollector(run.settings.limits.max_findings_per_id)
     heading = True
-    for rows, spaces in gathered(_met(run, pieces, findings, size)):
-        for text in drawn(rows, spaces, options, heading, compile_):
+    for rows, spaces in join_small_pieces(_with_progress(run, pieces, findings, size)):
+        for text in draw_hexdump(rows, spaces, options, heading, compile_):
             out.write(text)
         heading = False
-    for line in finding_lines(findings.all()):
-        out.line(line)
+    for line in render_findings(findings.as_tuple()):
+        out.write_line(line)
 
 
 command = Command(
     "hexdump-annotate",
-    callback=_hexdump,
+    callback=_run_hexdump,
     outputs=_FORMS,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH"),
-        o(["--record"], type=click.IntRange(0), metavar="N", help="Only record N, counted from 0."),
-        o(["--at"], metavar="POS", help="Only what holds this position."),
-        o(["--length"], type=SIZE, metavar="SIZE", help="With --at OFFSET: all that holds any of so many bytes."),
-        o(["--field"], metavar="PATH", help="Only this field and what is inside it, e.g. block[0].header."),
-        o(
+        option(["--record"], type=click.IntRange(0), metavar="N", help="Only record N, counted from 0."),
+        option(["--at"], metavar="POS", help="Only what holds this position."),
+        option(["--length"], type=SIZE, metavar="SIZE", help="With --at OFFSET: all that holds any of so many bytes."),
+        option(["--field"], metavar="PATH", help="Only this field and what is inside it, e.g. block[0].header."),
+        option(
             ["--width"],
             type=click.IntRange(1, 256),
             metavar="N",
             help="Bytes in a line (default: 16, or 8 or 4 as a narrow terminal has room).",
         ),
-        o(
+        option(
             ["--group"],
             type=click.Choice(["1", "2", "4", "8"]),
             default="1",
             help="Bytes written together (default: 1).",
         ),
-        o(["--base"], type=click.Choice(["hex", "dec", "oct", "bin"]), default="hex", help="Base of the offsets."),
-        o(["--depth"], type=click.IntRange(0, 1000), metavar="N", help="Show nested fields down to this level."),
-        o(["--no-squeeze"], is_flag=True, help="Write equal lines out instead of one `*`."),
-        o(["--border"], type=click.Choice(["unicode", "ascii", "none"]), help="What stands between the columns."),
-        o(["--damage-only"], is_flag=True, help="Only damaged places."),
-        o(["--context"], type=SIZE, default="64", metavar="SIZE", help="Bytes around a damaged place (default: 64)."),
-        o(
+        option(["--base"], type=click.Choice(["hex", "dec", "oct", "bin"]), default="hex", help="Base of the offsets."),
+        option(["--depth"], type=click.IntRange(0, 1000), metavar="N", help="Show nested fields down to this level."),
+        option(["--no-squeeze"], is_flag=True, help="Write equal lines out instead of one `*`."),
+        option(["--border"], type=click.Choice(["unicode", "ascii", "none"]), help="What stands between the columns."),
+        option(["--damage-only"], is_flag=True, help="Only damaged places."),
+        option(
+            ["--context"], type=SIZE, default="64", metavar="SIZE", help="Bytes around a damaged place (default: 64)."
+        ),
+        option(
             ["--diff"],
             type=PATH,
             metavar="OTHER",
             help="Show what differs in another log, or in a repaired copy; status 1 if anything does.",
         ),
-        o(["--all"], is_flag=True, help="With --diff: also what is the same."),
+        option(["--all"], is_flag=True, help="With --diff: also what is the same."),
         *hint_options(),
         level_option(),
         *(param for param in selection_options() if param.name != "tail"),

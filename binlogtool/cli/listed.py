@@ -5,29 +5,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from binlogtool.cli.run import Run
+    from binlogtool.cli.run import CommandRun
 
 
-def list_formats(run: Run) -> int:
+def print_formats(run: CommandRun) -> int:
     """Print all formats, one a line."""
     from binlogtool import formats
 
-    known = list(formats.each())
-    if run.settings.choose(("text", "json")) == "json":
-        return json_told(run, [{"name": f.name, "title": f.title, "members": list(f.files.patterns)} for f in known])
-    with run.output(text=True, page=False) as out:
-        for f in known:
-            out.line(f"{f.name:<24}{f.title}")
-            out.line(f"{'':<24}{' '.join(f.files.patterns)}")
-    for name, why in formats.broken().items():
-        run.say(f"the plug-in format {name} cannot be loaded: {why}")
+    known_formats = list(formats.iter_formats())
+    if run.settings.choose_output_format(("text", "json")) == "json":
+        return print_json(
+            run, [{"name": f.name, "title": f.title, "members": list(f.files.patterns)} for f in known_formats]
+        )
+    with run.open_output(text=True, page=False) as out:
+        for format_ in known_formats:
+            out.write_line(f"{format_.name:<24}{format_.title}")
+            out.write_line(f"{'':<24}{' '.join(format_.files.patterns)}")
+    for name, reason in formats.find_broken_plugins().items():
+        run.say(f"the plug-in format {name} cannot be loaded: {reason}")
     return 0
 
 
-def json_told(run: Run, value: object) -> int:
+def print_json(run: CommandRun, value: object) -> int:
     """Print a value as JSON."""
-    from binlogtool.report.json import document
+    from binlogtool.report.json import encode_document
 
-    with run.output(text=False) as out:
-        out.write(document(value))
+    with run.open_output(text=False) as out:
+        out.write(encode_document(value))
     return 0

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from binlogtool import __version__
-from binlogtool.cli.app import build
+from binlogtool.cli.app import build_command_group
 from binlogtool.cli.command_classes import Command
 from binlogtool.cli.commands import COMMANDS
 from binlogtool.cli.options import GLOBAL_NAMES
@@ -44,111 +44,113 @@ FILES = (
 )
 
 
-def page_name(command: str | None) -> str:
+def page_file_name(command: str | None) -> str:
     """Return the file name of a page. command: None = the page of binlogtool."""
     return "binlogtool.1" if command is None else f"binlogtool-{command}.1"
 
 
-def page(command: str | None) -> str:
+def render_page(command: str | None) -> str:
     """Return the roff source of a page."""
-    group = build()
+    group = build_command_group()
     root = click.Context(group, info_name="binlogtool", help_option_names=["-h", "--help"])
     if command is None:
-        return "\n".join(_group_page(group, root)) + "\n"
-    found = group.get_command(root, command)
-    assert isinstance(found, Command)
-    context = click.Context(found, info_name=command, parent=root)
-    return "\n".join(_command_page(found, context)) + "\n"
+        return "\n".join(_group_page_lines(group, root)) + "\n"
+    command_object = group.get_command(root, command)
+    assert isinstance(command_object, Command)
+    context = click.Context(command_object, info_name=command, parent=root)
+    return "\n".join(_command_page_lines(command_object, context)) + "\n"
 
 
-def write_all(directory: Path) -> None:
+def write_pages(directory: Path) -> None:
     """Write every page into a directory."""
     directory.mkdir(parents=True, exist_ok=True)
     for command in (None, *COMMANDS):
-        (directory / page_name(command)).write_text(page(command), "utf-8")
+        (directory / page_file_name(command)).write_text(render_page(command), "utf-8")
 
 
-def _group_page(group: click.Group, context: click.Context) -> Iterator[str]:
-    yield from _head("binlogtool", "inspect, verify and repair database binary logs and write-ahead logs")
-    yield from _synopsis("binlogtool", "[OPTIONS] COMMAND [OPTIONS] [PATH...]")
-    yield from _section("DESCRIPTION", _paragraphs(group.help or ""))
+def _group_page_lines(group: click.Group, context: click.Context) -> Iterator[str]:
+    yield from _page_header("binlogtool", "inspect, verify and repair database binary logs and write-ahead logs")
+    yield from _synopsis_section("binlogtool", "[OPTIONS] COMMAND [OPTIONS] [PATH...]")
+    yield from _section_lines("DESCRIPTION", _format_paragraphs(group.help or ""))
     commands = [(f"binlogtool-{name}(1)", short) for name, (_, short) in COMMANDS.items()]
-    yield from _section("COMMANDS", _list(commands))
-    yield from _section("OPTIONS", _options([*group.params, group.get_help_option(context)], context))
-    yield from _tail([])
+    yield from _section_lines("COMMANDS", _format_list(commands))
+    yield from _section_lines("OPTIONS", _format_options([*group.params, group.get_help_option(context)], context))
+    yield from _common_sections([])
 
 
-def _command_page(command: Command, context: click.Context) -> Iterator[str]:
+def _command_page_lines(command: Command, context: click.Context) -> Iterator[str]:
     name = command.name or ""
-    yield from _head(
+    yield from _page_header(
         f"binlogtool-{name}", COMMANDS[name][1].rstrip(".")[:1].lower() + COMMANDS[name][1].rstrip(".")[1:]
     )
-    yield from _synopsis(f"binlogtool {name}", " ".join(command.collect_usage_pieces(context)))
-    yield from _section("DESCRIPTION", _paragraphs(command.help or ""))
+    yield from _synopsis_section(f"binlogtool {name}", " ".join(command.collect_usage_pieces(context)))
+    yield from _section_lines("DESCRIPTION", _format_paragraphs(command.help or ""))
     options = [*command.own_params, command.get_help_option(context)]
-    yield from _section("OPTIONS", _options(options, context))
-    globals_ = [p for p in command.params if p.name in GLOBAL_NAMES]
-    yield from _section("GLOBAL OPTIONS", _options(globals_, context))
-    yield from _tail(command.examples)
+    yield from _section_lines("OPTIONS", _format_options(options, context))
+    global_params = [p for p in command.params if p.name in GLOBAL_NAMES]
+    yield from _section_lines("GLOBAL OPTIONS", _format_options(global_params, context))
+    yield from _common_sections(command.examples)
 
 
-def _tail(examples: Sequence[tuple[str, str]]) -> Iterator[str]:
-    yield from _section("EXIT STATUS", _list(EXIT_STATUS))
-    yield _text("With several inputs the most severe status is returned: 70, 7, 5, 4, 3, 6, 1, 0.", paragraph=True)
-    yield from _section("ENVIRONMENT", _list(ENVIRONMENT))
-    yield from _section("FILES", _list(FILES))
+def _common_sections(examples: Sequence[tuple[str, str]]) -> Iterator[str]:
+    yield from _section_lines("EXIT STATUS", _format_list(EXIT_STATUS))
+    yield _escape_roff(
+        "With several inputs the most severe status is returned: 70, 7, 5, 4, 3, 6, 1, 0.", paragraph=True
+    )
+    yield from _section_lines("ENVIRONMENT", _format_list(ENVIRONMENT))
+    yield from _section_lines("FILES", _format_list(FILES))
     if examples:
         yield ".SH EXAMPLES"
-        for what, line in examples:
-            yield from (".TP", _text(f"{what[:1].upper()}{what[1:]}:"), f".B {_text(line)}")
+        for description, line in examples:
+            yield from (".TP", _escape_roff(f"{description[:1].upper()}{description[1:]}:"), f".B {_escape_roff(line)}")
     yield ".SH SEE ALSO"
     yield ".BR binlogtool (1)"
 
 
-def _head(name: str, short: str) -> Iterator[str]:
+def _page_header(name: str, short: str) -> Iterator[str]:
     yield f'.TH "{name.upper()}" "1" "" "binlogtool {__version__}" "binlogtool"'
     yield ".nh"
     yield ".SH NAME"
-    yield f"{_text(name)} \\- {_text(short)}"
+    yield f"{_escape_roff(name)} \\- {_escape_roff(short)}"
 
 
-def _synopsis(name: str, rest: str) -> Iterator[str]:
+def _synopsis_section(name: str, rest: str) -> Iterator[str]:
     yield ".SH SYNOPSIS"
-    yield f"\\fB{_text(name)}\\fR {_text(rest)}"
+    yield f"\\fB{_escape_roff(name)}\\fR {_escape_roff(rest)}"
 
 
-def _section(title: str, lines: Iterator[str]) -> Iterator[str]:
+def _section_lines(title: str, lines: Iterator[str]) -> Iterator[str]:
     body = list(lines)
     if body:
         yield f".SH {title}"
         yield from body
 
 
-def _paragraphs(text: str) -> Iterator[str]:
+def _format_paragraphs(text: str) -> Iterator[str]:
     for number, part in enumerate(p for p in text.strip().split("\n\n") if p.strip()):
-        yield _text(" ".join(part.split()), paragraph=number > 0)
+        yield _escape_roff(" ".join(part.split()), paragraph=number > 0)
 
 
-def _options(params: Sequence[click.Parameter | None], context: click.Context) -> Iterator[str]:
+def _format_options(params: Sequence[click.Parameter | None], context: click.Context) -> Iterator[str]:
     records = [p.get_help_record(context) for p in params if isinstance(p, click.Option)]
-    yield from _list([(names, text) for names, text in filter(None, records)])
+    yield from _format_list([(names, text) for names, text in filter(None, records)])
 
 
-def _list(items: Sequence[tuple[str, str]]) -> Iterator[str]:
+def _format_list(items: Sequence[tuple[str, str]]) -> Iterator[str]:
     for term, text in items:
-        yield from (".TP", f"\\fB{_text(term)}\\fR", _text(text))
+        yield from (".TP", f"\\fB{_escape_roff(term)}\\fR", _escape_roff(text))
 
 
-_ROFF = {"\\": "\\e", "-": "\\-", "…": "...", "`": "\\(ga", "'": "\\(aq"}
+_ROFF_ESCAPES = {"\\": "\\e", "-": "\\-", "…": "...", "`": "\\(ga", "'": "\\(aq"}
 
 
-def _text(text: str, *, paragraph: bool = False) -> str:
+def _escape_roff(text: str, *, paragraph: bool = False) -> str:
     """Return roff text in which backslashes, hyphens and leading dots are literal."""
-    shown = "".join(_ROFF.get(char, char if char.isascii() else f"\\[u{ord(char):04X}]") for char in text)
-    if shown[:1] == ".":
-        shown = f"\\&{shown}"
-    return f".PP\n{shown}" if paragraph else shown
+    escaped = "".join(_ROFF_ESCAPES.get(char, char if char.isascii() else f"\\[u{ord(char):04X}]") for char in text)
+    if escaped[:1] == ".":
+        escaped = f"\\&{escaped}"
+    return f".PP\n{escaped}" if paragraph else escaped
 
 
 if __name__ == "__main__":
-    write_all(Path(sys.argv[1]))
+    write_pages(Path(sys.argv[1]))

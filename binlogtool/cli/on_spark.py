@@ -7,24 +7,22 @@ from typing import Any
 import click
 
 import binlogtool
-from binlogtool.cli.options import DURATION, o
+from binlogtool.cli.options import DURATION, option
 
-EMBEDDED_OR_CLUSTER = (
-    "Do it on Spark: local[*] (embedded), or a cluster whose machines all see the files, spark://HOST:PORT."
-)
+MASTER_HELP = "Do it on Spark: local[*] (embedded), or a cluster whose machines all see the files, spark://HOST:PORT."
 
 
-def spark_options(help: str = EMBEDDED_OR_CLUSTER, default: str | None = None) -> list[click.Parameter]:
+def spark_options(help: str = MASTER_HELP, default: str | None = None) -> list[click.Parameter]:
     """Return new option objects. help: of --master; default: its value if it is not given."""
     return [
-        o(["--master"], default=default, metavar="URL", help=help),
-        o(
+        option(["--master"], default=default, metavar="URL", help=help),
+        option(
             ["--conf"],
             multiple=True,
             metavar="KEY=VALUE",
             help="A setting of Spark; repeatable; goes before spark-defaults.conf, which goes before binlogtool's own.",
         ),
-        o(
+        option(
             ["--wait-executors"],
             type=DURATION,
             metavar="DURATION",
@@ -33,15 +31,15 @@ def spark_options(help: str = EMBEDDED_OR_CLUSTER, default: str | None = None) -
     ]
 
 
-def master_of(options: dict[str, Any]) -> str | binlogtool.Master | None:
+def pop_master(options: dict[str, Any]) -> str | binlogtool.SparkMaster | None:
     """Remove the Spark options from `options`, and return the master; None = do not use Spark.
 
     Raises:
         UsageError: settings without a master, or an invalid setting.
     """
-    url, conf, wait = (options.pop(name) for name in ("master", "conf", "wait_executors"))
-    if not conf and wait is None:
+    url, conf, wait_executors = (options.pop(name) for name in ("master", "conf", "wait_executors"))
+    if not conf and wait_executors is None:
         return None if url is None else str(url)
     if url is None:
         raise click.UsageError("--conf and --wait-executors are for Spark: they need --master.")
-    return binlogtool.Master.said(url, conf, wait)
+    return binlogtool.SparkMaster.parse(url, conf, wait_executors)

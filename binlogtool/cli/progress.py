@@ -15,11 +15,11 @@ from typing import Any
 
 from binlogtool.render.escape import escape
 
-_SHORTEST = 12
+_MIN_NAME_COLUMNS = 12
 """Minimum columns for the name of the work; figures are dropped first."""
 
 
-class Progress:
+class ProgressDisplay:
     """Progress of a command: reading is reported through `log.watch`; commands with their own stages call `update`.
 
     done and total: bytes; total None = unknown. command: shown before the file. part: which of several paths.
@@ -29,175 +29,184 @@ class Progress:
 
     def __init__(self, mode: str = "never", command: str = "") -> None:
         self._mode = mode
-        self._started = self._shown = self._begun = time.monotonic()
-        self._standing = self._staged = False
-        self._ends: dict[str, int] = {}
-        self._read = self._worked = self._from = 0
+        self._started = self._last_shown = self._stage_start = time.monotonic()
+        self._has_line = self._has_stages = False
+        self._file_ends: dict[str, int] = {}
+        self._read_bytes = self._processed_bytes = self._stage_offset = 0
         self.command = command
         self.part = ""
         self.endless = False
-        self.what = "starting"
+        self.activity = "starting"
         self.done = 0
         self.total: int | None = None
         self.records = 0
-        self.aside: dict[str, tuple[Any, ...]] = {}
+        self.skipped_files: dict[str, tuple[Any, ...]] = {}
         """By directory: files that are not logs (`log.left.Left`)."""
-        self.notes: list[str] = []
+        self.work_messages: list[str] = []
         """Messages about the work on a cluster."""
 
-    def hush(self) -> None:
+    def disable_line(self) -> None:
         """Show no line on a terminal from now on, where it would mix with data."""
-        self.clear()
+        self.clear_line()
         if self._mode == "auto":
             self._mode = "never"
 
-    def clear(self) -> None:
+    def clear_line(self) -> None:
         """Erase the line on the terminal; the next step writes it again."""
-        if self._standing:
-            _put("\r\x1b[K")
-            self._standing = False
+        if self._has_line:
+            _write_stderr("\r\x1b[K")
+            self._has_line = False
 
-    def listen(self) -> None:
+    def handle_sigusr1(self) -> None:
         """Print one line whenever SIGUSR1 is received."""
-        signal.signal(signal.SIGUSR1, self._asked)
+        signal.signal(signal.SIGUSR1, self._print_line)
 
-    def _asked(self, _number: int, _frame: FrameType | None) -> None:
-        self.clear()
-        _put(f"{self._line()}\n")
+    def _print_line(self, _number: int, _frame: FrameType | None) -> None:
+        self.clear_line()
+        _write_stderr(f"{self._format_line()}\n")
 
-    def begins(self, total: int) -> None:
+    def start_pass(self, total: int) -> None:
         """Start a pass over the files of a log (see `log.watch`)."""
-        if not self._staged:
-            self._ends.clear()
-            self.done, self._read, self._worked, self._begun = 0, 0, 0, time.monotonic()
+        if not self._has_stages:
+            self._file_ends.clear()
+            self.done, self._read_bytes, self._processed_bytes, self._stage_start = 0, 0, 0, time.monotonic()
             self.total = None if self.endless else total or None
 
-    def moved(self, file: str, end: int, read: int) -> None:
+    def advance(self, file: str, end: int, read: int) -> None:
         """Count bytes that were read (see `log.watch`)."""
-        if not self._staged:
-            self._worked, self._read = self._read, self._read + read  # the new bytes are processed only from now on
-            self.done += end - self._ends.get(file, 0)
-            self._ends[file] = end
-            self.what = f"{self.command} {file}{self.part}"
-            self._show()
+        if not self._has_stages:
+            self._processed_bytes, self._read_bytes = (
+                self._read_bytes,
+                self._read_bytes + read,
+            )  # the new bytes are processed only from now on
+            self.done += end - self._file_ends.get(file, 0)
+            self._file_ends[file] = end
+            self.activity = f"{self.command} {file}{self.part}"
+            self._show_throttled()
 
-    def left(self, path: str, files: Sequence[Any]) -> None:
+    def skip_files(self, path: str, files: Sequence[Any]) -> None:
         """Keep the files of a directory that are not logs (see `log.watch`)."""
         if files:
-            self.aside[path] = tuple(files)
+            self.skipped_files[path] = tuple(files)
 
-    def noted(self, text: str) -> None:
+    def note(self, text: str) -> None:
         """Keep a message about the work (see `log.watch`)."""
-        self.notes.append(text)
+        self.work_messages.append(text)
 
-    def update(self, what: str, done: int, *, total: int | None = None, records: int = 0) -> None:
+    def update_stage(self, activity: str, done: int, *, total: int | None = None, records: int = 0) -> None:
         """Show the progress of a stage; from now on reading by itself is not shown."""
-        if what != self.what or not self._staged:
-            self._begun, self._from = time.monotonic(), done
-        self._staged = True
-        self.what, self.done, self.total, self.records, self._worked = what, done, total, records, done - self._from
-        self._show()
+        if activity != self.activity or not self._has_stages:
+            self._stage_start, self._stage_offset = time.monotonic(), done
+        self._has_stages = True
+        self.activity, self.done, self.total, self.records, self._processed_bytes = (
+            activity,
+            done,
+            total,
+            records,
+            done - self._stage_offset,
+        )
+        self._show_throttled()
 
-    def _show(self) -> None:
+    def _show_throttled(self) -> None:
         """Show the progress, at most five times a second (plain and JSON: once in two seconds)."""
         now = time.monotonic()
-        if self._mode == "never" or now - self._shown < (0.2 if self._mode == "auto" else 2.0):
+        if self._mode == "never" or now - self._last_shown < (0.2 if self._mode == "auto" else 2.0):
             return
-        self._shown = now
+        self._last_shown = now
         if self._mode == "json":
             import json
 
-            _put(f"{json.dumps(self._values())}\n")
+            _write_stderr(f"{json.dumps(self._to_dict())}\n")
         elif self._mode == "plain":
-            _put(f"{self._line()}\n")
+            _write_stderr(f"{self._format_line()}\n")
         elif sys.stderr is not None and sys.stderr.isatty():
-            _put(f"\r\x1b[K{self._line(_columns() - 1)}")
-            self._standing = True
+            _write_stderr(f"\r\x1b[K{self._format_line(_terminal_columns() - 1)}")
+            self._has_line = True
 
     def end(self) -> None:
         """Clear the line on a terminal."""
-        self.clear()
+        self.clear_line()
 
-    def _line(self, width: int | None = None) -> str:
+    def _format_line(self, width: int | None = None) -> str:
         """Return one line. width: if too narrow, drop the program's name, then the least important figures, then
         shorten.
         """
-        what, figures = escape(self.what), self._figures()
-        line = f"binlogtool: {what}: {', '.join(figures)}"
-        if width is None or _cells(line) <= width:
+        activity, figures = escape(self.activity), self._format_figures()
+        line = f"binlogtool: {activity}: {', '.join(figures)}"
+        if width is None or _count_cells(line) <= width:
             return line
-        while len(figures) > 1 and _cells(", ".join(figures)) + 2 + _SHORTEST > width:
+        while len(figures) > 1 and _count_cells(", ".join(figures)) + 2 + _MIN_NAME_COLUMNS > width:
             figures.pop(0 if len(figures) > 2 else 1)
-        room = width - _cells(", ".join(figures)) - 2
-        return _last_cells(f"{_tail(what, room)}: {', '.join(figures)}", width)
+        name_columns = width - _count_cells(", ".join(figures)) - 2
+        return _cut_to_width(f"{_shorten_start(activity, name_columns)}: {', '.join(figures)}", width)
 
-    def _figures(self) -> list[str]:
+    def _format_figures(self) -> list[str]:
         """Return the figures, the least important first."""
-        from binlogtool.report.words import size
+        from binlogtool.report.words import format_size
 
-        done, left, rate = size(self.done), self._left(), self._rate()
-        of = f"{done} of {size(self.total)}" if self.total else done
+        done, remaining, rate = format_size(self.done), self._remaining_seconds(), self._bytes_per_second()
+        amount = f"{done} of {format_size(self.total)}" if self.total else done
         figures = [f"{self.records:,} records"] if self.records or not self.total else []
-        figures.append(of)
+        figures.append(amount)
         if rate:
-            figures.append(f"{size(int(rate))}/s")
+            figures.append(f"{format_size(int(rate))}/s")
         if self.total:
             figures.append(f"{100 * self.done / self.total:.0f} %")
-        return [*figures, f"{_span(left)} left"] if left is not None else figures
+        return [*figures, f"{_format_duration(remaining)} left"] if remaining is not None else figures
 
-    def _rate(self) -> float:
+    def _bytes_per_second(self) -> float:
         """Return bytes per second in this stage."""
-        return self._worked / max(0.001, time.monotonic() - self._begun)
+        return self._processed_bytes / max(0.001, time.monotonic() - self._stage_start)
 
-    def _left(self) -> float | None:
+    def _remaining_seconds(self) -> float | None:
         """Return the estimated remaining seconds of this stage; None if unknown."""
-        if not self.total or not self._worked:
+        if not self.total or not self._processed_bytes:
             return None
-        return max(0, self.total - self.done) / self._rate()
+        return max(0, self.total - self.done) / self._bytes_per_second()
 
-    def _values(self) -> dict[str, object]:
+    def _to_dict(self) -> dict[str, object]:
         seconds = round(time.monotonic() - self._started, 3)
         figures = {"done": self.done, "total": self.total, "records": self.records, "seconds": seconds}
-        left = self._left()
-        more = {} if left is None else {"left": round(left, 3), "rate": round(self._rate())}
-        return {"schema": "binlogtool/progress/1", "what": self.what, **figures, **more}
+        remaining = self._remaining_seconds()
+        estimates = {} if remaining is None else {"left": round(remaining, 3), "rate": round(self._bytes_per_second())}
+        return {"schema": "binlogtool/progress/1", "what": self.activity, **figures, **estimates}
 
 
-def _span(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
 
 
-def _columns() -> int:
+def _terminal_columns() -> int:
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns or 80
     except (OSError, ValueError):
         return 80
 
 
-def _cells(text: str) -> int:
-    from binlogtool.render.screen import cells
+def _count_cells(text: str) -> int:
+    from binlogtool.render.screen import count_columns
 
-    return cells(text)
+    return count_columns(text)
 
 
-def _tail(text: str, room: int) -> str:
+def _shorten_start(text: str, columns: int) -> str:
     """Return the end of a text that fits into `room` columns: for a path, the file name."""
-    if _cells(text) <= room:
+    if _count_cells(text) <= columns:
         return text
-    while text and _cells(text) > room - 2:
+    while text and _count_cells(text) > columns - 2:
         text = text[1:]
     return f"..{text}"
 
 
-def _last_cells(text: str, width: int) -> str:
-    while _cells(text) > width:
+def _cut_to_width(text: str, width: int) -> str:
+    while _count_cells(text) > width:
         text = text[:-1]
     return text
 
 
-def _put(text: str) -> None:
+def _write_stderr(text: str) -> None:
     if sys.stderr is not None:
         try:
             sys.stderr.write(text)

@@ -7,152 +7,172 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from binlogtool.cli.command_classes import Command
-from binlogtool.cli.on_spark import master_of, spark_options
-from binlogtool.cli.options import PATH, hint_options, o, redo_option, server_version_option
-from binlogtool.cli.run import Run
-from binlogtool.cli.selector import hints
+from binlogtool.cli.on_spark import pop_master, spark_options
+from binlogtool.cli.options import PATH, hint_options, option, redo_option, server_version_option
+from binlogtool.cli.run import CommandRun
+from binlogtool.cli.selector import pop_hints
 from binlogtool.errors import LimitError, UsageError
-from binlogtool.report.policy import most_severe
+from binlogtool.report.policy import select_exit_code
 
 if TYPE_CHECKING:
-    from binlogtool.cli.destination import Output
-    from binlogtool.recovery.replay_result import Decision, Replayed
-    from binlogtool.report.following import Given
+    from binlogtool.cli.destination import OutputDestination
+    from binlogtool.recovery.replay_result import ReplayDecision, ReplayResult
+    from binlogtool.report.following import GivenReadOptions
 
 _FORMS = ("text", "json", "jsonl")
 
 
-def _replay(
-    run: Run, paths: tuple[str, ...], *, compare: str | None, explain: str | None, digest: bool, **options: Any
+def _run_replay(
+    run: CommandRun, paths: tuple[str, ...], *, compare: str | None, explain: str | None, digest: bool, **options: Any
 ) -> int:
     if not paths:
         raise click.UsageError("Missing argument 'PATH...'.")
-    form = run.settings.choose(_FORMS)
+    form = run.settings.choose_output_format(_FORMS)
     if compare is not None and (explain is not None or form == "jsonl" or not digest):
         raise click.UsageError("--compare needs the digests, and prints no single decisions.")
-    options["master"] = master_of(options)
+    options["master"] = pop_master(options)
     if options["master"] is not None and (explain is not None or form == "jsonl"):
         raise click.UsageError("--master prints no single decisions: not with --explain or -O jsonl.")
-    from binlogtool.report.following import reading
+    from binlogtool.report.following import collect_read_options
 
-    given = reading(options, run.settings.format)
-    work = _Work(run, {**options, "digest": digest}, given)
+    next_command_options = collect_read_options(options, run.settings.format)
+    caller = _ReplayCaller(run, {**options, "digest": digest}, next_command_options)
     inputs = (*paths, *(() if compare is None else (compare,)))
-    with run.output(text=form == "text", inputs=inputs) as out:
+    with run.open_output(text=form == "text", inputs=inputs) as out:
         if explain is not None:
-            return _explain(work, out, form, paths, explain)
-        found = work.replays(paths, _line_writer(out) if form == "jsonl" else None)
-        run.status = _status(run, found)
+            return _print_explanation(caller, out, form, paths, explain)
+        results = caller.replay_paths(paths, _decision_writer(out) if form == "jsonl" else None)
+        run.status = _compute_status(run, results)
         if compare is not None and run.status != 6:
-            _compare(work, out, form, found, paths, compare)
+            _print_comparison(caller, out, form, results, paths, compare)
         elif form == "json":
-            _print_json(out, found)
+            _print_json(out, results)
         elif form == "text":
-            _print_text(out, found, given)
+            _print_text(out, results, next_command_options)
     return run.status
 
 
-def _status(run: Run, found: list[Replayed]) -> int:
+def _compute_status(run: CommandRun, results: list[ReplayResult]) -> int:
     """Report incomplete results, and return the exit status: clean, not clean, or ended by a limit."""
-    run.no_time_limit()
-    for one in found:
-        if one.incomplete is not None:
-            run.say(f"{one.path}: {one.incomplete}; the result is partial", level=-1)
-    unknown = [one.encrypted or one.incomplete is not None for one in found]
-    return most_severe([6 if lost else int(not one.clean) for one, lost in zip(found, unknown, strict=True)])
+    run.cancel_time_limit()
+    for result in results:
+        if result.incomplete_reason is not None:
+            run.say(f"{result.path}: {result.incomplete_reason}; the result is partial", level=-1)
+    is_unknown = [one.is_encrypted or one.incomplete_reason is not None for one in results]
+    return select_exit_code(
+        [6 if lost else int(not one.is_clean) for one, lost in zip(results, is_unknown, strict=True)]
+    )
 
 
-class _Work:
+class _ReplayCaller:
     """Calls the library's replay with the options of the command line."""
 
-    def __init__(self, run: Run, options: dict[str, Any], given: Given) -> None:
+    def __init__(self, run: CommandRun, options: dict[str, Any], next_command_options: GivenReadOptions) -> None:
         settings = run.settings
-        self.run, self.given = run, given
-        self._how = {
+        self.run, self.next_command_options = run, next_command_options
+        self._replay_options = {
             "format": settings.format,
             "limits": settings.limits,
             "backend": settings.backend,
-            "hints": hints(options),
+            "hints": pop_hints(options),
             **{name: options[name] for name in ("policy", "against", "until", "digest", "master", "server_version")},
-            "on_step": lambda step: run.progress.update(*step[:2], total=step[2]),
+            "on_step": lambda step: run.progress.update_stage(*step[:2], total=step[2]),
         }
 
-    def replays(self, paths: tuple[str, ...], on_decision: Any = None, **other: Any) -> list[Replayed]:
+    def replay_paths(self, paths: tuple[str, ...], on_decision: Any = None, **other: Any) -> list[ReplayResult]:
         """Replay every log that the paths name."""
         import binlogtool
 
-        found = binlogtool.replay(paths, **{**self._how, **other}, on_decision=on_decision)
-        self.run.say_left(as_server=True)
-        self.run.say_noted()
-        return found
+        results = binlogtool.replay(paths, **{**self._replay_options, **other}, on_decision=on_decision)
+        self.run.say_skipped_files(as_server=True)
+        self.run.say_work_messages()
+        return results
 
 
-def _line_writer(out: Output) -> Any:
-    from binlogtool.report.json import line
-    from binlogtool.report.replay import decision_json
+def _decision_writer(out: OutputDestination) -> Any:
+    from binlogtool.report.json import encode_line
+    from binlogtool.report.replay import decision_to_json
 
-    return lambda decision: out.write(line(decision_json(decision)))
-
-
-def _print_json(out: Output, found: list[Replayed]) -> None:
-    from binlogtool.report.json import document, line
-    from binlogtool.report.replay import replay_json
-
-    for one in found:
-        out.write(document(replay_json(one)) if len(found) == 1 else line(replay_json(one)))
+    return lambda decision: out.write(encode_line(decision_to_json(decision)))
 
 
-def _print_text(out: Output, found: list[Replayed], given: Given) -> None:
-    from binlogtool.report.replay import replay_text
+def _print_json(out: OutputDestination, results: list[ReplayResult]) -> None:
+    from binlogtool.report.json import encode_document, encode_line
+    from binlogtool.report.replay import replay_to_json
 
-    for one in found:
-        for text in replay_text(one, given):
-            out.line(text)
+    for result in results:
+        out.write(encode_document(replay_to_json(result)) if len(results) == 1 else encode_line(replay_to_json(result)))
 
 
-def _compare(work: _Work, out: Output, form: str, found: list[Replayed], paths: tuple[str, ...], compare: str) -> None:
+def _print_text(out: OutputDestination, results: list[ReplayResult], next_command_options: GivenReadOptions) -> None:
+    from binlogtool.report.replay import render_replay_text
+
+    for result in results:
+        for text in render_replay_text(result, next_command_options):
+            out.write_line(text)
+
+
+def _print_comparison(
+    caller: _ReplayCaller,
+    out: OutputDestination,
+    form: str,
+    results: list[ReplayResult],
+    paths: tuple[str, ...],
+    compare: str,
+) -> None:
     """Print the comparison with another log; a difference makes the exit status 1."""
-    from binlogtool.report.json import document
-    from binlogtool.report.replay import difference_text, differences, replay_json
+    from binlogtool.report.json import encode_document
+    from binlogtool.report.replay import compare_states, render_state_differences, replay_to_json
 
-    other = work.replays((compare,))
-    if late := next((one for one in other if one.incomplete is not None), None):
-        raise LimitError(f"{late.path}: {late.incomplete}; nothing can be compared")
-    differing = differences(found, other)
-    work.run.status = max(work.run.status, int(bool(differing)))
+    other_results = caller.replay_paths((compare,))
+    if incomplete_result := next((one for one in other_results if one.incomplete_reason is not None), None):
+        raise LimitError(f"{incomplete_result.path}: {incomplete_result.incomplete_reason}; nothing can be compared")
+    differing = compare_states(results, other_results)
+    caller.run.status = max(caller.run.status, int(bool(differing)))
     if form == "json":
-        value = {"replays": [replay_json(one) for one in found], "others": [replay_json(one) for one in other]}
-        out.write(document({"schema": "binlogtool/compare/1", "equal": not differing, "differs": differing, **value}))
+        value = {
+            "replays": [replay_to_json(one) for one in results],
+            "others": [replay_to_json(one) for one in other_results],
+        }
+        out.write(
+            encode_document({"schema": "binlogtool/compare/1", "equal": not differing, "differs": differing, **value})
+        )
         return
-    _print_text(out, [*found, *other], work.given)
-    for text in difference_text(differing, " ".join(paths), compare):
-        out.line(text)
+    _print_text(out, [*results, *other_results], caller.next_command_options)
+    for text in render_state_differences(differing, " ".join(paths), compare):
+        out.write_line(text)
 
 
-def _explain(work: _Work, out: Output, form: str, paths: tuple[str, ...], wanted: str) -> int:
+def _print_explanation(
+    caller: _ReplayCaller, out: OutputDestination, form: str, paths: tuple[str, ...], record_text: str
+) -> int:
     """Print the decision on one record."""
-    from binlogtool.report.json import line
-    from binlogtool.report.replay import decision_json, explained_text
+    from binlogtool.report.json import encode_line
+    from binlogtool.report.replay import decision_to_json, render_decision
 
-    file, number = _record(wanted)
-    asked: list[Decision] = []
+    file, number = _parse_record(record_text)
+    decisions: list[ReplayDecision] = []
 
-    def notice(one: Decision) -> None:
-        if one.record == number and (file is None or one.file == file or one.file.endswith(f"/{file}")):
-            asked.append(one)
+    def collect_decision(decision: ReplayDecision) -> None:
+        if decision.record == number and (file is None or decision.file == file or decision.file.endswith(f"/{file}")):
+            decisions.append(decision)
 
-    rules = {reason: rule for one in work.replays(paths, notice, digest=False) for reason, rule in one.rules.items()}
-    if not asked:
-        raise UsageError(f"--explain {wanted}: the replay does not read such a record")
-    for one in asked:
+    rules = {
+        reason: rule
+        for one in caller.replay_paths(paths, collect_decision, digest=False)
+        for reason, rule in one.rules.items()
+    }
+    if not decisions:
+        raise UsageError(f"--explain {record_text}: the replay does not read such a record")
+    for decision in decisions:
         if form != "text":
-            out.write(line({**decision_json(one), "rule": rules[one.reason]}))
-        for text in explained_text(one, rules) if form == "text" else ():
-            out.line(text)
+            out.write(encode_line({**decision_to_json(decision), "rule": rules[decision.reason]}))
+        for text in render_decision(decision, rules) if form == "text" else ():
+            out.write_line(text)
     return 0
 
 
-def _record(text: str) -> tuple[str | None, int]:
+def _parse_record(text: str) -> tuple[str | None, int]:
     """Parse `N`, `record:N` or `FILE:N` into (file, number)."""
     file, _, number = text.rpartition(":")
     try:
@@ -163,31 +183,31 @@ def _record(text: str) -> tuple[str | None, int]:
 
 command = Command(
     "replay-dry-run",
-    callback=_replay,
+    callback=_run_replay,
     outputs=_FORMS,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
-        o(
+        option(
             ["--policy"],
             type=click.Choice(["server", "strict", "force"]),
             default="server",
             help="The engine's rules (default); stop at any error; or the engine's own way to go on over damage.",
         ),
-        o(
+        option(
             ["--against"],
             type=PATH,
             metavar="STATE",
             help="What the server has applied already: JSON (`position` of an earlier run), or a file of the server.",
         ),
-        o(
+        option(
             ["--until"],
             metavar="POS",
             help="Position to stop before; gtid:0-1-42 is the last transaction. Of several files an offset counts in "
             "the last one.",
         ),
-        o(["--compare"], type=PATH, metavar="OTHER", help="Another log: does it leave the same state?"),
-        o(["--explain"], metavar="RECORD", help="Why this record is applied or not: N, or FILE:N in a directory."),
-        o(["--digest/--no-digest"], default=True, help="Compute the state that the log leaves (default)."),
+        option(["--compare"], type=PATH, metavar="OTHER", help="Another log: does it leave the same state?"),
+        option(["--explain"], metavar="RECORD", help="Why this record is applied or not: N, or FILE:N in a directory."),
+        option(["--digest/--no-digest"], default=True, help="Compute the state that the log leaves (default)."),
         server_version_option(),
         *spark_options(),
         *hint_options(),

@@ -10,16 +10,18 @@ from binlogtool.errors import UsageError
 
 if TYPE_CHECKING:
     import binlogtool
-    from binlogtool.cli.run import Run
+    from binlogtool.cli.run import CommandRun
     from binlogtool.log.select import Selection
 
-NAMES = (*(param.name or "" for param in selection_options()), "where")
-SCRIPTS = tuple(param.name or "" for param in script_options())
-ENVELOPE = tuple(param.name or "" for param in envelope_options())
-HINTS = tuple(param.name or "" for param in hint_options())
+SELECTION_OPTIONS = (*(param.name or "" for param in selection_options()), "where")
+SCRIPT_OPTIONS = tuple(param.name or "" for param in script_options())
+ENVELOPE_OPTIONS = tuple(param.name or "" for param in envelope_options())
+HINT_OPTIONS = tuple(param.name or "" for param in hint_options())
 
 
-def hints(o: dict[str, Any], chosen: Selection | None = None, *, script: bool = False) -> binlogtool.Hints | None:
+def pop_hints(
+    command_options: dict[str, Any], record_selection: Selection | None = None, *, script: bool = False
+) -> binlogtool.Hints | None:
     """Remove the hint options from the command's options, and read the files that they name.
 
     Args:
@@ -31,26 +33,26 @@ def hints(o: dict[str, Any], chosen: Selection | None = None, *, script: bool = 
         InputOutputError, UsageError: see `binlogtool.read_hints`.
     """
     import binlogtool
-    from binlogtool.log.select import hints_for
+    from binlogtool.log.select import add_selection_hints
 
-    named = {name: o.pop(name) for name in (*HINTS, "level", "redo") if name in o}
-    found = binlogtool.read_hints(**named) if any(named.values()) else None
-    return found if chosen is None else hints_for(chosen, found, script=script)
+    values = {name: command_options.pop(name) for name in (*HINT_OPTIONS, "level", "redo") if name in command_options}
+    read = binlogtool.read_hints(**values) if any(values.values()) else None
+    return read if record_selection is None else add_selection_hints(record_selection, read, script=script)
 
 
-def script(o: dict[str, Any], chosen: dict[str, Any]) -> dict[str, Any]:
+def script_values(command_options: dict[str, Any], selection_values: dict[str, Any]) -> dict[str, Any]:
     """Return the options of `script_options` by the names of `ScriptOptions`. chosen: see `split_selection`."""
-    named = {name: o[name] for name in SCRIPTS if name != "with_gtids"}
-    return {**named, "gtids": o["with_gtids"], "database": chosen["database"]}
+    values = {name: command_options[name] for name in SCRIPT_OPTIONS if name != "with_gtids"}
+    return {**values, "gtids": command_options["with_gtids"], "database": selection_values["database"]}
 
 
-def split(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def split_selection(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return (selection options, other options)."""
-    chosen = {name: value for name, value in options.items() if name in NAMES}
-    return chosen, {name: value for name, value in options.items() if name not in NAMES}
+    selection_values = {name: value for name, value in options.items() if name in SELECTION_OPTIONS}
+    return selection_values, {name: value for name, value in options.items() if name not in SELECTION_OPTIONS}
 
 
-def selection(o: dict[str, Any], *, on_damage: str) -> Selection:
+def build_selection(command_options: dict[str, Any], *, on_damage: str) -> Selection:
     """Build the selection. on_damage: default of this command.
 
     Raises:
@@ -58,30 +60,32 @@ def selection(o: dict[str, Any], *, on_damage: str) -> Selection:
     """
     from binlogtool.log.select import Selection, check_where
 
-    if o["tail"] is not None and o["limit"] is not None:
+    if command_options["tail"] is not None and command_options["limit"] is not None:
         raise UsageError("--tail and --limit exclude each other")
     times = [
-        None if o[name] is None else parse_time(o[name], local=o["local_time"])
+        None
+        if command_options[name] is None
+        else parse_time(command_options[name], local=command_options["local_time"])
         for name in ("start_datetime", "stop_datetime")
     ]
-    if (where := o.get("where")) is not None:
+    if (where := command_options.get("where")) is not None:
         check_where(where)  # report errors before a file is opened
-    same = ("skip", "limit", "tail", "include_gtids", "exclude_gtids", "xid", "live")
-    lists = ("type", "exclude_object", "origin", "exclude_origin")
+    unchanged_names = ("skip", "limit", "tail", "include_gtids", "exclude_gtids", "xid", "live")
+    plural_names = ("type", "exclude_object", "origin", "exclude_origin")
     return Selection(
-        objects=(*o["object"], *_tables(o["database"], o["table"])),
-        start=o["start_position"],
-        stop=o["stop_position"],
+        objects=(*command_options["object"], *_table_patterns(command_options["database"], command_options["table"])),
+        start=command_options["start_position"],
+        stop=command_options["stop_position"],
         start_time=times[0],
         stop_time=times[1],
-        on_damage=o["on_damage"] or on_damage,
+        on_damage=command_options["on_damage"] or on_damage,
         where=where,
-        **{name: o[name] for name in same},
-        **{f"{name}s": o[name] for name in lists},
+        **{name: command_options[name] for name in unchanged_names},
+        **{f"{name}s": command_options[name] for name in plural_names},
     )
 
 
-def _tables(databases: tuple[str, ...], tables: tuple[str, ...]) -> tuple[str, ...]:
+def _table_patterns(databases: tuple[str, ...], tables: tuple[str, ...]) -> tuple[str, ...]:
     """Return the object patterns for `--database` and `--table`: tables have a database prefix, spaces do not."""
     if not tables:
         return tuple(f"{database}.*" for database in databases)
@@ -90,7 +94,7 @@ def _tables(databases: tuple[str, ...], tables: tuple[str, ...]) -> tuple[str, .
     return tuple(glob for table in tables for glob in (table, f"*.{table}"))
 
 
-def list_types(run: Run, paths: tuple[str, ...]) -> int:
+def print_record_types(run: CommandRun, paths: tuple[str, ...]) -> int:
     """Handle `--type list`: print the record types of the named format, otherwise of the first path's."""
     import binlogtool
     from binlogtool import formats
@@ -98,15 +102,15 @@ def list_types(run: Run, paths: tuple[str, ...]) -> int:
 
     if run.settings.format != "auto":
         name = run.settings.format.partition(":")[0]
-        if name not in formats.names():
-            raise UsageError(f"there is no format {name!r}; known: {', '.join(formats.names())}")
-        known = formats.get(name)
+        if name not in formats.list_names():
+            raise UsageError(f"there is no format {name!r}; known: {', '.join(formats.list_names())}")
+        format_ = formats.load_format(name)
     elif paths:
         with binlogtool.open(paths[0], limits=run.settings.limits) as log:
-            known = log.files[0].format
+            format_ = log.files[0].format
     else:
         raise UsageError("--type list needs --format or a PATH")
-    with run.output(text=True, page=False) as out:
-        for code, name in sorted(known.output.types.items()):
-            out.line(f"{code:>6}  {escape(name)}")
+    with run.open_output(text=True, page=False) as out:
+        for code, name in sorted(format_.output.types.items()):
+            out.write_line(f"{code:>6}  {escape(name)}")
     return 0

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from binlogtool.errors import UsageError
 from binlogtool.limits import Limits
 
-_RANK = {
+_SOURCE_PRECEDENCE = {
     ParameterSource.COMMANDLINE: 0,
     ParameterSource.PROMPT: 0,
     ParameterSource.ENVIRONMENT: 1,
@@ -21,7 +21,7 @@ _RANK = {
 }
 
 
-class Settings(msgspec.Struct, frozen=True):
+class GlobalSettings(msgspec.Struct, frozen=True):
     """The global options. verbosity: -v counts up, -q counts down. timeout: seconds."""
 
     format: str = "auto"
@@ -43,7 +43,7 @@ class Settings(msgspec.Struct, frozen=True):
     debug: bool = False
 
     @classmethod
-    def from_values(cls, values: Mapping[str, Any]) -> Settings:
+    def from_values(cls, values: Mapping[str, Any]) -> GlobalSettings:
         """Build settings from the merged values of the global options."""
         plain = {name: values[name] for name in cls.__struct_fields__ if values.get(name) is not None}
         return cls(**plain, verbosity=values.get("verbose", 0) - values.get("quiet", 0))
@@ -52,10 +52,10 @@ class Settings(msgspec.Struct, frozen=True):
     def limits(self) -> Limits:
         """Limits for the library."""
         names = ("max_memory", "max_record", "max_inflate", "max_depth", "timeout")
-        given = {name: value for name in names if (value := getattr(self, name)) is not None}
-        return Limits(**given)
+        values = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return Limits(**values)
 
-    def choose(self, choices: Sequence[str]) -> str:
+    def choose_output_format(self, choices: Sequence[str]) -> str:
         """Return the output format; the first choice is the default.
 
         Raises:
@@ -68,12 +68,15 @@ class Settings(msgspec.Struct, frozen=True):
         return self.output_format
 
 
-def merged(context: click.Context, names: Sequence[str]) -> dict[str, Any]:
+def merge_global_values(context: click.Context, names: Sequence[str]) -> dict[str, Any]:
     """Return the values of the global options: command line, environment, file; the command's before the group's."""
     outer = context.parent or context
-    return {name: (context if _rank(context, name) <= _rank(outer, name) else outer).params.get(name) for name in names}
+    return {
+        name: (context if _source_rank(context, name) <= _source_rank(outer, name) else outer).params.get(name)
+        for name in names
+    }
 
 
-def _rank(context: click.Context, name: str) -> int:
+def _source_rank(context: click.Context, name: str) -> int:
     source = context.get_parameter_source(name)
-    return 9 if source is None else _RANK.get(source, 9)
+    return 9 if source is None else _SOURCE_PRECEDENCE.get(source, 9)

@@ -10,23 +10,23 @@ from threading import RLock
 from types import ModuleType
 from typing import Any
 
-_EVERY = 100_000
+_GC_THRESHOLD = 100_000
 """New objects between two garbage collections: objects of the start-up live to the end."""
 
-_LATE = ("hashlib", "inspect", "pdb", "pickle", "platform", "textwrap", "traceback")
+_LAZY_MODULES = ("hashlib", "inspect", "pdb", "pickle", "platform", "textwrap", "traceback")
 """Standard modules that click, construct and msgspec import, but that few runs use."""
 
-_KNOWN = {"platform": {"system": lambda: os.uname().sysname}} if hasattr(os, "uname") else {}
+_PRESET_ATTRIBUTES = {"platform": {"system": lambda: os.uname().sysname}} if hasattr(os, "uname") else {}
 """Attributes that are used during import, so that the rest of `platform` stays unloaded."""
 
-_COPY = "typing_extensions"
+_OPTIONAL_MODULE = "typing_extensions"
 """Backport of `typing`. msgspec imports it first, and if it is not installed, uses
 `typing` for the same names."""
 
 _loading = RLock()
 
 
-class Late(ModuleType):
+class LazyModule(ModuleType):
     """Module that is executed when one of its attributes is first used."""
 
     def __getattr__(self, name: str) -> Any:
@@ -41,23 +41,23 @@ class Late(ModuleType):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}") from None
 
 
-def begin() -> None:
+def prepare_process() -> None:
     """Make rarely used standard modules lazy, and raise the garbage collector's threshold."""
-    gc.set_threshold(_EVERY)
-    for name in _LATE:
+    gc.set_threshold(_GC_THRESHOLD)
+    for name in _LAZY_MODULES:
         spec = None if name in sys.modules else find_spec(name)
         if spec is not None:
-            sys.modules[name] = late = module_from_spec(spec)
-            late.__class__ = Late
-            late.__dict__.update(_KNOWN.get(name, {}))
-    if _COPY not in sys.modules and "msgspec" not in sys.modules:
-        sys.modules[_COPY] = None  # type: ignore[assignment]  # an import of it fails, as without its package
+            sys.modules[name] = lazy_module = module_from_spec(spec)
+            lazy_module.__class__ = LazyModule
+            lazy_module.__dict__.update(_PRESET_ATTRIBUTES.get(name, {}))
+    if _OPTIONAL_MODULE not in sys.modules and "msgspec" not in sys.modules:
+        sys.modules[_OPTIONAL_MODULE] = None  # type: ignore[assignment]  # an import of it fails, as without its package
         try:
             import msgspec  # noqa: F401
         finally:
-            del sys.modules[_COPY]
+            del sys.modules[_OPTIONAL_MODULE]
 
 
-def finish() -> None:
+def finish_process() -> None:
     """Exclude remaining objects from garbage collection at exit."""
     gc.freeze()

@@ -7,73 +7,77 @@ from typing import Any
 import click
 
 from binlogtool.cli.command_classes import Command
-from binlogtool.cli.dump import parts, tell
-from binlogtool.cli.options import PATH, hint_options, level_option, o, selection_options, where_option
-from binlogtool.cli.run import Run
-from binlogtool.cli.selector import hints, list_types, selection, split
+from binlogtool.cli.dump import read_parts, report_trouble
+from binlogtool.cli.options import PATH, hint_options, level_option, option, selection_options, where_option
+from binlogtool.cli.run import CommandRun
+from binlogtool.cli.selector import build_selection, pop_hints, print_record_types, split_selection
 
 
-def _stats(run: Run, paths: tuple[str, ...], **options: Any) -> int:
+def _run_stats(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int:
     from binlogtool.report import series
 
-    chosen, o = split(options)
-    if chosen["type"] == ("list",):
-        return list_types(run, paths)
+    selection_values, command_options = split_selection(options)
+    if selection_values["type"] == ("list",):
+        return print_record_types(run, paths)
     if not paths:
         raise click.UsageError("Missing argument 'PATH...'.")
-    forms = {"text": series.series_text, "json": series.series_json, "csv": series.series_csv}
-    form = run.settings.choose(tuple(forms))
-    found = _counted(run, paths, selection(chosen, on_damage="skip"), o)
-    run.say_left()
-    if o["chart"] is not None:
+    forms = {"text": series.encode_series_text, "json": series.encode_series_json, "csv": series.encode_series_csv}
+    form = run.settings.choose_output_format(tuple(forms))
+    figures = _count_records(run, paths, build_selection(selection_values, on_damage="skip"), command_options)
+    run.say_skipped_files()
+    if command_options["chart"] is not None:
         title = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
-        run.save(o["chart"], _drawn(o["chart"], found, title), inputs=paths)
-    with run.output(text=form == "text", inputs=paths) as out:
-        out.write(forms[form](found))
+        run.save_file(command_options["chart"], _render_chart(command_options["chart"], figures, title), inputs=paths)
+    with run.open_output(text=form == "text", inputs=paths) as out:
+        out.write(forms[form](figures))
     return run.status
 
 
-def _drawn(name: str, found: Any, title: str) -> bytes:
+def _render_chart(name: str, figures: Any, title: str) -> bytes:
     """Render the chart in the format that the file name asks for."""
-    from binlogtool.report.chart import chart
-    from binlogtool.report.chart_page import chart_page
+    from binlogtool.report.chart import render_chart
+    from binlogtool.report.chart_page import render_chart_page
 
-    return (chart_page if name.lower().endswith((".html", ".htm")) else chart)(found, title)
+    return (render_chart_page if name.lower().endswith((".html", ".htm")) else render_chart)(figures, title)
 
 
-def _counted(run: Run, paths: tuple[str, ...], wanted: Any, o: dict[str, Any]) -> Any:
-    from binlogtool.log.records import Block, Trouble
-    from binlogtool.report.series import Series
+def _count_records(
+    run: CommandRun, paths: tuple[str, ...], record_selection: Any, command_options: dict[str, Any]
+) -> Any:
+    from binlogtool.log.records import FileFinding, RecordBlock
+    from binlogtool.report.series import SeriesCounter
 
-    series = Series(o["by"], o["bucket"])
-    known = hints(o, wanted)
-    for part in parts(run, paths, lambda log: log.blocks(wanted, decode="frame"), known, wanted):
-        if isinstance(part, Block):
-            series.block(part)
-        elif isinstance(part, Trouble):
-            tell(run, part)
-    return series.end()
+    series = SeriesCounter(command_options["by"], command_options["bucket"])
+    log_hints = pop_hints(command_options, record_selection)
+    for part in read_parts(
+        run, paths, lambda log: log.blocks(record_selection, decode="frame"), log_hints, record_selection
+    ):
+        if isinstance(part, RecordBlock):
+            series.encode_block(part)
+        elif isinstance(part, FileFinding):
+            report_trouble(run, part)
+    return series.finish()
 
 
 command = Command(
     "stats",
-    callback=_stats,
+    callback=_run_stats,
     outputs=("text", "json", "csv"),
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
-        o(
+        option(
             ["--by"],
             type=click.Choice(["object", "type", "origin"]),
             default="object",
             help="What is counted apart (default: object).",
         ),
-        o(
+        option(
             ["--bucket"],
             type=click.Choice(["auto", "1m", "1h", "1d"]),
             default="auto",
             help="Steps of time, in UTC: minutes, hours or days (default: auto, at most about 150 steps).",
         ),
-        o(["--chart"], type=PATH, metavar="FILE.svg|FILE.html", help="Draw the figures into FILE, too."),
+        option(["--chart"], type=PATH, metavar="FILE.svg|FILE.html", help="Draw the figures into FILE, too."),
         *hint_options(),
         level_option(),
         *selection_options(),

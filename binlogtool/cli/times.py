@@ -7,11 +7,11 @@ import time
 from datetime import UTC, datetime
 
 from binlogtool.errors import UsageError
-from binlogtool.limits import shortened
+from binlogtool.limits import shorten
 
 _UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_LONGEST = 1000 * 366 * 86400.0
-_PART = r"(\d+(?:\.\d+)?)(ms|min|s|m|h|d|w|)"
+_MAX_DURATION_S = 1000 * 366 * 86400.0
+_DURATION_PART = r"(\d+(?:\.\d+)?)(ms|min|s|m|h|d|w|)"
 
 
 def parse_duration(text: str) -> float:
@@ -21,11 +21,11 @@ def parse_duration(text: str) -> float:
         UsageError: the text is not a duration.
     """
     compact = text.strip().lower().replace(" ", "")
-    if not re.fullmatch(f"(?:{_PART})+", compact):
-        raise UsageError(f"{shortened(text)!r} is not a duration; write 90, 1.5s, 1m30s or 2h")
-    seconds = sum(float(number) * _UNITS[unit] for number, unit in re.findall(_PART, compact))
-    if seconds > _LONGEST:
-        raise UsageError(f"{shortened(text)!r} is too long a duration; the most is 1000 years")
+    if not re.fullmatch(f"(?:{_DURATION_PART})+", compact):
+        raise UsageError(f"{shorten(text)!r} is not a duration; write 90, 1.5s, 1m30s or 2h")
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in re.findall(_DURATION_PART, compact))
+    if seconds > _MAX_DURATION_S:
+        raise UsageError(f"{shorten(text)!r} is too long a duration; the most is 1000 years")
     return seconds
 
 
@@ -39,7 +39,7 @@ def parse_time(text: str, *, local: bool = False, now: float | None = None) -> i
         UsageError: the text is not a time.
     """
     stripped = text.strip()
-    if re.fullmatch(r"\d{1,11}(?:\.\d+)?", stripped) and not _is_date(stripped):
+    if re.fullmatch(r"\d{1,11}(?:\.\d+)?", stripped) and not _is_compact_date(stripped):
         seconds, _, fraction = stripped.partition(".")
         return int(seconds) * 1_000_000 + int(fraction[:6].ljust(6, "0"))
     if stripped[:1] in ("-", "+") and len(stripped) > 1:
@@ -52,11 +52,11 @@ def parse_time(text: str, *, local: bool = False, now: float | None = None) -> i
         whole = int(moment.replace(microsecond=0).timestamp())
     except (ValueError, OverflowError, OSError):
         form = "2026-01-31T12:00:00Z, epoch seconds, or -2h"
-        raise UsageError(f"{shortened(text)!r} is not a time; write {form}") from None
+        raise UsageError(f"{shorten(text)!r} is not a time; write {form}") from None
     return whole * 1_000_000 + moment.microsecond
 
 
-def _is_date(text: str) -> bool:
+def _is_compact_date(text: str) -> bool:
     if re.fullmatch(r"\d{8}", text) is None or int(text) < 19000101:
         return False
     try:

@@ -9,51 +9,51 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from binlogtool.cli.command_classes import Command
-from binlogtool.cli.options import PATH, SIZE, hint_options, network_option, o, redo_option
-from binlogtool.cli.run import Run
-from binlogtool.cli.selector import hints
+from binlogtool.cli.options import PATH, SIZE, hint_options, network_option, option, redo_option
+from binlogtool.cli.run import CommandRun
+from binlogtool.cli.selector import pop_hints
 from binlogtool.errors import BinlogtoolError, RefusedError
-from binlogtool.report.policy import most_severe
+from binlogtool.report.policy import select_exit_code
 
 if TYPE_CHECKING:
-    from binlogtool.cli.destination import Output
-    from binlogtool.recovery.plan import Applied, Asked, Plan
+    from binlogtool.cli.destination import OutputDestination
+    from binlogtool.recovery.plan import RepairPlan, RepairPolicy, RepairResult
 
 _UNCHANGED = "nothing was changed"
-_ONE_PATH = ("plan", "apply_plan", "to_file")
+_SINGLE_PATH_OPTIONS = ("plan", "apply_plan", "to_file")
 
 
-def _truncate(run: Run, paths: tuple[str, ...], **options: Any) -> int:
-    _check(paths, options, run.settings.format)
-    as_json = run.settings.choose(("text", "json")) == "json"
-    writes = _writes(options)
+def _run_truncate(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int:
+    _check_options(paths, options, run.settings.format)
+    as_json = run.settings.choose_output_format(("text", "json")) == "json"
+    is_writing = _is_writing(options)
     if options["apply"] or options["apply_plan"]:
-        _ready_to_ask(options)
-    work = _Work(run, options, as_json, several=len(paths) > 1)
-    with run.output(text=not as_json, inputs=paths, page=not writes, patient=True) as out:
+        _check_can_confirm(options)
+    repairer = _TruncateRunner(run, options, as_json, has_several_paths=len(paths) > 1)
+    with run.open_output(text=not as_json, inputs=paths, page=not is_writing, defers_errors=True) as out:
         if options["apply_plan"]:
-            work.saved(out, paths)
+            repairer.process_saved_plan(out, paths)
         for path in () if options["apply_plan"] else paths:
-            work.path(out, path)
-        run.status = most_severe(work.codes)
+            repairer.process_path(out, path)
+        run.status = select_exit_code(repairer.codes)
     return run.status
 
 
-def _writes(options: dict[str, Any]) -> bool:
+def _is_writing(options: dict[str, Any]) -> bool:
     return bool(options["apply"] or options["apply_plan"] or options["to_file"])
 
 
-def _check(paths: tuple[str, ...], options: dict[str, Any], format_: str) -> None:
+def _check_options(paths: tuple[str, ...], options: dict[str, Any], format_: str) -> None:
     if not paths and not options["apply_plan"]:
         raise click.UsageError("Missing argument 'PATH...'.")
-    for name in _ONE_PATH:
+    for name in _SINGLE_PATH_OPTIONS:
         if options[name] is not None and len(paths) > 1:
             raise click.UsageError(f"--{name.replace('_', '-')} takes one PATH: a plan is about one log.")
-    ways = [name for name in ("plan", "apply", "apply_plan", "to_file") if options[name]]
-    if len(ways) > 1:
-        first, second = (f"--{name.replace('_', '-')}" for name in ways[:2])
+    modes = [name for name in ("plan", "apply", "apply_plan", "to_file") if options[name]]
+    if len(modes) > 1:
+        first, second = (f"--{name.replace('_', '-')}" for name in modes[:2])
         raise click.UsageError(f"{first} and {second} exclude each other.")
-    if options["apply_plan"] and any(asked_of(options).as_value()):
+    if options["apply_plan"] and any(build_repair_policy(options).as_value()):
         raise click.UsageError("--apply-plan carries out what was planned; options that change the plan do not fit.")
     if options["allow_empty_result"] and (format_ == "auto" or any(map(os.path.isdir, paths))):
         raise click.UsageError(
@@ -63,16 +63,16 @@ def _check(paths: tuple[str, ...], options: dict[str, Any], format_: str) -> Non
         raise click.UsageError("--keep-after-damage needs --to-file: the damaged log itself stays as it is.")
 
 
-def asked_of(options: dict[str, Any]) -> Asked:
+def build_repair_policy(options: dict[str, Any]) -> RepairPolicy:
     """Build the repair policy that the options allow."""
-    from binlogtool.recovery.plan import Asked
+    from binlogtool.recovery.plan import RepairPolicy
 
     names = (
         "max_loss", "max_loss_records", "allow_discard_valid", "allow_empty_result", "fix_meta", "write_close_marker",
         "transactions",
     )  # fmt: skip
-    copy = options["to_file"] is not None
-    return Asked(**{name: options[name] for name in names}, salvage=options["keep_after_damage"], copy=copy)
+    is_copy = options["to_file"] is not None
+    return RepairPolicy(**{name: options[name] for name in names}, salvage=options["keep_after_damage"], copy=is_copy)
 
 
 def has_terminal() -> bool:
@@ -80,69 +80,69 @@ def has_terminal() -> bool:
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
-def _ready_to_ask(options: dict[str, Any]) -> None:
+def _check_can_confirm(options: dict[str, Any]) -> None:
     """Raise RefusedError if a confirmation is needed and there is no terminal."""
     if not options["yes"] and not has_terminal():
         raise RefusedError("there is no terminal to ask on; --yes agrees beforehand; nothing was changed")
 
 
-def tell_unread(run: Run, done: Applied) -> None:
+def report_unprinted_changes(run: CommandRun, applied: RepairResult) -> None:
     """Report on standard error what was changed, if the normal output could not be written."""
-    for file in done.files:
+    for file in applied.files:
         run.say(f"{file.path}: written, {file.size_before:,} to {file.size_after:,} bytes")
-    if done.undo is not None:
-        run.say(f"binlogtool undo --apply {done.undo} takes it back")
+    if applied.undo is not None:
+        run.say(f"binlogtool undo --apply {applied.undo} takes it back")
 
 
-class _Work:
+class _TruncateRunner:
     """Plans and repairs one or several logs."""
 
-    def __init__(self, run: Run, options: dict[str, Any], as_json: bool, several: bool) -> None:
+    def __init__(self, run: CommandRun, options: dict[str, Any], as_json: bool, has_several_paths: bool) -> None:
         settings = run.settings
         self.codes: list[int] = []
-        self._changed = self._finished = False
-        self._run, self._options, self._json, self._several = run, options, as_json, several
-        from binlogtool.report.following import reading
+        self._has_changed = self._has_finished_repair = False
+        self._run, self._options, self._json, self._several = run, options, as_json, has_several_paths
+        from binlogtool.report.following import collect_read_options
 
-        self._given = reading(options, settings.format)
-        self._reading: dict[str, Any] = {
+        self._next_command_options = collect_read_options(options, settings.format)
+        self._read_options: dict[str, Any] = {
             "format": settings.format,
             "limits": settings.limits,
             "backend": settings.backend,
-            "hints": hints(options),
+            "hints": pop_hints(options),
         }
 
-    def path(self, out: Output, path: str) -> None:
+    def process_path(self, out: OutputDestination, path: str) -> None:
         """Plan one log, and do with the plan what the options ask for."""
         try:
-            self._path(out, path)
+            self._plan_and_process(out, path)
         except BinlogtoolError as error:
-            if self._changed and error.args and _UNCHANGED in str(error):
+            if self._has_changed and error.args and _UNCHANGED in str(error):
                 raise type(error)(str(error).replace(_UNCHANGED, "nothing else was changed")) from error
             raise
 
-    def _path(self, out: Output, path: str) -> None:
+    def _plan_and_process(self, out: OutputDestination, path: str) -> None:
         import binlogtool
-        from binlogtool.report.json import document, plan_json
+        from binlogtool.report.json import encode_document, plan_to_json
 
-        self._finished = False
+        self._has_finished_repair = False
         if self._options["apply"]:
-            self._finish(path)
-        plan = binlogtool.plan_truncate(path, asked=asked_of(self._options), **self._reading)
+            self._finish_interrupted_repair(path)
+        plan = binlogtool.plan_truncate(path, policy=build_repair_policy(self._options), **self._read_options)
         if self._options["plan"] is not None:
-            self._run.save(self._options["plan"], document(plan_json(plan)), inputs=[path])
-        self._with(out, plan)
+            self._run.save_file(self._options["plan"], encode_document(plan_to_json(plan)), inputs=[path])
+        self._process_plan(out, plan)
 
-    def saved(self, out: Output, paths: tuple[str, ...]) -> None:
+    def process_saved_plan(self, out: OutputDestination, paths: tuple[str, ...]) -> None:
         """Apply a saved plan."""
         import binlogtool
 
-        self._with(out, binlogtool.saved_plan(self._options["apply_plan"], paths, **self._reading))
+        self._process_plan(out, binlogtool.load_plan(self._options["apply_plan"], paths, **self._read_options))
 
-    def _finish(self, path: str) -> None:
+    def _finish_interrupted_repair(self, path: str) -> None:
         """Finish an interrupted repair in the directory of `path`, after the user confirmed what it writes."""
         import binlogtool
-        from binlogtool.report.words import shell_quoted
+        from binlogtool.report.words import quote_for_shell
 
         plan = None if path == "-" else binlogtool.plan_finish(path)
         if plan is None:
@@ -153,115 +153,125 @@ class _Work:
             folder = os.path.dirname(plan.intent)
             if not click.confirm(f"Finish the interrupted {plan.direction} in {folder} as listed?", err=True):
                 raise RefusedError(f"{path}: not agreed; nothing was changed")
-        done = binlogtool.finish_repair(path)
-        if done is None:
+        applied = binlogtool.finish_repair(path)
+        if applied is None:
             self._run.say(f"{plan.intent}: removed; the interrupted {plan.direction} had changed nothing")
         elif plan.direction == "undo":
-            self._run.say(f"{path}: finished the interrupted undo of {done.undo}")
+            self._run.say(f"{path}: finished the interrupted undo of {applied.undo}")
         else:
             self._run.say(
-                f"{path}: finished the interrupted repair; binlogtool undo {shell_quoted(str(done.undo))} undoes it"
+                f"{path}: finished the interrupted repair; binlogtool undo "
+                f"{quote_for_shell(str(applied.undo))} undoes it"
             )
-        self._changed = self._finished = True
+        self._has_changed = self._has_finished_repair = True
 
-    def _with(self, out: Output, plan: Plan) -> None:
-        writes = _writes(self._options)
+    def _process_plan(self, out: OutputDestination, plan: RepairPlan) -> None:
+        is_writing = _is_writing(self._options)
         if not self._json:
-            self._lines(out, plan, writes=writes)
-        if plan.refused and writes:
-            self._print(out, plan, None)
+            self._print_plan(out, plan, is_writing=is_writing)
+        if plan.refused and is_writing:
+            self._print_result(out, plan, None)
             raise RefusedError(f"{plan.reasons[0]}; nothing was changed")
-        done = self._carry_out(out, plan) if writes else None
-        self._changed = self._changed or (done is not None and bool(done.files))
-        self._print(out, plan, done)
-        self.codes.append(6 if plan.unread else 1 if plan.refused else 0)  # applying it would be refused
+        applied = self._apply_plan(out, plan) if is_writing else None
+        self._has_changed = self._has_changed or (applied is not None and bool(applied.files))
+        self._print_result(out, plan, applied)
+        self.codes.append(6 if plan.has_encrypted_file else 1 if plan.refused else 0)  # applying it would be refused
 
-    def _carry_out(self, out: Output, plan: Plan) -> Applied:
+    def _apply_plan(self, out: OutputDestination, plan: RepairPlan) -> RepairResult:
         import binlogtool
 
         options = self._options
         if options["to_file"] is not None:
-            self._run.no_time_limit()
-            return binlogtool.write_repaired(plan, options["to_file"], **self._reading)
+            self._run.cancel_time_limit()
+            return binlogtool.write_repaired_copy(plan, options["to_file"], **self._read_options)
         if plan.changes and not options["yes"]:
             out.flush()
             if not click.confirm(f"Change {len(plan.changes)} file(s) of {plan.target} as planned?", err=True):
                 raise RefusedError(f"{plan.target}: not agreed; nothing was changed")
-        self._run.no_time_limit()
-        how = {"undo_dir": options["undo_dir"], "backup": options["backup"] or "tail"}
-        return binlogtool.apply_plan(plan, **how, network=options["allow_network_file_system"], **self._reading)
+        self._run.cancel_time_limit()
+        undo_options = {"undo_dir": options["undo_dir"], "backup": options["backup"] or "tail"}
+        return binlogtool.apply_plan(
+            plan, **undo_options, network=options["allow_network_file_system"], **self._read_options
+        )
 
-    def _lines(self, out: Output, plan: Plan, *, writes: bool) -> None:
-        from binlogtool.report.repair import plan_text
+    def _print_plan(self, out: OutputDestination, plan: RepairPlan, *, is_writing: bool) -> None:
+        from binlogtool.report.repair import render_plan_text
 
         verbose = self._run.settings.verbosity > 0
-        for text in plan_text(plan, writes=writes, names=verbose, given=self._given, saved=self._options["plan"]):
-            out.line(text.replace(_UNCHANGED, "nothing else was changed") if self._finished else text)
+        for text in render_plan_text(
+            plan,
+            will_apply=is_writing,
+            list_names=verbose,
+            read_options=self._next_command_options,
+            plan_path=self._options["plan"],
+        ):
+            out.write_line(text.replace(_UNCHANGED, "nothing else was changed") if self._has_finished_repair else text)
 
-    def _print(self, out: Output, plan: Plan, done: Applied | None) -> None:
-        from binlogtool.report.json import document, line, plan_json
-        from binlogtool.report.repair import applied_text
+    def _print_result(self, out: OutputDestination, plan: RepairPlan, applied: RepairResult | None) -> None:
+        from binlogtool.report.json import encode_document, encode_line, plan_to_json
+        from binlogtool.report.repair import render_applied_text
 
         if self._json:
-            value = plan_json(plan, done)
-            out.write(line(value) if self._several else document(value))
-        for text in () if self._json or done is None else applied_text(done):
-            out.line(text)
+            value = plan_to_json(plan, applied)
+            out.write(encode_line(value) if self._several else encode_document(value))
+        for text in () if self._json or applied is None else render_applied_text(applied):
+            out.write_line(text)
         out.flush()
-        if done is not None and out.lost is not None:
-            tell_unread(self._run, done)
+        if applied is not None and out.write_error is not None:
+            report_unprinted_changes(self._run, applied)
 
 
 command = Command(
     "truncate-to-durable",
-    callback=_truncate,
+    callback=_run_truncate,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
-        o(["--plan"], type=PATH, metavar="FILE", help="Save the plan."),
-        o(["--apply"], is_flag=True, allow_from_autoenv=False, help="Carry the plan out."),
-        o(["--apply-plan"], type=PATH, metavar="FILE", help="Carry a saved plan out; any difference is refused."),
-        o(["--to-file"], type=PATH, metavar="NEW", help="Leave the log alone and write a repaired copy."),
-        o(
+        option(["--plan"], type=PATH, metavar="FILE", help="Save the plan."),
+        option(["--apply"], is_flag=True, allow_from_autoenv=False, help="Carry the plan out."),
+        option(["--apply-plan"], type=PATH, metavar="FILE", help="Carry a saved plan out; any difference is refused."),
+        option(["--to-file"], type=PATH, metavar="NEW", help="Leave the log alone and write a repaired copy."),
+        option(
             ["--keep-after-damage"],
             is_flag=True,
             allow_from_autoenv=False,
             help="With --to-file: leave out only what is damaged, and keep what is provable behind it.",
         ),
-        o(["--undo-dir"], type=PATH, metavar="DIR", help="Where the undo file goes (default: beside the log)."),
-        o(
+        option(["--undo-dir"], type=PATH, metavar="DIR", help="Where the undo file goes (default: beside the log)."),
+        option(
             ["--backup"],
             type=click.Choice(["tail", "full"]),
             help="What the undo file keeps: the bytes that go (default), or the whole file.",
         ),
-        o(["--max-loss"], type=SIZE, metavar="SIZE", help="Refuse to cut more (default: no bound on torn bytes)."),
-        o(
+        option(["--max-loss"], type=SIZE, metavar="SIZE", help="Refuse to cut more (default: no bound on torn bytes)."),
+        option(
             ["--max-loss-records"],
             type=click.IntRange(0),
             metavar="N",
             help="Refuse to cut more complete records, those of an unfinished transaction included.",
         ),
-        o(
+        option(
             ["--allow-discard-valid"],
             is_flag=True,
             allow_from_autoenv=False,
             help="Cut complete records that lie behind the damage, too.",
         ),
-        o(
+        option(
             ["--allow-empty-result"],
             is_flag=True,
             allow_from_autoenv=False,
             help="Cut even where no record is kept: only of a FILE by itself, and with --format.",
         ),
-        o(
+        option(
             ["--transactions"],
             is_flag=True,
             allow_from_autoenv=False,
             help="Cut behind the last whole transaction where whole records of an unfinished one follow (drizzle).",
         ),
-        o(["--fix-meta"], is_flag=True, help="Bring the log's own marks and its list of files in line, too."),
-        o(["--write-close-marker"], is_flag=True, help="Close the file with the mark of its format, if it has one."),
+        option(["--fix-meta"], is_flag=True, help="Bring the log's own marks and its list of files in line, too."),
+        option(["--write-close-marker"], is_flag=True, help=("Close the file with the mark of its format, if "
+            "it has one.")),
         network_option(),
-        o(["-y", "--yes"], is_flag=True, allow_from_autoenv=False, help="Do not ask."),
+        option(["-y", "--yes"], is_flag=True, allow_from_autoenv=False, help="Do not ask."),
         *hint_options(),
         redo_option(),
     ],

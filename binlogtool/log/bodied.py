@@ -15,65 +15,69 @@ from msgspec.structs import replace
 
 from binlogtool import memory
 from binlogtool.formats.jsonline import JsonLine
-from binlogtool.log.blocks import Blocks
-from binlogtool.log.body_json import quoted
-from binlogtool.log.compiled import Compiled, Run
-from binlogtool.log.records import Block
-from binlogtool.log.stretches import BLOCK, Stretch
+from binlogtool.log.blocks import BlockDecoder
+from binlogtool.log.body_json import to_json_bytes
+from binlogtool.log.compiled import CompiledRun, CompiledSplitter
+from binlogtool.log.records import RecordBlock
+from binlogtool.log.stretches import MAX_BLOCK_RECORDS, RecordRange
 
 if TYPE_CHECKING:
-    from binlogtool.schema.jsoncells import Cells, CellWriter
+    from binlogtool.schema.jsoncells import CellColumns, CellWriter
 
-_MARK = b'"$'
+_MARKER_PREFIX = b'"$'
 """Begins the name of what JSON has no word for; as a text it is rare enough."""
 
-FEW = 256
+MIN_COMPILED_RECORDS = 256
 """So many records by compiled code do not pay for its room, which each file needs anew."""
 
-_decode = json.Decoder(list[Any]).decode
+_decode_json_list = json.Decoder(list[Any]).decode
 
 
-class BodiedBlocks:
+class CompiledBodyDecoder:
     """Make blocks of record ranges, file by file. min_records: fewer records of a file are decoded by Python."""
 
-    def __init__(self, few: int = FEW) -> None:
-        self._few = few
-        self._compiled: Compiled[Cells] = Compiled(self._writer)
-        self._bare: tuple[Blocks, Blocks] | None = None
+    def __init__(self, min_records: int = MIN_COMPILED_RECORDS) -> None:
+        self._min_records = min_records
+        self._compiled: CompiledSplitter[CellColumns] = CompiledSplitter(self._make_writer)
+        self._header_decoder: tuple[BlockDecoder, BlockDecoder] | None = None
 
-    def of(self, stretch: Stretch) -> Iterator[Block]:
+    def decode_range(self, record_range: RecordRange) -> Iterator[RecordBlock]:
         """Yield the records of a range, in order."""
-        if stretch.stop - stretch.start < self._few and not self._compiled.is_at(stretch.maker):
-            yield from stretch.blocks(stretch.start, stretch.stop)
+        if record_range.stop - record_range.start < self._min_records and not self._compiled.is_current_file(
+            record_range.decoder
+        ):
+            yield from record_range.decode_blocks(record_range.start, record_range.stop)
             return
-        for part in self._compiled.parts(stretch):
-            yield self._block(part) if isinstance(part, Run) else part
+        for part in self._compiled.split_range(record_range):
+            yield self._make_block(part) if isinstance(part, CompiledRun) else part
 
-    def _writer(self, line: JsonLine, maker: Blocks) -> CellWriter:
+    def _make_writer(self, line: JsonLine, decoder: BlockDecoder) -> CellWriter:
         from binlogtool.schema.jsoncells import CellWriter
 
-        return CellWriter(line, maker.layout, quoted, BLOCK, extras=False)
+        return CellWriter(line, decoder.layout, to_json_bytes, MAX_BLOCK_RECORDS, extras=False)
 
-    def _block(self, run: Run[Cells]) -> Block:
-        maker, batch = run.stretch.maker, run.stretch.batch
-        if self._bare is None or self._bare[0] is not maker:
-            self._bare = maker, replace(maker, decode="header")
-        envelope = maker.describe(batch, run.start, run.stop)
-        block = self._bare[1].block(batch, run.start, run.stop, envelope)
-        return replace(block, bodies=_bodies(run))
+    def _make_block(self, run: CompiledRun[CellColumns]) -> RecordBlock:
+        decoder, batch = run.record_range.decoder, run.record_range.batch
+        if self._header_decoder is None or self._header_decoder[0] is not decoder:
+            self._header_decoder = decoder, replace(decoder, decode="header")
+        envelope = decoder.decode_envelopes(batch, run.start, run.stop)
+        block = self._header_decoder[1].make_block(batch, run.start, run.stop, envelope)
+        return replace(block, bodies=_parse_bodies(run))
 
 
-def _bodies(run: Run[Cells]) -> Sequence[Any]:
+def _parse_bodies(run: CompiledRun[CellColumns]) -> Sequence[Any]:
     data, ends = run.data.texts["body"]
-    text, places = bytes(data[: ends[-1]]), ends.tolist()
-    parts = [text[low:high] or b"null" for low, high in pairwise(places)]
-    whole = b"[" + b",".join(parts) + b"]"
-    memory.demand_json(whole)
-    bodies: list[Any] = _decode(whole)
-    if _MARK in text:
-        maker, batch = run.stretch.maker, run.stretch.batch
+    text, end_offsets = bytes(data[: ends[-1]]), ends.tolist()
+    parts = [text[low:high] or b"null" for low, high in pairwise(end_offsets)]
+    json_list = b"[" + b",".join(parts) + b"]"
+    memory.require_json_memory(json_list)
+    bodies: list[Any] = _decode_json_list(json_list)
+    if _MARKER_PREFIX in text:
+        decoder, batch = run.record_range.decoder, run.record_range.batch
         for i, part in enumerate(parts):
-            if _MARK in part:
-                at = run.start + i
-                bodies[i] = maker.format.output.bodies(maker.layout.context, batch, at, at + 1, maker.limits)[0]
+            if _MARKER_PREFIX in part:
+                index = run.start + i
+                bodies[i] = decoder.format.output.decode_bodies(
+                    decoder.layout.context, batch, index, index + 1, decoder.limits
+                )[0]
     return bodies

@@ -16,51 +16,51 @@ from typing import Any
 import msgspec
 
 from binlogtool.findings import Finding
-from binlogtool.log.jsonbytes import encoded, encoded_lines
-from binlogtool.log.plain import DEFAULT, Style, safe_json
+from binlogtool.log.jsonbytes import encode_json, encode_json_lines
+from binlogtool.log.plain import DEFAULT_STYLE, JsonStyle, escape_unsafe
 
-_NESTED = {dict, list, tuple}
-_PLAIN = {str, int, bool, type(None), float, msgspec.UnsetType, *_NESTED}
+_NESTED_TYPES = {dict, list, tuple}
+_PLAIN_TYPES = {str, int, bool, type(None), float, msgspec.UnsetType, *_NESTED_TYPES}
 _EXPONENT = re.compile(r"\de[+-]\d")
 """A float as only Python writes it (1e+16): msgspec has another form, and one number must not have two."""
 
 
-def kinds(values: Sequence[Any]) -> set[type]:
+def collect_types(values: Sequence[Any]) -> set[type]:
     """Return the types of all values inside; complex stands for floats that JSON may lack (infinities, NaN).
 
     Needs one call into C per level of nesting, whatever the number of values.
     """
-    found: set[type] = set(map(type, values))
+    types_found: set[type] = set(map(type, values))
     level: list[Any] = list(values)
     while level:
         inside = gc.get_referents(*level)
         types = set(map(type, inside))
         if float in types and not math.isfinite(sum([v for v in inside if type(v) is float])):
-            found.add(complex)
-        found |= types
-        if not types <= _PLAIN:
+            types_found.add(complex)
+        types_found |= types
+        if not types <= _PLAIN_TYPES:
             break
-        level = [v for v in inside if type(v) in _NESTED] if types & _NESTED else []
-    return found
+        level = [v for v in inside if type(v) in _NESTED_TYPES] if types & _NESTED_TYPES else []
+    return types_found
 
 
 class BodyEncoder:
     """Turn bodies into JSON-ready values: unchanged where msgspec writes them correctly, else `msgspec.Raw`."""
 
-    def __init__(self, style: Style) -> None:
+    def __init__(self, style: JsonStyle) -> None:
         self._style = style
-        self._json = JSONEncoder(default=self._other, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        self._json = JSONEncoder(default=self._encode_other, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 
-    def _other(self, value: Any) -> Any:
-        return self._style.marked(value) if type(value) is bytes else self._style.plain(value)
+    def _encode_other(self, value: Any) -> Any:
+        return self._style.mark_bytes(value) if type(value) is bytes else self._style.to_json_value(value)
 
     def encode(self, bodies: Sequence[Any]) -> Sequence[Any]:
         """Return one JSON-ready value per body."""
-        if self._style.bigint == "number" and kinds(bodies) <= _PLAIN:
+        if self._style.bigint == "number" and collect_types(bodies) <= _PLAIN_TYPES:
             return bodies
-        return [self.one(body) for body in bodies]
+        return [self.encode_one(body) for body in bodies]
 
-    def one(self, body: Any) -> Any:
+    def encode_one(self, body: Any) -> Any:
         """Return one body as a JSON-ready value, whatever it contains."""
         if body is msgspec.UNSET:
             return body
@@ -72,49 +72,49 @@ class BodyEncoder:
                 return msgspec.Raw(text.encode("utf-8"))
         except (TypeError, ValueError, RecursionError):
             pass
-        return msgspec.Raw(encoded(self._style.plain(body)))
+        return msgspec.Raw(encode_json(self._style.to_json_value(body)))
 
-    def texts(self, bodies: Sequence[Any]) -> list[bytes | None]:
+    def encode_texts(self, bodies: Sequence[Any]) -> list[bytes | None]:
         """Return the JSON text of each body; None where there is none, or where it could not be decoded."""
         values = self.encode(bodies)
         try:
-            lines = safe_json(encoded_lines(values))
+            lines = escape_unsafe(encode_json_lines(values))
         except (UnicodeEncodeError, TypeError, OverflowError):
-            lines = safe_json(encoded_lines([self.one(value) for value in bodies]))
+            lines = escape_unsafe(encode_json_lines([self.encode_one(value) for value in bodies]))
         return [None if line == b"null" else line for line in lines.split(b"\n")[: len(bodies)]]
 
 
-def quoted(value: object) -> bytes:
+def to_json_bytes(value: object) -> bytes:
     """Return any JSON value as bytes of a JSON line."""
-    return safe_json(encoded(value))
+    return escape_unsafe(encode_json(value))
 
 
-_ENCODED = BodyEncoder(DEFAULT)
+_DEFAULT_ENCODER = BodyEncoder(DEFAULT_STYLE)
 
 
-def json_text(value: Any) -> str:
+def to_json_text(value: Any) -> str:
     """Return any value as JSON text."""
-    return safe_json(bytes(_ENCODED.one(value))).decode()
+    return escape_unsafe(bytes(_DEFAULT_ENCODER.encode_one(value))).decode()
 
 
-def body_texts(bodies: Sequence[Any]) -> list[bytes | None]:
+def encode_bodies(bodies: Sequence[Any]) -> list[bytes | None]:
     """Return the JSON of each body; None where there is none, or where it could not be decoded (it has a finding)."""
-    return _ENCODED.texts(bodies)
+    return _DEFAULT_ENCODER.encode_texts(bodies)
 
 
-def findings_text(findings: Sequence[Finding]) -> str | None:
+def findings_to_json(findings: Sequence[Finding]) -> str | None:
     """Return the JSON of findings, as in `verify -O json`; None when there are none."""
-    return json_text([finding_json(found) for found in findings]) if findings else None
+    return to_json_text([finding_to_value(found) for found in findings]) if findings else None
 
 
-def finding_json(found: Finding) -> dict[str, Any]:
+def finding_to_value(item: Finding) -> dict[str, Any]:
     """Return a finding as one member of `findings`."""
     return {
-        "id": found.id,
-        "severity": found.severity.label,
-        "offset": found.offset,
-        "length": found.length,
-        "record": found.record,
-        "message": found.message,
-        "facts": dict(found.facts),
+        "id": item.id,
+        "severity": item.severity.label,
+        "offset": item.offset,
+        "length": item.length,
+        "record": item.record,
+        "message": item.message,
+        "facts": dict(item.facts),
     }

@@ -7,63 +7,71 @@ from typing import NamedTuple
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding
-from binlogtool.formats.bundling import Bundle, Bundler, Reached
-from binlogtool.formats.described import Described
-from binlogtool.formats.layouts import Batch, RecordPlaces, Table
+from binlogtool.formats.bundling import EventGroupReader, PortableEventGroup, PriorGtids
+from binlogtool.formats.described import EnvelopeColumns
+from binlogtool.formats.layouts import Batch, ColumnTable, RecordPositions
 from binlogtool.limits import Limits
-from binlogtool.log.filters import Filter
-from binlogtool.log.records import Trouble
+from binlogtool.log.filters import RecordFilter
+from binlogtool.log.records import FileFinding
 from binlogtool.log.scan import Scan
-from binlogtool.log.segments import Damage
+from binlogtool.log.segments import DamagedRange
 
 _NO_BYTES = memoryview(b"")
 
 
-class Bundled(NamedTuple):
+class SelectedEventGroup(NamedTuple):
     """A part of a file; a finding stands for an incomplete transaction. selected: the selection includes it."""
 
     file: str
-    part: Bundle | Reached | Finding
-    wanted: bool = True
+    part: PortableEventGroup | PriorGtids | Finding
+    selected: bool = True
 
 
-def bundled(path: str, scan: Scan, wanted: Filter, limits: Limits) -> Iterator[Bundled | Trouble]:
+def read_event_groups(
+    path: str, scan: Scan, record_filter: RecordFilter, limits: Limits
+) -> Iterator[SelectedEventGroup | FileFinding]:
     """Yield the event groups of one file, up to the last selected one.
 
     Raises:
         UsageError: files of this format, or of this kind, have none.
     """
-    if scan.format.reading.bundles is None:
+    if scan.format.reading.event_groups is None:
         raise UsageError(f"{path}: the records of {scan.format.name} are no events of a server's binary log")
-    bundler = scan.format.reading.bundles(scan.layout, limits)
+    group_reader = scan.format.reading.event_groups(scan.layout, limits)
     for segment in scan.segments():
-        parts: Iterator[Bundle | Reached | Finding]
-        if isinstance(segment, Damage):
-            yield from (Trouble(path, found) for found in segment.findings)
-            parts = _damaged(bundler, segment)
+        parts: Iterator[PortableEventGroup | PriorGtids | Finding]
+        if isinstance(segment, DamagedRange):
+            yield from (FileFinding(path, found) for found in segment.findings)
+            parts = _read_damaged(group_reader, segment)
         else:
-            parts = bundler.of(segment)
-        yield from _chosen(path, parts, wanted)
-        if wanted.done:
+            parts = group_reader.read_groups(segment)
+        yield from _mark_selected(path, parts, record_filter)
+        if record_filter.is_done:
             return
-    yield from _chosen(path, bundler.finish(), wanted)
+    yield from _mark_selected(path, group_reader.finish(), record_filter)
 
 
-def _damaged(bundler: Bundler, segment: Damage) -> Iterator[Bundle | Reached | Finding]:
+def _read_damaged(
+    group_reader: EventGroupReader, segment: DamagedRange
+) -> Iterator[PortableEventGroup | PriorGtids | Finding]:
     if segment.tail == "damaged":
-        yield from bundler.damage(segment.start, segment.end)
+        yield from group_reader.skip_damage(segment.start, segment.end)
 
 
-def _chosen(path: str, parts: Iterator[Bundle | Reached | Finding], wanted: Filter) -> Iterator[Bundled]:
+def _mark_selected(
+    path: str, parts: Iterator[PortableEventGroup | PriorGtids | Finding], record_filter: RecordFilter
+) -> Iterator[SelectedEventGroup]:
     for part in parts:
-        yield Bundled(path, part, not isinstance(part, Bundle) or _wants(wanted, part))
+        yield SelectedEventGroup(
+            path, part, not isinstance(part, PortableEventGroup) or _is_selected(record_filter, part)
+        )
 
 
-def _wants(wanted: Filter, part: Bundle) -> bool:
+def _is_selected(record_filter: RecordFilter, group: PortableEventGroup) -> bool:
     """Apply the selection to an event group as if it were a record; a FORMAT_DESCRIPTION is always selected."""
-    if part.type == "FORMAT_DESCRIPTION":
+    if group.type == "FORMAT_DESCRIPTION":
         return True
-    envelope = Described([part.type], [part.seq], [part.time], [None], [part.origin], [part.txn])
-    places = RecordPlaces([part.offset], [part.size])
-    place = Batch(0, _NO_BYTES, Table(1, {}), _NO_BYTES, None, (), (), part.record, 0, places=places)
-    return any(True for _ in wanted.runs(place, 0, 1, envelope))
+    envelope = EnvelopeColumns([group.type], [group.seq], [group.time], [None], [group.origin], [group.txn])
+    positions = RecordPositions([group.offset], [group.size])
+    batch = Batch(0, _NO_BYTES, ColumnTable(1, {}), _NO_BYTES, None, (), (), group.record, 0, positions=positions)
+    return any(True for _ in record_filter.select_runs(batch, 0, 1, envelope))

@@ -11,11 +11,11 @@ import msgspec
 from binlogtool.limits import MIB
 
 SECTOR = 512
-NEAR = 4 * MIB
+SEARCH_DISTANCE = 4 * MIB
 """How far around a region its sectors are looked for."""
 
 
-class Cause(NamedTuple):
+class DamageCause(NamedTuple):
     """The likely cause of damage.
 
     Args:
@@ -38,7 +38,7 @@ class Cause(NamedTuple):
         return {"cause": self.kind, "cause_offset": self.offset, "cause_length": self.length, **self.more}
 
 
-class Region(NamedTuple):
+class DamagedRegion(NamedTuple):
     """The bytes `[start, end)` without a record; at `end` is a proven record, the end mark, or the end of the file.
 
     Args:
@@ -58,7 +58,7 @@ class Region(NamedTuple):
     covered: int = 0
 
 
-class Clues(msgspec.Struct):
+class DamageEvidence(msgspec.Struct):
     """What is known about one file.
 
     Args:
@@ -78,27 +78,27 @@ class Clues(msgspec.Struct):
 
     read: Callable[[int, int], bytes]
     size: int
-    whole: Callable[[bytes | bytearray], int]
-    verified: Callable[[bytes], tuple[int, int, int] | None]
+    proven_size: Callable[[bytes | bytearray], int]
+    checksum_difference: Callable[[bytes], tuple[int, int, int] | None]
     poly: int | None = None
     align: int = 1
-    claims: Callable[[bytes], int | None] | None = None
-    foreign: Callable[[bytes], str | None] = lambda data: None
-    framed: Callable[[bytes], int] = lambda data: 0
+    claimed_offset: Callable[[bytes], int | None] | None = None
+    foreign_format: Callable[[bytes], str | None] = lambda data: None
+    frame_size: Callable[[bytes], int] = lambda data: 0
     regions: int = 0
     _sectors: dict[int, list[int]] = msgspec.field(default_factory=dict)
-    _indexed: tuple[int, int] = (0, 0)
-    told: Cause | None = None
+    _indexed_range: tuple[int, int] = (0, 0)
+    last_cause: DamageCause | None = None
 
-    def copies(self, sector: bytes, offset: int) -> list[int]:
+    def find_copies(self, sector: bytes, offset: int) -> list[int]:
         """Return other offsets near `offset` with the bytes of a sector; the index is built on first use."""
-        low, high = self._indexed
+        low, high = self._indexed_range
         if not low <= offset < high:
-            self._index(max(0, offset - NEAR) // SECTOR * SECTOR, offset + NEAR)
+            self._build_index(max(0, offset - SEARCH_DISTANCE) // SECTOR * SECTOR, offset + SEARCH_DISTANCE)
         return [at for at in self._sectors.get(hash(sector), ()) if at != offset and self.read(at, SECTOR) == sector]
 
-    def _index(self, low: int, high: int) -> None:
-        self._sectors, self._indexed = {}, (low, high)
+    def _build_index(self, low: int, high: int) -> None:
+        self._sectors, self._indexed_range = {}, (low, high)
         for start in range(low, min(high, self.size), MIB):
             data = self.read(start, MIB)
             for at in range(0, len(data) - SECTOR + 1, SECTOR):

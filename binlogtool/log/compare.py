@@ -17,50 +17,50 @@ import msgspec
 
 from binlogtool.errors import InputOutputError, LimitError, UsageError
 from binlogtool.limits import KIB, MIB, Limits
-from binlogtool.log.annotate import walk_of
-from binlogtool.log.annotate_choice import Wanted
-from binlogtool.log.annotate_walk import Walk
-from binlogtool.log.open import Log
+from binlogtool.log.annotate import make_walker
+from binlogtool.log.annotate_choice import AnnotationTarget
+from binlogtool.log.annotate_walk import AnnotationWalker
+from binlogtool.log.open import LogReader
 from binlogtool.log.opened_file import LogFile
-from binlogtool.log.scouting import Scout
+from binlogtool.log.scouting import DiffLookahead
 from binlogtool.log.source import Source, open_source, read_range
-from binlogtool.log.units import Unit, Units
-from binlogtool.schema.annotation import Piece
+from binlogtool.log.units import DiffUnit, DiffUnits
+from binlogtool.schema.annotation import AnnotatedPiece
 
-_NEAR, _WINDOWS = 32, (256, 4096)
+_SMALL_WINDOW, _LARGE_WINDOWS = 32, (256, 4096)
 """Units of each side that are put side by side; more where nothing of the fewer ones fits."""
-_MOST_BYTES = 8 * MIB
+_MAX_WINDOW_BYTES = 8 * MIB
 """Bytes of a window, unless a single unit has more."""
-_PROBES, _SURE, _FAR = 3, 24, 64 * MIB
+_MAX_PROBES, _MIN_PROBE_BYTES, _MAX_LOOKAHEAD_BYTES = 3, 24, 64 * MIB
 """Units that are looked for far ahead, bytes that one must have for that, and how far."""
-_FIRST_LOOK, _LONGEST_LOOK = 4 * KIB, MIB
+_FIRST_READ, _MAX_READ = 4 * KIB, MIB
 
 
-class Same(msgspec.Struct, frozen=True):
+class EqualRange(msgspec.Struct, frozen=True):
     """`[start, end)` of A equals the bytes of B from `other` on; records: number of records in it."""
 
     start: int
     end: int
-    other: int
-    records: int
+    other_start: int
+    record_count: int
 
 
-class Side(msgspec.Struct, frozen=True):
+class DiffSide(msgspec.Struct, frozen=True):
     """A unit of one side; its fields are decoded on request."""
 
-    unit: Unit
-    made: Callable[[Unit], Piece]
+    unit: DiffUnit
+    make_piece: Callable[[DiffUnit], AnnotatedPiece]
 
-    def piece(self) -> Piece:
+    def piece(self) -> AnnotatedPiece:
         """Return the unit with its fields."""
-        return self.made(self.unit)
+        return self.make_piece(self.unit)
 
 
-class Differs(msgspec.Struct, frozen=True):
+class UnitDiff(msgspec.Struct, frozen=True):
     """A unit of A, and the matching unit of B; None = this side has none."""
 
-    a: Side | None
-    b: Side | None
+    a: DiffSide | None
+    b: DiffSide | None
 
     @property
     def end(self) -> int | None:
@@ -68,10 +68,10 @@ class Differs(msgspec.Struct, frozen=True):
         return None if self.a is None else self.a.unit.end
 
 
-Part = Same | Differs
+DiffPart = EqualRange | UnitDiff
 
 
-class Compared(msgspec.Struct, frozen=True):
+class LogComparison(msgspec.Struct, frozen=True):
     """Two files, and the differences from the first to the second; `parts` can be consumed once.
 
     Iteration may raise InputOutputError, and LimitError (a limit ended the reading).
@@ -79,28 +79,32 @@ class Compared(msgspec.Struct, frozen=True):
 
     a: LogFile
     b: LogFile
-    parts: Iterator[Part]
+    parts: Iterator[DiffPart]
 
 
-def compared(one: Log, two: Log, *, limits: Limits = Limits(), backend: str = "auto") -> Compared:
+def compare_logs(
+    left: LogReader, right: LogReader, *, limits: Limits = Limits(), backend: str = "auto"
+) -> LogComparison:
     """Compare two open logs of one file each.
 
     Raises:
         UsageError: a log has several files or is a stream, or the formats differ.
     """
-    a, b = _only(one), _only(two)
+    a, b = _get_single_file(left), _get_single_file(right)
     if a.format.name != b.format.name:
         raise UsageError(
             f"{a.path} is {a.format.name}, {b.path} is {b.format.name}: only logs of one format have the same fields"
         )
-    return Compared(a, b, _checked([partial(walk_of, file, Wanted(), limits, backend) for file in (a, b)]))
+    return LogComparison(
+        a, b, _compare_and_check([partial(make_walker, file, AnnotationTarget(), limits, backend) for file in (a, b)])
+    )
 
 
-def _units(begin: Callable[[], Walk]) -> Units:
-    return Units(begin())
+def _make_units(begin: Callable[[], AnnotationWalker]) -> DiffUnits:
+    return DiffUnits(begin())
 
 
-def _only(log: Log) -> LogFile:
+def _get_single_file(log: LogReader) -> LogFile:
     if len(log.files) != 1:
         raise UsageError("--diff compares two files; name one file of the set")
     if log.files[0].size is None:
@@ -108,141 +112,147 @@ def _only(log: Log) -> LogFile:
     return log.files[0]
 
 
-def _checked(begin: Sequence[Callable[[], Walk]]) -> Iterator[Part]:
+def _compare_and_check(begin: Sequence[Callable[[], AnnotationWalker]]) -> Iterator[DiffPart]:
     walks = [one() for one in begin]
     with ExitStack() as opened:
-        scouts = (Scout(partial(_units, one)) for one in begin)
-        sources = (_stored(walk.file, opened) for walk in walks)
-        yield from compare(*map(_Cursor, map(Units, walks), sources, scouts))
+        scouts = (DiffLookahead(partial(_make_units, one)) for one in begin)
+        sources = (_open_stored(walk.file, opened) for walk in walks)
+        yield from _compare_cursors(*map(_DiffCursor, map(DiffUnits, walks), sources, scouts))
     for walk in walks:
         if walk.scan.incomplete:
             raise LimitError(f"{walk.file.path}: {walk.scan.incomplete}")
-        if changed := walk.file.changed():
+        if changed := walk.file.find_change():
             raise InputOutputError(f"{walk.file.path}: {changed.message}")
 
 
-def _stored(file: LogFile, opened: ExitStack) -> Source:
+def _open_stored(file: LogFile, opened: ExitStack) -> Source:
     """Return the bytes as stored in the file, where a log is read decrypted, or with a corrected bit."""
-    if file.layout.unveil is None:
+    if file.layout.decrypt is None:
         return file.source
     return opened.enter_context(closing(open_source(file.path)))
 
 
-class _Cursor:
+class _DiffCursor:
     """One side of the comparison: the units in the window, and those after them."""
 
-    def __init__(self, units: Units, source: Source, scout: Scout) -> None:
-        self.units, self.source, self.scout = units, source, scout
-        self.ahead: list[Unit] = []
-        self.at = 0
+    def __init__(self, units: DiffUnits, source: Source, lookahead: DiffLookahead) -> None:
+        self.units, self.source, self.lookahead = units, source, lookahead
+        self.window: list[DiffUnit] = []
+        self.reported_end = 0
         """How far all is told."""
-        self.ended = False
-        self._more = iter(units)
+        self.is_at_end = False
+        self._remaining = iter(units)
 
     def fill(self, most: int) -> None:
         """Read units until the window has `most`."""
-        held = sum(len(unit.mark or b"") for unit in self.ahead)
-        while not self.ended and len(self.ahead) < most and held < _MOST_BYTES:
-            unit = next(self._more, None)
+        held = sum(len(unit.data or b"") for unit in self.window)
+        while not self.is_at_end and len(self.window) < most and held < _MAX_WINDOW_BYTES:
+            unit = next(self._remaining, None)
             if unit is None:
-                self.ended = True
+                self.is_at_end = True
             else:
-                self.ahead.append(unit)
-                held += len(unit.mark or b"")
+                self.window.append(unit)
+                held += len(unit.data or b"")
 
-    def pass_to(self, known: int) -> int:
+    def skip_to(self, offset: int) -> int:
         """Drop the units that end at or before `known`; return the number of records in them."""
-        self.units.known, self.units.passed = known, 0
-        left = 0
-        while left < len(self.ahead) and self.ahead[left].end <= known:
-            left += 1
-        records = sum(unit.records for unit in self.ahead[:left])
-        if left:
-            self.at = self.ahead[left - 1].end
-        del self.ahead[:left]
-        if not self.ahead:
+        self.units.known_end, self.units.skipped_records = offset, 0
+        dropped = 0
+        while dropped < len(self.window) and self.window[dropped].end <= offset:
+            dropped += 1
+        records = sum(unit.record_count for unit in self.window[:dropped])
+        if dropped:
+            self.reported_end = self.window[dropped - 1].end
+        del self.window[:dropped]
+        if not self.window:
             self.fill(1)
-            self.at = self.ahead[0].start if self.ahead else max(self.at, known)
-        return records + self.units.passed
+            self.reported_end = self.window[0].start if self.window else max(self.reported_end, offset)
+        return records + self.units.skipped_records
 
-    def take(self, count: int) -> list[Unit]:
+    def take(self, count: int) -> list[DiffUnit]:
         """Remove and return the next units, as reported."""
-        taken = self.ahead[:count]
-        del self.ahead[:count]
-        self.at = taken[-1].end if taken else self.at
+        taken = self.window[:count]
+        del self.window[:count]
+        self.reported_end = taken[-1].end if taken else self.reported_end
         return taken
 
-    def all_to(self, place: int) -> Iterator[Side]:
+    def take_until(self, offset: int) -> Iterator[DiffSide]:
         """Yield the units that begin before an offset."""
-        while self.ahead and self.ahead[0].start < place:
-            yield self.side(self.take(1)[0])
+        while self.window and self.window[0].start < offset:
+            yield self.make_side(self.take(1)[0])
             self.fill(1)
 
-    def stored(self, unit: Unit) -> bytes:
+    def stored_bytes(self, unit: DiffUnit) -> bytes:
         """Return the bytes of a unit as stored in the file."""
         return read_range(self.source, unit.start, unit.end - unit.start)
 
-    def side(self, unit: Unit) -> Side:
-        return Side(unit, self.units.piece)
+    def make_side(self, unit: DiffUnit) -> DiffSide:
+        return DiffSide(unit, self.units.annotate_unit)
 
 
-def compare(one: _Cursor, two: _Cursor) -> Iterator[Part]:
+def _compare_cursors(left: _DiffCursor, right: _DiffCursor) -> Iterator[DiffPart]:
     """Yield the differences from the beginning to the end of both files, with bounded memory."""
     while True:
-        start, other = one.at, two.at
-        if run := _alike(one.source, start, two.source, other):
-            records = one.pass_to(start + run)
-            two.pass_to(other + run)
-            if passed := max(one.at - start, two.at - other):  # if only one side can be read, they differ
-                yield Same(start, start + passed, other, records)
-        pairs = _looked_at(one, two)
-        if not one.ahead and not two.ahead:
+        start, right_start = left.reported_end, right.reported_end
+        if equal_bytes := _count_equal_bytes(left.source, start, right.source, right_start):
+            records = left.skip_to(start + equal_bytes)
+            right.skip_to(right_start + equal_bytes)
+            if reported_bytes := max(
+                left.reported_end - start, right.reported_end - right_start
+            ):  # if only one side can be read, they differ
+                yield EqualRange(start, start + reported_bytes, right_start, records)
+        pairs = _align_windows(left, right)
+        if not left.window and not right.window:
             return
-        if not pairs and (to := _further(two, one)):
-            yield from (Differs(side, None) for side in one.all_to(to))
-        elif not pairs and (to := _further(one, two)):
-            yield from (Differs(None, side) for side in two.all_to(to))
+        if not pairs and (target := _find_far_ahead(right, left)):
+            yield from (UnitDiff(side, None) for side in left.take_until(target))
+        elif not pairs and (target := _find_far_ahead(left, right)):
+            yield from (UnitDiff(None, side) for side in right.take_until(target))
         else:
-            yield from _told(one, two, pairs)
+            yield from _report_windows(left, right, pairs)
 
 
-def _looked_at(one: _Cursor, two: _Cursor) -> list[tuple[int, int]]:
+def _align_windows(left: _DiffCursor, right: _DiffCursor) -> list[tuple[int, int]]:
     """Return the index pairs of matching units in the windows, in order; the windows grow until there are some."""
     pairs: list[tuple[int, int]] = []
-    for most in (_NEAR, *_WINDOWS):
-        one.fill(most)
-        two.fill(most)
-        pairs = _nearest(one.ahead, two.ahead) if most == _NEAR else _paired(one.ahead, two.ahead)
+    for window_size in (_SMALL_WINDOW, *_LARGE_WINDOWS):
+        left.fill(window_size)
+        right.fill(window_size)
+        pairs = (
+            _find_nearest_pair(left.window, right.window)
+            if window_size == _SMALL_WINDOW
+            else _pair_units(left.window, right.window)
+        )
         if pairs:
             break
     return pairs
 
 
-def _nearest(one: Sequence[Unit], two: Sequence[Unit]) -> list[tuple[int, int]]:
+def _find_nearest_pair(left_units: Sequence[DiffUnit], right_units: Sequence[DiffUnit]) -> list[tuple[int, int]]:
     """Return the nearest pair of units that, with the next ones, have the same bytes on both sides."""
-    for passed in range(_NEAR):
-        for i in sorted(range(passed + 1), key=lambda i: abs(2 * i - passed)):
-            left, right = one[i : i + 2], two[passed - i : passed - i + 2]
-            if len(left) == len(right) == 2 and all(
-                a.mark == b.mark is not None for a, b in zip(left, right, strict=True)
+    for skipped in range(_SMALL_WINDOW):
+        for i in sorted(range(skipped + 1), key=lambda i: abs(2 * i - skipped)):
+            left_pair, right_pair = left_units[i : i + 2], right_units[skipped - i : skipped - i + 2]
+            if len(left_pair) == len(right_pair) == 2 and all(
+                a.data == b.data is not None for a, b in zip(left_pair, right_pair, strict=True)
             ):
-                return [(i, passed - i)]
+                return [(i, skipped - i)]
     return []
 
 
-def _further(known: _Cursor, searched: _Cursor) -> int:
+def _find_far_ahead(reference: _DiffCursor, searched: _DiffCursor) -> int:
     """Return where the next units of one side begin in the other one, far ahead; 0 = not found."""
-    for unit in known.ahead[:: max(1, len(known.ahead) // _PROBES)]:
-        mark = unit.mark or b""
-        found = _find(searched.source, searched.at + 1, mark) if len(mark) >= _SURE else 0
-        if (begin := found - (unit.start - known.at)) > searched.at:
+    for unit in reference.window[:: max(1, len(reference.window) // _MAX_PROBES)]:
+        mark = unit.data or b""
+        found = _find_bytes(searched.source, searched.reported_end + 1, mark) if len(mark) >= _MIN_PROBE_BYTES else 0
+        if (begin := found - (unit.start - reference.reported_end)) > searched.reported_end:
             return begin
-    return searched.scout.find(known.ahead, searched.ahead[-1].end) if searched.ahead else 0
+    return searched.lookahead.find(reference.window, searched.window[-1].end) if searched.window else 0
 
 
-def _find(source: Source, start: int, mark: bytes) -> int:
+def _find_bytes(source: Source, start: int, mark: bytes) -> int:
     """Return the first offset of these bytes from `start` on; 0 = not found in the searched range."""
-    for at in range(start, start + _FAR, MIB):
+    for at in range(start, start + _MAX_LOOKAHEAD_BYTES, MIB):
         data = read_range(source, at, MIB + len(mark))
         if (found := data.find(mark)) >= 0:
             return at + found
@@ -251,85 +261,97 @@ def _find(source: Source, start: int, mark: bytes) -> int:
     return 0
 
 
-def _alike(one: Source, start: int, two: Source, other: int) -> int:
+def _count_equal_bytes(left: Source, start: int, right: Source, right_start: int) -> int:
     """Return how many bytes from these offsets on are the same."""
-    size, run = _FIRST_LOOK, 0
+    size, run = _FIRST_READ, 0
     while True:
-        here, there = read_range(one, start + run, size), read_range(two, other + run, size)
-        if here != there:
-            return run + _prefix(here, there)
-        if len(here) < size:
-            return run + len(here)
+        left_bytes, right_bytes = read_range(left, start + run, size), read_range(right, right_start + run, size)
+        if left_bytes != right_bytes:
+            return run + _common_prefix_size(left_bytes, right_bytes)
+        if len(left_bytes) < size:
+            return run + len(left_bytes)
         run += size
-        size = min(2 * size, _LONGEST_LOOK)
+        size = min(2 * size, _MAX_READ)
 
 
-def _prefix(one: bytes, two: bytes) -> int:
+def _common_prefix_size(left: bytes, right: bytes) -> int:
     """Return the length of the common prefix."""
-    low, high = 0, min(len(one), len(two))
+    low, high = 0, min(len(left), len(right))
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if one[low:middle] == two[low:middle] else (low, middle - 1)
+        low, high = (middle, high) if left[low:middle] == right[low:middle] else (low, middle - 1)
     return low
 
 
-def _paired(one: Sequence[Unit], two: Sequence[Unit]) -> list[tuple[int, int]]:
+def _pair_units(left: Sequence[DiffUnit], right: Sequence[DiffUnit]) -> list[tuple[int, int]]:
     """Return the index pairs of units that match, in order: by the same bytes, else by the same content."""
-    exact = _matches([u.mark or u.start for u in one], [u.mark or u.start for u in two])
+    exact = _match_sequences([u.data or u.start for u in left], [u.data or u.start for u in right])
     pairs: list[tuple[int, int]] = []
-    low, other = 0, 0
-    for first, second in [*exact, (len(one), len(two))]:
-        inner = _matches(*([u.says or u.mark or u.start for u in some] for some in (one[low:first], two[other:second])))
-        pairs += [(low + i, other + j) for i, j in inner]
-        if first < len(one) or second < len(two):
+    low, right_low = 0, 0
+    for first, second in [*exact, (len(left), len(right))]:
+        inner = _match_sequences(
+            *([u.content or u.data or u.start for u in some] for some in (left[low:first], right[right_low:second]))
+        )
+        pairs += [(low + i, right_low + j) for i, j in inner]
+        if first < len(left) or second < len(right):
             pairs.append((first, second))
-        low, other = first + 1, second + 1
+        low, right_low = first + 1, second + 1
     return pairs
 
 
-def _matches(one: Sequence[Any], two: Sequence[Any]) -> list[tuple[int, int]]:
-    if not one or not two:
+def _match_sequences(left: Sequence[Any], right: Sequence[Any]) -> list[tuple[int, int]]:
+    if not left or not right:
         return []
-    found = SequenceMatcher(None, one, two).get_matching_blocks()
-    return [(i + step, j + step) for i, j, size in found for step in range(size)]
+    blocks = SequenceMatcher(None, left, right).get_matching_blocks()
+    return [(i + step, j + step) for i, j, size in blocks for step in range(size)]
 
 
-def _told(one: _Cursor, two: _Cursor, pairs: Sequence[tuple[int, int]]) -> Iterator[Part]:
+def _report_windows(
+    left_cursor: _DiffCursor, right_cursor: _DiffCursor, pairs: Sequence[tuple[int, int]]
+) -> Iterator[DiffPart]:
     """Yield the differences in the windows, up to the last pair; all of it where there is none."""
-    ends = [] if pairs else [(len(one.ahead), len(two.ahead))]
-    low, other = 0, 0
+    ends = [] if pairs else [(len(left_cursor.window), len(right_cursor.window))]
+    low, right_low = 0, 0
     for first, second in [*pairs, *ends]:
-        yield from _between(one, two, one.take(first - low), two.take(second - other))
-        if one.ahead and two.ahead:
-            (left,), (right,) = one.take(1), two.take(1)
-            yield _pair(one, two, left, right)
-        low, other = first + 1, second + 1
+        yield from _diff_unpaired(
+            left_cursor, right_cursor, left_cursor.take(first - low), right_cursor.take(second - right_low)
+        )
+        if left_cursor.window and right_cursor.window:
+            (left_unit,), (right_unit,) = left_cursor.take(1), right_cursor.take(1)
+            yield _diff_pair(left_cursor, right_cursor, left_unit, right_unit)
+        low, right_low = first + 1, second + 1
 
 
-def _pair(one: _Cursor, two: _Cursor, left: Unit, right: Unit) -> Part:
-    if left.mark is not None and left.mark == right.mark and one.stored(left) == two.stored(right):
-        return Same(left.start, left.end, right.start, left.records)
-    return Differs(one.side(left), two.side(right))
+def _diff_pair(left_cursor: _DiffCursor, right_cursor: _DiffCursor, left: DiffUnit, right: DiffUnit) -> DiffPart:
+    if (
+        left.data is not None
+        and left.data == right.data
+        and left_cursor.stored_bytes(left) == right_cursor.stored_bytes(right)
+    ):
+        return EqualRange(left.start, left.end, right.start, left.record_count)
+    return UnitDiff(left_cursor.make_side(left), right_cursor.make_side(right))
 
 
-def _between(one: _Cursor, two: _Cursor, left: list[Unit], right: list[Unit]) -> Iterator[Part]:
+def _diff_unpaired(
+    left_cursor: _DiffCursor, right_cursor: _DiffCursor, left: list[DiffUnit], right: list[DiffUnit]
+) -> Iterator[DiffPart]:
     """Yield the differences of units without a sure match.
 
     Units of the same position and size, or of the same kind in order, are paired, whichever are more; else the first
     ones.
     """
-    places = _matches(_places(left), _places(right))
-    sorts = _matches([unit.sort for unit in left], [unit.sort for unit in right])
-    nothing = [(0, 0)] if left and right else []
-    low, other = 0, 0
-    for first, second in [*(max(places, sorts, key=len) or nothing), (len(left), len(right))]:
-        yield from (Differs(one.side(unit), None) for unit in left[low:first])
-        yield from (Differs(None, two.side(unit)) for unit in right[other:second])
+    by_position = _match_sequences(_relative_positions(left), _relative_positions(right))
+    by_kind = _match_sequences([unit.content_kind for unit in left], [unit.content_kind for unit in right])
+    fallback = [(0, 0)] if left and right else []
+    low, right_low = 0, 0
+    for first, second in [*(max(by_position, by_kind, key=len) or fallback), (len(left), len(right))]:
+        yield from (UnitDiff(left_cursor.make_side(unit), None) for unit in left[low:first])
+        yield from (UnitDiff(None, right_cursor.make_side(unit)) for unit in right[right_low:second])
         if first < len(left):
-            yield Differs(one.side(left[first]), two.side(right[second]))
-        low, other = first + 1, second + 1
+            yield UnitDiff(left_cursor.make_side(left[first]), right_cursor.make_side(right[second]))
+        low, right_low = first + 1, second + 1
 
 
-def _places(units: Sequence[Unit]) -> list[tuple[int, int]]:
+def _relative_positions(units: Sequence[DiffUnit]) -> list[tuple[int, int]]:
     """Return the offset of each unit from the first one, and its size."""
     return [(unit.start - units[0].start, unit.end - unit.start) for unit in units]

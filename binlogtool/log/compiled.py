@@ -12,86 +12,90 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from binlogtool.formats.jsonline import JsonLine
 from binlogtool.formats.layouts import Batch
-from binlogtool.log.blocks import Blocks
-from binlogtool.log.records import Block
-from binlogtool.log.stretches import BLOCK, Stretch
+from binlogtool.log.blocks import BlockDecoder
+from binlogtool.log.records import RecordBlock
+from binlogtool.log.stretches import MAX_BLOCK_RECORDS, RecordRange
 
 if TYPE_CHECKING:
-    from binlogtool.schema.jsonmembers import Written
+    from binlogtool.schema.jsonmembers import WrittenRecords
 
 D = TypeVar("D")
 D_co = TypeVar("D_co", covariant=True)
 
-_FEW = 32
+MIN_COMPILED_RUN = 32
 """So many records by compiled code do not pay for the changes of the hand."""
 
 
-class Writer(Protocol[D_co]):
+class CompiledWriter(Protocol[D_co]):
     """Compiled code for the records of one file."""
 
-    def places(self, batch: Batch) -> Any:
+    def locate_batch(self, batch: Batch) -> Any:
         """Return what `write` needs of a batch, valid as long as the batch; None if the batch is not supported."""
 
-    def write(self, places: Any, start: int, stop: int, marks: bytes | None = None) -> Written[D_co]:
+    def write(self, prepared: Any, start: int, stop: int, mask: bytes | None = None) -> WrittenRecords[D_co]:
         """Write as many of the records `[start, stop)` of a batch as possible. marks: selected ones, from `start`."""
 
 
-class Run(NamedTuple, Generic[D]):
+class CompiledRun(NamedTuple, Generic[D]):
     """The records `[start, stop)` of a batch, and the output for the selected ones; valid until the next run."""
 
-    stretch: Stretch
+    record_range: RecordRange
     start: int
     stop: int
     data: D
 
 
-class Compiled(Generic[D]):
+class CompiledSplitter(Generic[D]):
     """Turn record ranges into compiled runs. make: creates the writer of a file whose format has kernels."""
 
-    def __init__(self, make: Callable[[JsonLine, Blocks], Writer[D]]) -> None:
-        self._make = make
-        self._maker: Blocks | None = None
-        self._writer: Writer[D] | None = None
-        self._run = 1
+    def __init__(self, make_writer: Callable[[JsonLine, BlockDecoder], CompiledWriter[D]]) -> None:
+        self._make_writer = make_writer
+        self._decoder: BlockDecoder | None = None
+        self._writer: CompiledWriter[D] | None = None
+        self._python_run = 1
 
-    def is_at(self, maker: Blocks) -> bool:
+    def is_current_file(self, decoder: BlockDecoder) -> bool:
         """Return True if the last records were those of this file."""
-        return maker is self._maker
+        return decoder is self._decoder
 
-    def parts(self, stretch: Stretch) -> Iterator[Run[D] | Block]:
+    def split_range(self, record_range: RecordRange) -> Iterator[CompiledRun[D] | RecordBlock]:
         """Yield the range in order: finished runs, and blocks decoded by Python."""
-        writer = self._writer_of(stretch.maker)
+        writer = self._get_writer(record_range.decoder)
         if writer is None:
-            yield from stretch.blocks(stretch.start, stretch.stop)
+            yield from record_range.decode_blocks(record_range.start, record_range.stop)
         else:
-            yield from self._written(stretch, writer)
+            yield from self._write_range(record_range, writer)
 
-    def _written(self, stretch: Stretch, writer: Writer[D]) -> Iterator[Run[D] | Block]:
-        at, stop = stretch.start, stretch.stop
-        if self._run > 1 and stop - at < _FEW:  # the last records were refused
-            yield from stretch.blocks(at, stop)
+    def _write_range(
+        self, record_range: RecordRange, writer: CompiledWriter[D]
+    ) -> Iterator[CompiledRun[D] | RecordBlock]:
+        position, stop = record_range.start, record_range.stop
+        if self._python_run > 1 and stop - position < MIN_COMPILED_RUN:  # the last records were refused
+            yield from record_range.decode_blocks(position, stop)
             return
-        places = writer.places(stretch.batch)
-        if places is None:
-            yield from stretch.blocks(at, stop)
+        prepared = writer.locate_batch(record_range.batch)
+        if prepared is None:
+            yield from record_range.decode_blocks(position, stop)
             return
-        while at < stop:
-            data, reached, refused = writer.write(places, at, stop, stretch.marks_from(at))
-            if stretch.means_any(at, reached):
-                yield Run(stretch, at, reached, data)
+        while position < stop:
+            data, reached, refused = writer.write(prepared, position, stop, record_range.marks_from(position))
+            if record_range.has_selected(position, reached):
+                yield CompiledRun(record_range, position, reached, data)
             if refused:
-                self._run = min(2 * self._run, BLOCK) if reached - at < _FEW else 1
-                after = min(reached + self._run, stop)
-                yield from stretch.blocks(reached, after)
+                self._python_run = (
+                    min(2 * self._python_run, MAX_BLOCK_RECORDS) if reached - position < MIN_COMPILED_RUN else 1
+                )
+                after = min(reached + self._python_run, stop)
+                yield from record_range.decode_blocks(reached, after)
                 reached = after
-            at = reached
+            position = reached
 
-    def _writer_of(self, maker: Blocks) -> Writer[D] | None:
+    def _get_writer(self, decoder: BlockDecoder) -> CompiledWriter[D] | None:
         """Return the compiled writer of a file; None if its format has none, or if it nests deeper than the limits."""
-        if maker is not self._maker:
-            self._maker, self._run = maker, 1
-            declared = maker.format.output.json
-            line = None if declared is None else declared(maker.layout.context)
-            fits = line is not None and line.depth <= maker.limits.max_depth
-            self._writer = self._make(line, maker) if line is not None and fits else None
+        if decoder is not self._decoder:
+            self._decoder, self._python_run = decoder, 1
+            make_line = decoder.format.output.json_line
+            line = None if make_line is None else make_line(decoder.layout.context)
+            fits = line is not None and line.depth <= decoder.limits.max_depth
+            self._writer = self._make_writer(line, decoder) if line is not None and fits else None
         return self._writer

@@ -5,43 +5,45 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from binlogtool.formats.layouts import Batch
-from binlogtool.formats.tables import EventReader
-from binlogtool.log.blocks import Blocks
-from binlogtool.log.filters import Filter
-from binlogtool.log.records import Block, Crowd
-from binlogtool.log.stretches import Stretch, widened
+from binlogtool.formats.tables import CompiledTableReader
+from binlogtool.log.blocks import BlockDecoder
+from binlogtool.log.filters import RecordFilter
+from binlogtool.log.records import RecordBlock, RowBatch
+from binlogtool.log.stretches import RecordRange, next_python_run
 
-_FEW = 32
+MIN_COMPILED_RUN = 32
 """So many records at once do not pay for the change of the hand."""
 
 
-class Crowds:
+class RowBatchSplitter:
     """The splitter of one file (`log.open.Splitter`)."""
 
     def __init__(self) -> None:
-        self._run = 1
+        self._python_run = 1
 
-    def of(self, maker: Blocks, batch: Batch, wanted: Filter) -> Iterator[Crowd | Block]:
+    def split_batch(
+        self, decoder: BlockDecoder, batch: Batch, record_filter: RecordFilter
+    ) -> Iterator[RowBatch | RecordBlock]:
         """Yield the selected records of a batch."""
-        if not isinstance(maker.reader, EventReader):
-            yield from maker.of(batch, wanted)
+        if not isinstance(decoder.reader, CompiledTableReader):
+            yield from decoder.decode_batch(batch, record_filter)
             return
-        for part in maker.stretches(batch, wanted):
-            if isinstance(part, Stretch):
-                yield from self._told(part, maker.reader)
+        for part in decoder.split_batch(batch, record_filter):
+            if isinstance(part, RecordRange):
+                yield from self._read_range(part, decoder.reader)
             else:
                 yield part
 
-    def _told(self, stretch: Stretch, reader: EventReader) -> Iterator[Crowd | Block]:
-        at, stop, maker, batch = stretch.start, stretch.stop, stretch.maker, stretch.batch
-        while at < stop:
-            told, reached = reader.events(maker.layout.context, batch, at, stop, maker.limits)
-            if told is not None:
+    def _read_range(self, record_range: RecordRange, reader: CompiledTableReader) -> Iterator[RowBatch | RecordBlock]:
+        position, stop, decoder, batch = record_range.start, record_range.stop, record_range.decoder, record_range.batch
+        while position < stop:
+            rows, reached = reader.read_events(decoder.layout.context, batch, position, stop, decoder.limits)
+            if rows is not None:
                 end = batch.base + int(batch.frames["end"][reached - 1])
-                yield Crowd(maker.file, maker.format.name, batch.first_record, batch.base, end, told)
+                yield RowBatch(decoder.file, decoder.format.name, batch.first_record, batch.base, end, rows)
             if reached < stop:
-                self._run = widened(self._run, reached - at, _FEW)
-                after = min(reached + self._run, stop)
-                yield from stretch.blocks(reached, after)
+                self._python_run = next_python_run(self._python_run, reached - position, MIN_COMPILED_RUN)
+                after = min(reached + self._python_run, stop)
+                yield from record_range.decode_blocks(reached, after)
                 reached = after
-            at = reached
+            position = reached

@@ -8,18 +8,18 @@ from difflib import SequenceMatcher
 
 import msgspec
 
-from binlogtool.log.compare import Part, Same
-from binlogtool.schema.annotation import FieldRow, Piece
+from binlogtool.log.compare import DiffPart, EqualRange
+from binlogtool.schema.annotation import AnnotatedPiece, FieldRow
 
 _ROOT = re.compile(r"^(?:(?:damaged|torn_tail)\.)?\w+\[\d+\]\.?")
 """What the path of a field begins with: where its frame stands."""
-_MOST = 256
+_MAX_RANGES = 256
 """Stretches of differing bytes in one field that are told apart; more are one."""
 
 Ranges = tuple[tuple[int, int], ...]
 
 
-class Field(msgspec.Struct, frozen=True):
+class FieldDiff(msgspec.Struct, frozen=True):
     """A field of A and the matching field of B; None = this side has none. ranges: byte ranges in both that differ."""
 
     a: FieldRow | None
@@ -28,71 +28,79 @@ class Field(msgspec.Struct, frozen=True):
     ranges: Ranges = ()
 
 
-def fields(a: Piece, b: Piece) -> list[Field]:
+def match_fields(a: AnnotatedPiece, b: AnnotatedPiece) -> list[FieldDiff]:
     """Match the leaves of both pieces by name, in file order."""
-    one, two = [row for row in a.rows if row.leaf], [row for row in b.rows if row.leaf]
-    found: list[Field] = []
-    names = SequenceMatcher(None, [bare_path(row) for row in one], [bare_path(row) for row in two], autojunk=False)
+    left_rows, right_rows = [row for row in a.rows if row.leaf], [row for row in b.rows if row.leaf]
+    diffs: list[FieldDiff] = []
+    names = SequenceMatcher(
+        None, [path_in_record(row) for row in left_rows], [path_in_record(row) for row in right_rows], autojunk=False
+    )
     for kind, i, j, k, m in names.get_opcodes():
         if kind == "equal":
-            found += (_field(left, a, right, b) for left, right in zip(one[i:j], two[k:m], strict=True))
+            diffs += (
+                _compare_field(left, a, right, b) for left, right in zip(left_rows[i:j], right_rows[k:m], strict=True)
+            )
         else:
-            found += (Field(row, None) for row in one[i:j])
-            found += (Field(None, row) for row in two[k:m])
-    return found
+            diffs += (FieldDiff(row, None) for row in left_rows[i:j])
+            diffs += (FieldDiff(None, row) for row in right_rows[k:m])
+    return diffs
 
 
-def bare_path(row: FieldRow) -> str:
+def path_in_record(row: FieldRow) -> str:
     """Return the path of a field inside of its record."""
     return _ROOT.sub("", row.path)
 
 
-def _field(left: FieldRow, a: Piece, right: FieldRow, b: Piece) -> Field:
-    here, there = held(left, a), held(right, b)
-    whole = len(here) == left.end - left.start and len(there) == right.end - right.start
-    alike = here == there and left.end - left.start == right.end - right.start
-    if left.bits or right.bits or not whole:
-        alike = alike and left.value == right.value if not left.bits else left.value == right.value
-    if alike and left.ok == right.ok:
-        return Field(left, right, same=True)
-    return Field(left, right, ranges=tuple(_ranges(here, there)) if len(here) == len(there) else ())
+def _compare_field(left: FieldRow, a: AnnotatedPiece, right: FieldRow, b: AnnotatedPiece) -> FieldDiff:
+    left_bytes, right_bytes = row_bytes(left, a), row_bytes(right, b)
+    is_complete = len(left_bytes) == left.end - left.start and len(right_bytes) == right.end - right.start
+    is_equal = left_bytes == right_bytes and left.end - left.start == right.end - right.start
+    if left.bits or right.bits or not is_complete:
+        is_equal = is_equal and left.value == right.value if not left.bits else left.value == right.value
+    if is_equal and left.ok == right.ok:
+        return FieldDiff(left, right, same=True)
+    return FieldDiff(
+        left,
+        right,
+        ranges=tuple(_find_differing_ranges(left_bytes, right_bytes)) if len(left_bytes) == len(right_bytes) else (),
+    )
 
 
-def held(row: FieldRow, piece: Piece) -> bytes:
+def row_bytes(row: FieldRow, piece: AnnotatedPiece) -> bytes:
     """Return the bytes of a row, as far as the piece has them."""
     for space in piece.spaces:
         if space.name == row.space and space.base <= row.start <= space.base + len(space.data):
-            return space.cut(row.start, row.end)
+            return space.slice_bytes(row.start, row.end)
     return b""
 
 
-def _ranges(here: Sequence[int], there: Sequence[int]) -> Iterator[tuple[int, int]]:
+def _find_differing_ranges(left_bytes: Sequence[int], right_bytes: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yield the ranges of bytes that differ."""
-    other = [i for i, (left, right) in enumerate(zip(here, there, strict=True)) if left != right]
-    found: list[tuple[int, int]] = []
-    for i in other:
-        if found and (found[-1][1] == i or len(found) == _MOST):
-            found[-1] = (found[-1][0], i + 1)
+    differing = [i for i, (left, right) in enumerate(zip(left_bytes, right_bytes, strict=True)) if left != right]
+    ranges: list[tuple[int, int]] = []
+    for i in differing:
+        if ranges and (ranges[-1][1] == i or len(ranges) == _MAX_RANGES):
+            ranges[-1] = (ranges[-1][0], i + 1)
         else:
-            found.append((i, i + 1))
-    return iter(found)
+            ranges.append((i, i + 1))
+    return iter(ranges)
 
 
-def joined(some: Iterable[Part]) -> list[Same]:
+def join_equal_ranges(parts: Iterable[DiffPart]) -> list[EqualRange]:
     """Join equal ranges that follow each other in both logs."""
-    found: list[Same] = []
-    for part in some:
-        assert isinstance(part, Same)
-        last = found[-1] if found else None
-        if last is not None and (last.end, last.end - last.start + last.other) == (part.start, part.other):
-            found[-1] = Same(last.start, part.end, last.other, last.records + part.records)
+    merged: list[EqualRange] = []
+    for part in parts:
+        assert isinstance(part, EqualRange)
+        last = merged[-1] if merged else None
+        if last is not None and (last.end, last.end - last.start + last.other_start) == (part.start, part.other_start):
+            merged[-1] = EqualRange(last.start, part.end, last.other_start, last.record_count + part.record_count)
         else:
-            found.append(part)
-    return found
+            merged.append(part)
+    return merged
 
 
-def kind_of(part: Part) -> str:
+def diff_sign(part: DiffPart) -> str:
     """Return the sign of a part: `=`, `~`, `-` or `+`."""
-    if isinstance(part, Same):
+    if isinstance(part, EqualRange):
         return "="
     return "-" if part.b is None else "+" if part.a is None else "~"

@@ -15,44 +15,44 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from binlogtool.errors import BinlogtoolError, UnknownFormatError, UsageError, VanishedError
+from binlogtool.errors import BinlogtoolError, FileVanishedError, UnknownFormatError, UsageError
 from binlogtool.formats.base import Format
 from binlogtool.formats.detecting import Hints
 from binlogtool.log import detect
-from binlogtool.log.filters import Filter
-from binlogtool.log.followed_file import Followed, Identity, Wanted
-from binlogtool.log.how import How
-from binlogtool.log.named import groups
-from binlogtool.log.open import Log
-from binlogtool.log.places import by_gtid, by_sequence, named
-from binlogtool.log.records import Block, Lost, Trouble
+from binlogtool.log.filters import RecordFilter
+from binlogtool.log.followed_file import FileIdentity, FollowedFile, FollowReadOptions
+from binlogtool.log.how import ReadOptions
+from binlogtool.log.named import resolve_logs
+from binlogtool.log.open import LogReader
+from binlogtool.log.places import is_gtid_position, is_sequence_position, split_file_prefix
+from binlogtool.log.records import FileFinding, FollowLoss, RecordBlock
 from binlogtool.log.select import Selection
 from binlogtool.log.source import HEAD_BYTES
-from binlogtool.log.unknown_columns import Columns
+from binlogtool.log.unknown_columns import ColumnTracker
 
-Part = Block | Trouble | Lost
+FollowedItem = RecordBlock | FileFinding | FollowLoss
 
-HELD = 200
+MAX_IDLE_FILES = 200
 """So many files are held open between the looks: the ones that changed last."""
 
-MOST_HELD = 600
+MAX_HELD_FILES = 600
 """So many are, with those that wait to be read. A process may have 1,024, as a rule."""
 
-_OFTEN = 0.1
+_LIST_INTERVAL_S = 0.1
 """Seconds between two listings while files are read."""
 
 
-class _Listed(NamedTuple):
+class _ListedFile(NamedTuple):
     """A file that a listing found."""
 
     path: str
     name: str
     format: Format | None
-    identity: Identity
-    changed: int
+    identity: FileIdentity
+    mtime_ns: int
 
 
-class Follower:
+class LogFollower:
     """Follow files and directories by name; use as a context manager.
 
     selection: as for `Log.blocks`, without `limit`, `tail` and `skip`.
@@ -62,200 +62,208 @@ class Follower:
         self,
         paths: Iterable[str],
         selection: Selection = Selection(),
-        how: How = How(),
+        read_options: ReadOptions = ReadOptions(),
         *,
         decode: str = "full",
         raw: bool = False,
     ) -> None:
-        chosen = replace(selection, live=True, limit=None)
+        live_selection = replace(selection, live=True, limit=None)
         self._paths = list(paths)
-        self._format = how.format
-        limits, hints = replace(how.limits, timeout=None), how.hints or Hints()
-        columns = None if chosen.where is None else Columns(chosen.where)
-        self._wanted = Wanted(Filter(chosen), limits, how.backend, hints, decode, raw, columns)
-        self._files: dict[str, Followed] = {}
+        self._format = read_options.format
+        limits, hints = replace(read_options.limits, timeout=None), read_options.hints or Hints()
+        columns = None if live_selection.where is None else ColumnTracker(live_selection.where)
+        self._options = FollowReadOptions(
+            RecordFilter(live_selection), limits, read_options.backend, hints, decode, raw, columns
+        )
+        self._followed: dict[str, FollowedFile] = {}
         self._shared: dict[str, Any] = {}
-        self._told: dict[str, str] = {}
-        self._places = chosen
-        self._stopped = False
-        self._gone: list[Followed] = []
-        self._newest: set[str] = set()
-        self._listed = 0.0
-        self._first = True
+        self._reported: dict[str, str] = {}
+        self._selection = live_selection
+        self._is_stopped = False
+        self._removed: list[FollowedFile] = []
+        self._newest_paths: set[str] = set()
+        self._listed_at = 0.0
+        self._is_first_look = True
 
-    def look(self) -> Iterator[Part]:
+    def look(self) -> Iterator[FollowedItem]:
         """Yield what is new since the last call: records, damage, and what can no longer be read.
 
         Raises:
             BinlogtoolError: the first call finds nothing to follow.
             UsageError: the selection is invalid.
         """
-        self._list()
-        while self._gone:
-            yield from self._watched(self._rest(self._gone.pop(0)))
-        for one in list(self._files.values()):
-            yield from self._watched(self._read(one))
-            if one.path not in self._newest and self._files.get(one.path) is one:
-                one.release()
-        self._first = False
+        self._update_listing()
+        while self._removed:
+            yield from self._list_while_reading(self._read_rest(self._removed.pop(0)))
+        for file in list(self._followed.values()):
+            yield from self._list_while_reading(self._read_new(file))
+            if file.path not in self._newest_paths and self._followed.get(file.path) is file:
+                file.release()
+        self._is_first_look = False
 
     @property
-    def unknown(self) -> str | None:
+    def unknown_column(self) -> str | None:
         """A message about a column of the condition that no table described so far has; None = all are known."""
-        return None if self._wanted.columns is None else self._wanted.columns.unknown
+        return None if self._options.columns is None else self._options.columns.unknown_message
 
-    def _watched(self, parts: Iterator[Part]) -> Iterator[Part]:
+    def _list_while_reading(self, parts: Iterator[FollowedItem]) -> Iterator[FollowedItem]:
         """Yield the parts unchanged; in between, list the files again from time to time, to hold new ones open."""
         for part in parts:
             yield part
-            if time.monotonic() > self._listed + _OFTEN:
-                self._list()
-        if time.monotonic() > self._listed + _OFTEN:
-            self._list()
+            if time.monotonic() > self._listed_at + _LIST_INTERVAL_S:
+                self._update_listing()
+        if time.monotonic() > self._listed_at + _LIST_INTERVAL_S:
+            self._update_listing()
 
-    def _list(self) -> None:
+    def _update_listing(self) -> None:
         """List the files, and hold open the newest ones and those that wait to be read."""
-        listed = list(self._found())
-        self._gone += self._take(listed)
-        self._newest = {one.path for one in sorted(listed, key=_changed)[-HELD:]}
-        held = sum(one.handle is not None for one in (*self._files.values(), *self._gone))
-        for path, one in list(self._files.items()):
-            if one.handle is None and (path in self._newest or (one.size < 0 and held < MOST_HELD)):
-                held += 1
-                if not one.hold() and one.size < 0:
-                    del self._files[path]  # it appeared and vanished
-        self._listed = time.monotonic()
+        listed = list(self._iter_listed())
+        self._removed += self._adopt_listing(listed)
+        self._newest_paths = {one.path for one in sorted(listed, key=_mtime)[-MAX_IDLE_FILES:]}
+        held_count = sum(one.handle is not None for one in (*self._followed.values(), *self._removed))
+        for path, file in list(self._followed.items()):
+            if file.handle is None and (path in self._newest_paths or (file.size < 0 and held_count < MAX_HELD_FILES)):
+                held_count += 1
+                if not file.hold() and file.size < 0:
+                    del self._followed[path]  # it appeared and vanished
+        self._listed_at = time.monotonic()
 
     # -- what is there ---------------------------------------------------------------------------------------------
 
-    def _found(self) -> Iterator[_Listed]:
+    def _iter_listed(self) -> Iterator[_ListedFile]:
         for path in self._paths:
-            for name, format_, where in self._members(path):
+            for name, format_, file_path in self._iter_members(path):
                 try:
-                    status = os.stat(where)
+                    status = os.stat(file_path)
                 except OSError as error:
-                    if not self._listed and where == path:
-                        raise VanishedError(f"{path}: cannot be opened: {error.strerror}") from error
+                    if not self._listed_at and file_path == path:
+                        raise FileVanishedError(f"{path}: cannot be opened: {error.strerror}") from error
                     continue
                 if stat.S_ISREG(status.st_mode):
-                    yield _Listed(where, name, format_, (status.st_dev, status.st_ino), status.st_mtime_ns)
-                elif not self._listed and where == path:
+                    yield _ListedFile(file_path, name, format_, (status.st_dev, status.st_ino), status.st_mtime_ns)
+                elif not self._listed_at and file_path == path:
                     raise UsageError(f"{path}: only files and directories can be followed")
 
-    def _members(self, path: str) -> Iterator[tuple[str, Format | None, str]]:
+    def _iter_members(self, path: str) -> Iterator[tuple[str, Format | None, str]]:
         """Yield name, format and path of each file, without the temporary files of a server."""
         if not os.path.isdir(path):
-            yield path, None if self._format == "auto" else detect.by_name(self._format), path
+            yield path, None if self._format == "auto" else detect.find_format(self._format), path
             return
         try:
-            found = groups(path, self._format)
+            log_groups = resolve_logs(path, self._format)
         except UsageError:
             raise
         except BinlogtoolError:
-            if not self._listed:
+            if not self._listed_at:
                 raise
             return  # all its files are gone at the moment
-        for group in found:
-            passing = () if group.format is None else group.format.files.passing
+        for group in log_groups:
+            temporary = () if group.format is None else group.format.files.temporary_patterns
             for name in group.names:
-                if not any(fnmatch.fnmatchcase(os.path.basename(name), pattern) for pattern in passing):
+                if not any(fnmatch.fnmatchcase(os.path.basename(name), pattern) for pattern in temporary):
                     yield name, group.format, group.member_path(name)
 
-    def _take(self, listed: Sequence[_Listed]) -> list[Followed]:
+    def _adopt_listing(self, listed: Sequence[_ListedFile]) -> list[FollowedFile]:
         """Follow the listed files, in this order; return the files that no name leads to any more."""
-        before, self._files = self._files, {}
-        kept = {one.path for one in listed if (old := before.get(one.path)) and old.identity == one.identity}
-        left = {old.identity: old for path, old in before.items() if path not in kept}
-        for one in listed:
-            if one.path in kept:
-                self._files[one.path] = before[one.path]
+        old_files, self._followed = self._followed, {}
+        kept_paths = {
+            one.path for one in listed if (old_file := old_files.get(one.path)) and old_file.identity == one.identity
+        }
+        orphans = {old.identity: old for path, old in old_files.items() if path not in kept_paths}
+        for file in listed:
+            if file.path in kept_paths:
+                self._followed[file.path] = old_files[file.path]
                 continue
-            renamed = left.pop(one.identity, None)
+            renamed = orphans.pop(file.identity, None)
             if renamed is not None:
-                renamed.path, renamed.name = one.path, one.name
-            self._files[one.path] = renamed or Followed(one.path, one.name, one.format, one.identity)
-        self._told = {path: text for path, text in self._told.items() if path in self._files}
-        self._share()
-        return list(left.values())
+                renamed.path, renamed.name = file.path, file.name
+            self._followed[file.path] = renamed or FollowedFile(file.path, file.name, file.format, file.identity)
+        self._reported = {path: text for path, text in self._reported.items() if path in self._followed}
+        self._split_selection()
+        return list(orphans.values())
 
-    def _share(self) -> None:
+    def _split_selection(self) -> None:
         """Decide in which of the new files each position applies; files after a stop position are not followed."""
-        chosen, new = self._places, [one for one in self._files.values() if one.share is None]
-        if not new or (chosen.start is None and chosen.stop is None and not self._stopped):
-            for one in new:
-                one.share = chosen
+        selection, new_files = self._selection, [one for one in self._followed.values() if one.file_selection is None]
+        if not new_files or (selection.start is None and selection.stop is None and not self._is_stopped):
+            for file in new_files:
+                file.file_selection = selection
             return
-        plan = [(one.path, one.name, one.format) for one in self._files.values()]
-        parts = Log(plan, self._wanted.limits, self._wanted.backend, self._wanted.hints).shares(chosen)
-        shares = dict(zip(self._files, parts, strict=False))
-        for one in new:
-            one.share = shares.get(one.path)
-            if one.share is None or self._stopped:
-                del self._files[one.path]
-        self._stopped = self._stopped or len(shares) < len(plan) or _is_met(chosen.stop, plan)
-        if _is_met(chosen.start, plan):
-            self._places = replace(chosen, start=None)
+        plan = [(one.path, one.name, one.format) for one in self._followed.values()]
+        parts = LogReader(plan, self._options.limits, self._options.backend, self._options.hints).split_selection(
+            selection
+        )
+        file_selections = dict(zip(self._followed, parts, strict=False))
+        for file in new_files:
+            file.file_selection = file_selections.get(file.path)
+            if file.file_selection is None or self._is_stopped:
+                del self._followed[file.path]
+        self._is_stopped = self._is_stopped or len(file_selections) < len(plan) or _is_file_known(selection.stop, plan)
+        if _is_file_known(selection.start, plan):
+            self._selection = replace(selection, start=None)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def _rest(self, one: Followed) -> Iterator[Part]:
+    def _read_rest(self, file: FollowedFile) -> Iterator[FollowedItem]:
         """Yield the rest of a file that is gone."""
-        if one.handle is not None:
-            yield from self._read(one)
-            yield from one.settle(gone=True)
-        elif one.size < 0:
-            yield self._missed(one)
-        one.release()
+        if file.handle is not None:
+            yield from self._read_new(file)
+            yield from file.report_pending(gone=True)
+        elif file.size < 0:
+            yield self._make_missed_loss(file)
+        file.release()
 
-    def _read(self, one: Followed) -> Iterator[Part]:
+    def _read_new(self, file: FollowedFile) -> Iterator[FollowedItem]:
         try:
-            for part in one.look(self._wanted, self._shared):
-                if not isinstance(part, Lost) or self._is_news(part):
+            for part in file.read_new(self._options, self._shared):
+                if not isinstance(part, FollowLoss) or self._is_news(part):
                     yield part
         except UsageError:
             raise
         except BinlogtoolError as error:
-            if self._first and one.path in self._paths:
+            if self._is_first_look and file.path in self._paths:
                 raise
-            if isinstance(error, VanishedError):  # it was not held open; if it was read, the next listing is without it
-                yield from [self._missed(one)] if one.size < 0 else []
+            if isinstance(
+                error, FileVanishedError
+            ):  # it was not held open; if it was read, the next listing is without it
+                yield from [self._make_missed_loss(file)] if file.size < 0 else []
                 return
-            if not isinstance(error, UnknownFormatError) or one.size >= HEAD_BYTES:  # else it is still too short
-                lost = Lost(one.path, str(error).removeprefix(f"{one.path}: "), error.exit_code)
-                if self._is_news(lost):
-                    yield lost
+            if not isinstance(error, UnknownFormatError) or file.size >= HEAD_BYTES:  # else it is still too short
+                loss = FollowLoss(file.path, str(error).removeprefix(f"{file.path}: "), error.exit_code)
+                if self._is_news(loss):
+                    yield loss
 
     @staticmethod
-    def _missed(one: Followed) -> Lost:
-        one.size = 0
-        return Lost(one.path, "removed before it was read", VanishedError.exit_code)
+    def _make_missed_loss(file: FollowedFile) -> FollowLoss:
+        file.size = 0
+        return FollowLoss(file.path, "removed before it was read", FileVanishedError.exit_code)
 
-    def _is_news(self, lost: Lost) -> bool:
+    def _is_news(self, loss: FollowLoss) -> bool:
         """Return True if this loss was not reported before."""
-        if self._told.get(lost.file) == lost.why:
+        if self._reported.get(loss.file) == loss.reason:
             return False
-        self._told[lost.file] = lost.why
+        self._reported[loss.file] = loss.reason
         return True
 
     def close(self) -> None:
         """Release all files."""
-        for one in (*self._files.values(), *self._gone):
-            one.release()
+        for file in (*self._followed.values(), *self._removed):
+            file.release()
 
-    def __enter__(self) -> Follower:
+    def __enter__(self) -> LogFollower:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
 
-def _changed(one: _Listed) -> int:
-    return one.changed
+def _mtime(file: _ListedFile) -> int:
+    return file.mtime_ns
 
 
-def _is_met(position: str | None, plan: Sequence[tuple[str, str, Format | None]]) -> bool:
+def _is_file_known(position: str | None, plan: Sequence[tuple[str, str, Format | None]]) -> bool:
     """Return True if the file in which a position applies is known; never for one that applies in all files."""
-    if position is None or by_gtid(position) or by_sequence(position):
+    if position is None or is_gtid_position(position) or is_sequence_position(position):
         return False
-    name, _ = named(position)
+    name, _ = split_file_prefix(position)
     return name is None or any(name in (path, os.path.basename(path)) for path, _, _ in plan)

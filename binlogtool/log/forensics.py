@@ -12,253 +12,291 @@ from collections.abc import Iterator
 from itertools import chain, pairwise, product
 from typing import Literal
 
-from binlogtool.formats.syndrome import shifted_back, stepped
+from binlogtool.formats.syndrome import step_register, unshift_register
 from binlogtool.limits import KIB
-from binlogtool.log.clues import SECTOR, Cause, Clues, Region
+from binlogtool.log.clues import SECTOR, DamageCause, DamagedRegion, DamageEvidence
 
-BLOCK = 4096
-SEEN = 256 * KIB
+BLOCK_BYTES = 4096
+MAX_REGION_BYTES = 256 * KIB
 """Bytes of a region that are looked at."""
-SHIFTED = 32 * KIB
+MAX_SHIFTED_FRAME = 32 * KIB
 """Longest frame in which inserted or removed bytes are searched for."""
-OTHERS = 32 * KIB
+MAX_FOREIGN_SEARCH = 32 * KIB
 """Bytes of a region in which the head of another file is looked for."""
-REGIONS, FLIPS = 4, 2
+MAX_REGIONS, MAX_FLIP_REGIONS = 4, 2
 """Regions of a file whose cause is looked for; the first of them, in which every bit of the head is tried."""
-FLIPPED = 64 * KIB
+MAX_FLIPPED_FRAME = 64 * KIB
 """Longest frame for which the bits of its head are tried: a frame is checked for each of them."""
 
-_HEAD = 32
-_HEADS = (8, 13, 20)
+_HEAD_BYTES = 32
+_LENGTH_HEAD_SIZES = (8, 13, 20)
 """Bytes of a head that hold its length, in the formats that there are: a gap is searched for behind them."""
-_ONE_MISSING = 1024
+_MAX_ONE_MISSING_FRAME = 1024
 """Longest frame in which one missing byte is searched for: by chance it would seem to be found in 1 of 16,000."""
-_SHARP, _SHARP_PAGE = 16, 4
+_SHARP_EDGE, _SHARP_PAGE_EDGE = 16, 4
 """How far zeros may reach beyond the border of a sector; pages have zeros of their own."""
-_OWN_ZEROS = 64
+_MAX_OWN_ZEROS = 64
 """As many at the end of a file may be those of a record's head that is cut off: they prove no write that broke off."""
-_PLAIN = 8
-_FARTHEST = 1 << 20
-_PAGE_SHIFT = 256
+_MIN_DISTINCT_BYTES = 8
+_MAX_SHIFT = 1 << 20
+_MAX_PAGE_SHIFT = 256
 """How far from its place a page is searched for."""
 _ZEROS = re.compile(rb"\0{%d,}|\0+\Z" % SECTOR)
-_MISSING = SECTOR
+_MAX_MISSING = SECTOR
 """Most bytes that are believed to be missing in a record."""
-_FEW_MISSING = 127
+_MAX_MISSING_UNCHECKED = 127
 """The same where there are no checksums."""
 _ORDERS: tuple[Literal["little", "big"], ...] = ("little", "big")
-_MARK = 8
+_MAX_END_MARK = 8
 """Bytes at the end of a file that may be its end mark, at most."""
-_LOOKED = 32
+_MAX_RECORDS_CHECKED = 32
 """Records behind a damage that are looked at, as far as the next block."""
-_FILES: tuple[tuple[bytes, str], ...] = (
+_FOREIGN_MAGICS: tuple[tuple[bytes, str], ...] = (
     (b"\x7fELF", "ELF program"), (b"SQLite format 3\0", "SQLite database"), (b"\x89PNG\r\n\x1a\n", "PNG image"),
     (b"%PDF-", "PDF document"), (b"PK\x03\x04", "zip archive"), (b"\x1f\x8b\x08", "gzip data"),
 )  # fmt: skip
 
 
-def cause(clues: Clues, region: Region) -> Cause | None:
+def find_cause(evidence: DamageEvidence, region: DamagedRegion) -> DamageCause | None:
     """Return the likely cause of damage; None without evidence, or after enough regions of this file were examined."""
-    clues.regions += 1
-    if clues.regions > REGIONS or region.end <= region.start:
+    evidence.regions += 1
+    if evidence.regions > MAX_REGIONS or region.end <= region.start:
         return None
-    data = clues.read(region.start, min(region.end - region.start, SEEN))
-    if region.flip is not None and region.covered <= SHIFTED:
-        return _flipped(*region.flip)
-    if (told := _told(clues, region)) is not None:
-        return told
-    looks = (_head_flip, _pages_moved, _stale, _zeroed, _foreign, _inserted, _removed_one, _moved, _removed, _overrun)
-    found = next((one for look in looks if (one := look(clues, region, data)) is not None), None)
-    clues.told = found or clues.told
-    return _flipped(*region.flip) if found is None and region.flip is not None else found
+    data = evidence.read(region.start, min(region.end - region.start, MAX_REGION_BYTES))
+    if region.flip is not None and region.covered <= MAX_SHIFTED_FRAME:
+        return _make_flip_cause(*region.flip)
+    if (earlier_cause := _earlier_cause(evidence, region)) is not None:
+        return earlier_cause
+    searches = (
+        _find_head_flip,
+        _find_shifted_page,
+        _find_stale_sectors,
+        _find_zeroed_sectors,
+        _find_foreign_head,
+        _find_inserted_bytes,
+        _find_removed_byte,
+        _find_shifted_records,
+        _find_removed_bytes,
+        _find_removed_bytes_unchecked,
+    )
+    result = next((candidate for look in searches if (candidate := look(evidence, region, data)) is not None), None)
+    evidence.last_cause = result or evidence.last_cause
+    return _make_flip_cause(*region.flip) if result is None and region.flip is not None else result
 
 
-def cut_off(clues: Clues, region: Region) -> Cause | None:
+def find_tail_cause(evidence: DamageEvidence, region: DamagedRegion) -> DamageCause | None:
     """Return the cause of a tail that is an incomplete record.
 
     A flipped bit of its length, a write that was interrupted or never happened (old bytes, or those of another file,
     are there), or truncation.
     """
-    clues.regions += 1
-    if clues.regions > REGIONS:
+    evidence.regions += 1
+    if evidence.regions > MAX_REGIONS:
         return None
-    data = clues.read(region.start, min(region.end - region.start, SEEN))
-    looks = (_head_flip, _zeroed, _stale, _foreign)
-    found = _told(clues, region) or next(
-        (one for look in looks if (one := look(clues, region, data)) is not None), None
+    data = evidence.read(region.start, min(region.end - region.start, MAX_REGION_BYTES))
+    searches = (_find_head_flip, _find_zeroed_sectors, _find_stale_sectors, _find_foreign_head)
+    result = _earlier_cause(evidence, region) or next(
+        (candidate for look in searches if (candidate := look(evidence, region, data)) is not None), None
     )
-    if found is not None or not data.rstrip(b"\0"):
-        return found
+    if result is not None or not data.rstrip(b"\0"):
+        return result
     border = max(region.end // SECTOR * SECTOR - region.start, 0)
-    if data.endswith(bytes(_SHARP)) or (border and not any(data[border:]) and len(data) > border):
+    if data.endswith(bytes(_SHARP_EDGE)) or (border and not any(data[border:]) and len(data) > border):
         return None  # a write may have been interrupted there
-    if clues.align > 1 and (
-        -clues.size % clues.align <= _PAGE_SHIFT or not _is_page(clues, region.start - clues.align)
+    if evidence.align > 1 and (
+        -evidence.size % evidence.align <= _MAX_PAGE_SHIFT or not _is_page(evidence, region.start - evidence.align)
     ):  # so little is missing, or the page before is not whole either: bytes may be missing anywhere
-        return _last_page(clues, region)
+        return _find_shifted_last_page(evidence, region)
     words = f"the file was cut, or not written on, at {region.end:#x}"
-    return Cause("truncated", region.end, 0, words, {"cause_block": _block(region.end)} if _block(region.end) else {})
+    return DamageCause(
+        "truncated",
+        region.end,
+        0,
+        words,
+        {"cause_block": _largest_block_size(region.end)} if _largest_block_size(region.end) else {},
+    )
 
 
-def _told(clues: Clues, region: Region) -> Cause | None:
+def _earlier_cause(evidence: DamageEvidence, region: DamagedRegion) -> DamageCause | None:
     """Return the cause of an earlier region that extends into this one: there were records between."""
-    told = clues.told
-    return told if told is not None and told.offset < region.start < told.offset + told.length else None
+    last_cause = evidence.last_cause
+    return (
+        last_cause
+        if last_cause is not None and last_cause.offset < region.start < last_cause.offset + last_cause.length
+        else None
+    )
 
 
-def _last_page(clues: Clues, region: Region) -> Cause | None:
+def _find_shifted_last_page(evidence: DamageEvidence, region: DamagedRegion) -> DamageCause | None:
     """Find a whole page at the end of a file whose size is not a multiple of pages: bytes before it are missing."""
-    return _shift(region, -(-clues.size % clues.align)) if _is_page(clues, clues.size - clues.align) else None
+    return (
+        _make_shift_cause(region, -(-evidence.size % evidence.align))
+        if _is_page(evidence, evidence.size - evidence.align)
+        else None
+    )
 
 
-def _is_page(clues: Clues, offset: int) -> bool:
+def _is_page(evidence: DamageEvidence, offset: int) -> bool:
     """Return True if there is a whole page at this offset, aligned or not."""
-    return offset >= 0 and clues.whole(clues.read(offset, clues.align)) == clues.align
+    return offset >= 0 and evidence.proven_size(evidence.read(offset, evidence.align)) == evidence.align
 
 
-def _block(offset: int) -> int:
+def _largest_block_size(offset: int) -> int:
     """Return the largest common block size that divides an offset; 0 = none."""
-    return next((size for size in (BLOCK, SECTOR) if offset % size == 0), 0)
+    return next((size for size in (BLOCK_BYTES, SECTOR) if offset % size == 0), 0)
 
 
-def _flipped(byte: int, bit: int) -> Cause:
-    return Cause("flipped-bit", byte, 1, f"bit {bit} of byte {byte:#x} is flipped", {"cause_bit": bit})
+def _make_flip_cause(byte: int, bit: int) -> DamageCause:
+    return DamageCause("flipped-bit", byte, 1, f"bit {bit} of byte {byte:#x} is flipped", {"cause_bit": bit})
 
 
-def _head_flip(clues: Clues, region: Region, data: bytes) -> Cause | None:
+def _find_head_flip(evidence: DamageEvidence, region: DamagedRegion, data: bytes) -> DamageCause | None:
     """Find one bit of the head with which the frame is whole and reaches to the next one."""
-    mended, size = bytearray(data), region.end - region.start
-    if clues.regions > FLIPS or size > FLIPPED:
+    corrected, size = bytearray(data), region.end - region.start
+    if evidence.regions > MAX_FLIP_REGIONS or size > MAX_FLIPPED_FRAME:
         return None
-    for number in range(8 * min(_HEAD, len(data))):
-        mended[number // 8] ^= 1 << number % 8
-        end = clues.whole(mended)
-        mended[number // 8] ^= 1 << number % 8
+    for number in range(8 * min(_HEAD_BYTES, len(data))):
+        corrected[number // 8] ^= 1 << number % 8
+        end = evidence.proven_size(corrected)
+        corrected[number // 8] ^= 1 << number % 8
         if end == size or (region.tail and end):
-            return _flipped(region.start + number // 8, number % 8)
+            return _make_flip_cause(region.start + number // 8, number % 8)
     return None
 
 
-def _aligned(region: Region, data: bytes) -> tuple[int, int]:
+def _sector_bounds(region: DamagedRegion, data: bytes) -> tuple[int, int]:
     """Return the bounds of the sectors that the examined part of a region overlaps."""
     return region.start // SECTOR * SECTOR, -(-(region.start + len(data)) // SECTOR) * SECTOR
 
 
-def _zeroed(clues: Clues, region: Region, data: bytes) -> Cause | None:
+def _find_zeroed_sectors(evidence: DamageEvidence, region: DamagedRegion, data: bytes) -> DamageCause | None:
     """Find zeros from one sector boundary to another."""
-    low, high = _aligned(region, data)
-    sharp = _SHARP if clues.align == 1 else _SHARP_PAGE
+    low, high = _sector_bounds(region, data)
+    edge = _SHARP_EDGE if evidence.align == 1 else _SHARP_PAGE_EDGE
     base = max(0, low - SECTOR)
-    near = clues.read(base, high + SECTOR - base)
-    for run in _ZEROS.finditer(near):
+    nearby_bytes = evidence.read(base, high + SECTOR - base)
+    for run in _ZEROS.finditer(nearby_bytes):
         first, last = base + run.start(), base + run.end()
         start, end = -(-first // SECTOR) * SECTOR, last // SECTOR * SECTOR
-        at_end = last == clues.size
+        at_end = last == evidence.size
         if at_end and 0 <= region.declared <= first:
             continue  # the record was there, and the rest of the file is filler
-        if start - first >= sharp or not max(start, region.start) < max(end, last * at_end) or start >= region.end:
+        if start - first >= edge or not max(start, region.start) < max(end, last * at_end) or start >= region.end:
             continue
-        if at_end and start > region.start and last - start < _OWN_ZEROS:
+        if at_end and start > region.start and last - start < _MAX_OWN_ZEROS:
             continue
         if at_end and start > region.start:
-            if (other := _foreign(clues, region, data)) is not None:
-                return other
+            if (foreign_cause := _find_foreign_head(evidence, region, data)) is not None:
+                return foreign_cause
             words = f"a write broke off at the border of a block, {start:#x}: zeros behind it"
-            return Cause("torn-write", start, last - start, words, {"cause_block": _block(start)})
-        if last - end < sharp and not at_end and start > 0:
-            if (other := _foreign(clues, region, data)) is not None:
-                return other
-            block = min(_block(start), _block(end)) or SECTOR
+            return DamageCause("torn-write", start, last - start, words, {"cause_block": _largest_block_size(start)})
+        if last - end < edge and not at_end and start > 0:
+            if (foreign_cause := _find_foreign_head(evidence, region, data)) is not None:
+                return foreign_cause
+            block = min(_largest_block_size(start), _largest_block_size(end)) or SECTOR
             words = f"{end - start:,} bytes from {start:#x} on, whole sectors, are zeros"
-            return Cause("zeroed-sector", start, end - start, words, {"cause_block": block})
+            return DamageCause("zeroed-sector", start, end - start, words, {"cause_block": block})
     return None
 
 
-def _stale(clues: Clues, region: Region, data: bytes) -> Cause | None:
+def _find_stale_sectors(evidence: DamageEvidence, region: DamagedRegion, data: bytes) -> DamageCause | None:
     """Find sectors that are also elsewhere in the file, while their neighbours are not."""
-    low, high = _aligned(region, data)
-    near = clues.read(low, high - low)
-    for at in range(0, len(near) - SECTOR + 1, SECTOR):
-        sector = near[at : at + SECTOR]
-        if len(set(sector)) < _PLAIN:
+    low, high = _sector_bounds(region, data)
+    nearby_bytes = evidence.read(low, high - low)
+    for at in range(0, len(nearby_bytes) - SECTOR + 1, SECTOR):
+        sector = nearby_bytes[at : at + SECTOR]
+        if len(set(sector)) < _MIN_DISTINCT_BYTES:
             continue
-        for copy in clues.copies(sector, low + at):
-            size = _common(clues, low + at, copy)
+        for copy in evidence.find_copies(sector, low + at):
+            size = _count_common_bytes(evidence, low + at, copy)
             if size:
                 words = f"{size:,} bytes from {low + at:#x} on are a copy of those at {copy:#x}"
-                return Cause("stale-sector", low + at, size, words, {"cause_copy_of": copy})
+                return DamageCause("stale-sector", low + at, size, words, {"cause_copy_of": copy})
     return None
 
 
-def _common(clues: Clues, here: int, there: int) -> int:
+def _count_common_bytes(evidence: DamageEvidence, first: int, second: int) -> int:
     """Return how many bytes two places have in common, if that starts and ends at sector boundaries; else 0."""
-    back = min(_SHARP, here, there)
-    before, other = clues.read(here - back, back), clues.read(there - back, back)
-    if back and before == other:
+    back = min(_SHARP_EDGE, first, second)
+    before, before_other = evidence.read(first - back, back), evidence.read(second - back, back)
+    if back and before == before_other:
         return 0
     size = SECTOR
-    while size < SEEN:
-        one, two = clues.read(here + size, SECTOR), clues.read(there + size, SECTOR)
-        if len(one) < SECTOR or one != two:
-            return 0 if one[:_SHARP] == two[:_SHARP] and one else size
+    while size < MAX_REGION_BYTES:
+        left, right = evidence.read(first + size, SECTOR), evidence.read(second + size, SECTOR)
+        if len(left) < SECTOR or left != right:
+            return 0 if left[:_SHARP_EDGE] == right[:_SHARP_EDGE] and left else size
         size += SECTOR
     return 0
 
 
-def _foreign(clues: Clues, region: Region, data: bytes) -> Cause | None:
+def _find_foreign_head(evidence: DamageEvidence, region: DamagedRegion, data: bytes) -> DamageCause | None:
     """Find the head of another file at a sector boundary."""
-    low, high = _aligned(region, data)
-    if clues.poly is None:  # it may have begun where there is no checksum
-        low = max(0, low - BLOCK + SECTOR)
-    near = clues.read(low, high - low)
-    for at in range(0 if low else SECTOR, min(len(near), OTHERS), SECTOR):
-        head = near[at : at + BLOCK]
-        kind = next((name for magic, name in _FILES if head.startswith(magic)), None) or clues.foreign(head)
+    low, high = _sector_bounds(region, data)
+    if evidence.poly is None:  # it may have begun where there is no checksum
+        low = max(0, low - BLOCK_BYTES + SECTOR)
+    nearby_bytes = evidence.read(low, high - low)
+    for at in range(0 if low else SECTOR, min(len(nearby_bytes), MAX_FOREIGN_SEARCH), SECTOR):
+        head = nearby_bytes[at : at + BLOCK_BYTES]
+        kind = next(
+            (name for magic, name in _FOREIGN_MAGICS if head.startswith(magic)), None
+        ) or evidence.foreign_format(head)
         if kind is not None:
             words = f"what stands at {low + at:#x} starts like another file ({kind})"
-            return Cause("foreign-bytes", low + at, max(0, region.end - low - at), words, {"cause_format": kind})
+            return DamageCause("foreign-bytes", low + at, max(0, region.end - low - at), words, {"cause_format": kind})
     return None
 
 
-def _inserted(clues: Clues, region: Region, data: bytes) -> Cause | None:
+def _find_inserted_bytes(evidence: DamageEvidence, region: DamagedRegion, data: bytes) -> DamageCause | None:
     """Find inserted bytes without which the frame's checksum matches."""
     count = region.end - region.declared
-    if region.declared <= region.start or not 0 < count < len(data) <= SHIFTED or len(data) < region.end - region.start:
+    if (
+        region.declared <= region.start
+        or not 0 < count < len(data) <= MAX_SHIFTED_FRAME
+        or len(data) < region.end - region.start
+    ):
         return None
-    for head in _HEADS:
-        left = data[:head] + data[head + count :]
-        at = _place(clues, left, head, (a ^ b for a, b in zip(data[head:], data[head + count :], strict=False)), 0)
+    for head in _LENGTH_HEAD_SIZES:
+        shortened = data[:head] + data[head + count :]
+        at = _locate_gap(
+            evidence, shortened, head, (a ^ b for a, b in zip(data[head:], data[head + count :], strict=False)), 0
+        )
         if at is not None:
             words = f"{count:,} bytes at {region.start + at:#x} do not belong there: without them the checksum is right"
-            return Cause("inserted-bytes", region.start + at, count, words, {"cause_shift": count})
+            return DamageCause("inserted-bytes", region.start + at, count, words, {"cause_shift": count})
     return None
 
 
-def _removed_one(clues: Clues, region: Region, data: bytes) -> Cause | None:
+def _find_removed_byte(evidence: DamageEvidence, region: DamagedRegion, data: bytes) -> DamageCause | None:
     """Find one missing byte with which the frame's checksum matches."""
-    if region.declared - region.end != 1 or not len(data) == region.end - region.start <= _ONE_MISSING:
+    if region.declared - region.end != 1 or not len(data) == region.end - region.start <= _MAX_ONE_MISSING_FRAME:
         return None
-    for head in _HEADS:
-        mended = data[:head] + b"\0" + data[head:]
-        at = _place(clues, mended, head, (a ^ b for a, b in pairwise(chain(b"\0", data[head:]))), 0xFF)
+    for head in _LENGTH_HEAD_SIZES:
+        extended = data[:head] + b"\0" + data[head:]
+        at = _locate_gap(evidence, extended, head, (a ^ b for a, b in pairwise(chain(b"\0", data[head:]))), 0xFF)
         if at is not None:
             words = f"one byte is missing at {region.start + at:#x}: with it the checksum is right"
-            return Cause("removed-bytes", region.start + at, 0, words, {"cause_shift": -1})
+            return DamageCause("removed-bytes", region.start + at, 0, words, {"cause_shift": -1})
     return None
 
 
-def _removed(clues: Clues, region: Region, data: bytes) -> Cause | None:
+def _find_removed_bytes(evidence: DamageEvidence, region: DamagedRegion, data: bytes) -> DamageCause | None:
     """Find missing bytes: by its length the record ends after the start of the next one, which is intact."""
     missing, size = region.declared - region.end, region.end - region.start
-    if clues.claims is not None or clues.align > 1 or region.tail or not 0 < missing <= _MISSING:
+    if evidence.claimed_offset is not None or evidence.align > 1 or region.tail or not 0 < missing <= _MAX_MISSING:
         return None
-    if len(data) < size or size > FLIPPED or not _goes_on(clues, region.end) or _length_lies(clues, data, missing):
+    if (
+        len(data) < size
+        or size > MAX_FLIPPED_FRAME
+        or not _has_records_to_next_block(evidence, region.end)
+        or _is_explained_by_length(evidence, data, missing)
+    ):
         return None
     words = f"{missing:,} bytes are missing in this record: the next one begins before it should end"
-    return Cause("removed-bytes", region.start, 0, words, {"cause_shift": -missing})
+    return DamageCause("removed-bytes", region.start, 0, words, {"cause_shift": -missing})
 
 
-def _overrun(clues: Clues, region: Region, data: bytes) -> Cause | None:
+def _find_removed_bytes_unchecked(evidence: DamageEvidence, region: DamagedRegion, data: bytes) -> DamageCause | None:
     """Find missing bytes where nothing has a checksum.
 
     By its length, the record before ends after the start of one that reaches exactly to the next one. A length with
@@ -266,141 +304,155 @@ def _overrun(clues: Clues, region: Region, data: bytes) -> Cause | None:
     or
     two flipped bits looks the same: no verdict then.
     """
-    low, size = max(region.before + 1, region.start - _FEW_MISSING), region.end - region.start
-    if clues.poly is not None or clues.claims is not None or clues.align > 1 or region.tail or region.before < 0:
+    low, size = max(region.before + 1, region.start - _MAX_MISSING_UNCHECKED), region.end - region.start
+    if (
+        evidence.poly is not None
+        or evidence.claimed_offset is not None
+        or evidence.align > 1
+        or region.tail
+        or region.before < 0
+    ):
         return None
-    if clues.told is not None or region.end - region.before > FLIPPED or len(data) < size:
+    if evidence.last_cause is not None or region.end - region.before > MAX_FLIPPED_FRAME or len(data) < size:
         return None
-    front = clues.read(region.before, region.end - region.before)
-    found = [at for at in range(low, region.start) if _reach(clues, front, at - region.before)]
-    if len(found) != 1 or _bits_lie(clues, front, region.start - found[0]):
+    record_bytes = evidence.read(region.before, region.end - region.before)
+    starts = [at for at in range(low, region.start) if _reaches_end(evidence, record_bytes, at - region.before)]
+    if len(starts) != 1 or _is_explained_by_flips(evidence, record_bytes, region.start - starts[0]):
         return None
-    missing = region.start - found[0]
+    missing = region.start - starts[0]
     words = f"{missing:,} bytes are missing in the record in front: the next one begins before it should end"
-    return Cause("removed-bytes", region.before, 0, words, {"cause_shift": -missing})
+    return DamageCause("removed-bytes", region.before, 0, words, {"cause_shift": -missing})
 
 
-def _reach(clues: Clues, data: bytes, at: int) -> bool:
+def _reaches_end(evidence: DamageEvidence, data: bytes, at: int) -> bool:
     """Return True if one record reaches from this offset to the end."""
-    return clues.framed(data[at:]) == len(data) - at
+    return evidence.frame_size(data[at:]) == len(data) - at
 
 
-def _bits_lie(clues: Clues, data: bytes, missing: int) -> bool:
+def _is_explained_by_flips(evidence: DamageEvidence, data: bytes, missing: int) -> bool:
     """Return True if records tile the data with one bit of the first head changed, or two that are the length."""
     changes = [bytes([1 << bit]) for bit in range(8)]
     if missing.bit_count() <= 2:
         changes += [missing.to_bytes(2, order) for order in _ORDERS]
-    for at, change in product(range(min(_HEAD, len(data)) - 1), changes):
-        mended = bytearray(data)
-        for place, bits in enumerate(change, at):
-            mended[place] ^= bits
-        if _tiled(clues, bytes(mended)):
+    for at, change in product(range(min(_HEAD_BYTES, len(data)) - 1), changes):
+        changed = bytearray(data)
+        for offset, bits in enumerate(change, at):
+            changed[offset] ^= bits
+        if _is_tiled(evidence, bytes(changed)):
             return True
     return False
 
 
-def _tiled(clues: Clues, data: bytes) -> bool:
+def _is_tiled(evidence: DamageEvidence, data: bytes) -> bool:
     """Return True if records tile the data."""
     at = 0
-    for _ in range(_LOOKED):
-        size = clues.framed(data[at:])
+    for _ in range(_MAX_RECORDS_CHECKED):
+        size = evidence.frame_size(data[at:])
         at += size
         if not size or at >= len(data):
             return size > 0 and at == len(data)
     return False
 
 
-def _goes_on(clues: Clues, at: int) -> bool:
+def _has_records_to_next_block(evidence: DamageEvidence, at: int) -> bool:
     """Return True if the records from `at` on are whole up to the next block; else they may be copies of others."""
-    block = at // BLOCK * BLOCK + BLOCK
-    for _ in range(_LOOKED):
-        if at >= min(block, clues.size):
+    block = at // BLOCK_BYTES * BLOCK_BYTES + BLOCK_BYTES
+    for _ in range(_MAX_RECORDS_CHECKED):
+        if at >= min(block, evidence.size):
             return True
-        data = clues.read(at, FLIPPED)
-        size = clues.whole(data)
+        data = evidence.read(at, MAX_FLIPPED_FRAME)
+        size = evidence.proven_size(data)
         if not size:
-            return len(data) <= _MARK or not any(data)
+            return len(data) <= _MAX_END_MARK or not any(data)
         at += size
     return True
 
 
-def _length_lies(clues: Clues, data: bytes, missing: int) -> bool:
+def _is_explained_by_length(evidence: DamageEvidence, data: bytes, missing: int) -> bool:
     """Return True if the record is whole when a number in its head, its length, is `missing` less."""
     size = len(data)
     for width, order in product((1, 2, 4), _ORDERS):
-        for at in range(min(_HEAD, size) - width + 1):
+        for at in range(min(_HEAD_BYTES, size) - width + 1):
             number = int.from_bytes(data[at : at + width], order) - missing
             if number < 0:
                 continue
-            mended = data[:at] + number.to_bytes(width, order) + data[at + width :]
-            if clues.whole(mended) == size:
+            changed = data[:at] + number.to_bytes(width, order) + data[at + width :]
+            if evidence.proven_size(changed) == size:
                 return True
     return False
 
 
-def _place(clues: Clues, frame: bytes, head: int, differences: Iterator[int], spare: int) -> int | None:
+def _locate_gap(
+    evidence: DamageEvidence, frame: bytes, head: int, differences: Iterator[int], spare: int
+) -> int | None:
     """Return where in a frame the gap is, if not at `head`: the first offset for which the checksum matches.
 
     Args:
         differences: for each byte after `head`, the xor if the gap is after it.
         spare: what one more unknown byte can explain.
     """
-    known = clues.verified(frame) if clues.poly is not None else None
-    if known is None or clues.poly is None:
+    difference_and_range = evidence.checksum_difference(frame) if evidence.poly is not None else None
+    if difference_and_range is None or evidence.poly is None:
         return None
-    syndrome, start, end = known
+    syndrome, start, end = difference_and_range
     if not start <= head < end:
         return None
-    register = shifted_back(clues.poly, syndrome, end - head)
+    register = unshift_register(evidence.poly, syndrome, end - head)
     for at, difference in zip(range(head, end), differences, strict=False):
         if register <= spare:
             return at
-        register = stepped(clues.poly, register, difference)
+        register = step_register(evidence.poly, register, difference)
     return None
 
 
-def _moved(clues: Clues, region: Region, data: bytes) -> Cause | None:
+def _find_shifted_records(evidence: DamageEvidence, region: DamagedRegion, data: bytes) -> DamageCause | None:
     """Find records after the damage whose distance from their stored position differs from that of those before it."""
-    if clues.claims is None or region.tail or region.before < 0:
+    if evidence.claimed_offset is None or region.tail or region.before < 0:
         return None
-    before, behind = (clues.claims(clues.read(at, _HEAD)) for at in (region.before, region.end))
-    if before is None or behind is None:
+    claimed_before, claimed_after = (
+        evidence.claimed_offset(evidence.read(at, _HEAD_BYTES)) for at in (region.before, region.end)
+    )
+    if claimed_before is None or claimed_after is None:
         return None
-    shift = (region.end - behind) - (region.before - before)
-    if region.before != before and not clues.whole(clues.read(region.before, FLIPPED)):
+    shift = (region.end - claimed_after) - (region.before - claimed_before)
+    if region.before != claimed_before and not evidence.proven_size(evidence.read(region.before, MAX_FLIPPED_FRAME)):
         return None  # nothing proves it
-    if not _stands(clues, region.end, region.end - behind):
+    if not _is_provable_record(evidence, region.end, region.end - claimed_after):
         return None
     if shift % SECTOR == 0:  # mixed-up sectors also move records by whole sectors
         return None
-    return _shift(region, shift) if abs(shift) <= _FARTHEST else None
+    return _make_shift_cause(region, shift) if abs(shift) <= _MAX_SHIFT else None
 
 
-def _stands(clues: Clues, at: int, distance: int) -> bool:
+def _is_provable_record(evidence: DamageEvidence, at: int, distance: int) -> bool:
     """Return True for a record with a matching checksum, or followed by one at the same distance from its position."""
-    data = clues.read(at, FLIPPED)
-    if clues.whole(data):
+    data = evidence.read(at, MAX_FLIPPED_FRAME)
+    if evidence.proven_size(data):
         return True
-    size = clues.framed(data)
-    following = clues.claims(clues.read(at + size, _HEAD)) if size and clues.claims is not None else None
+    size = evidence.frame_size(data)
+    following = (
+        evidence.claimed_offset(evidence.read(at + size, _HEAD_BYTES))
+        if size and evidence.claimed_offset is not None
+        else None
+    )
     return following is not None and at + size - following == distance
 
 
-def _pages_moved(clues: Clues, region: Region, data: bytes) -> Cause | None:
+def _find_shifted_page(evidence: DamageEvidence, region: DamagedRegion, data: bytes) -> DamageCause | None:
     """Find the next page, whole, at another distance."""
-    page = clues.align
-    if page == 1 or not region.tail or region.start + 2 * page > clues.size:
+    page = evidence.align
+    if page == 1 or not region.tail or region.start + 2 * page > evidence.size:
         return None
     start = region.start + page
-    near = clues.read(start - _PAGE_SHIFT, page + 2 * _PAGE_SHIFT)
-    for shift in range(-_PAGE_SHIFT, min(_PAGE_SHIFT, len(near) - page - _PAGE_SHIFT) + 1):
-        at = _PAGE_SHIFT + shift
-        if shift and clues.whole(near[at : at + page]) == page:
-            return _shift(region, shift)
+    nearby_bytes = evidence.read(start - _MAX_PAGE_SHIFT, page + 2 * _MAX_PAGE_SHIFT)
+    for shift in range(-_MAX_PAGE_SHIFT, min(_MAX_PAGE_SHIFT, len(nearby_bytes) - page - _MAX_PAGE_SHIFT) + 1):
+        at = _MAX_PAGE_SHIFT + shift
+        if shift and evidence.proven_size(nearby_bytes[at : at + page]) == page:
+            return _make_shift_cause(region, shift)
     return None
 
 
-def _shift(region: Region, shift: int) -> Cause:
-    kind, what = ("inserted-bytes", "more") if shift > 0 else ("removed-bytes", "fewer")
-    words = f"{abs(shift):,} bytes {what} than were written: what follows stands whole at another distance"
-    return Cause(kind, region.start, max(shift, 0), words, {"cause_shift": shift})
+def _make_shift_cause(region: DamagedRegion, shift: int) -> DamageCause:
+    kind, comparison = ("inserted-bytes", "more") if shift > 0 else ("removed-bytes", "fewer")
+    words = f"{abs(shift):,} bytes {comparison} than were written: what follows stands whole at another distance"
+    return DamageCause(kind, region.start, max(shift, 0), words, {"cause_shift": shift})

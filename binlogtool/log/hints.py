@@ -10,10 +10,10 @@ from binlogtool.limits import KIB, MIB
 
 Path = str | os.PathLike[str]
 
-LARGEST_SCHEMA = 64 * MIB
-LARGEST_KEYFILE = 16 * MIB
+MAX_SCHEMA_BYTES = 64 * MIB
+MAX_KEYFILE_BYTES = 16 * MIB
 """A keyring; MariaDB's key files have at most 1 MiB."""
-LARGEST_SECRET = 4 * KIB
+MAX_SECRET_BYTES = 4 * KIB
 
 
 def read_hints(
@@ -30,25 +30,27 @@ def read_hints(
         InputOutputError: a file cannot be read.
         UsageError: a file is larger than such a file can be.
     """
-    statements = _content(schema, LARGEST_SCHEMA, "for CREATE TABLE statements (`mysqldump --no-data` writes them)")
+    statements = _read_limited(
+        schema, MAX_SCHEMA_BYTES, "for CREATE TABLE statements (`mysqldump --no-data` writes them)"
+    )
     return Hints(
-        keyfile=_content(keyfile, LARGEST_KEYFILE, "for a key file"),
-        keyfile_secret=_content(keyfile_secret, LARGEST_SECRET, "for the secret of a key file"),
+        keyfile=_read_limited(keyfile, MAX_KEYFILE_BYTES, "for a key file"),
+        keyfile_secret=_read_limited(keyfile_secret, MAX_SECRET_BYTES, "for the secret of a key file"),
         schema=None if statements is None else statements.decode("utf-8", "backslashreplace"),
         level=level,
         redo=None if redo is None else os.fspath(redo),
     )
 
 
-def _content(path: Path | None, most: int, purpose: str) -> bytes | None:
+def _read_limited(path: Path | None, max_bytes: int, purpose: str) -> bytes | None:
     if path is None:
         return None
     name = os.fspath(path)
     try:
         with open(name, "rb") as file:
-            data = file.read(most + 1)
+            data = file.read(max_bytes + 1)
     except OSError as error:
         raise InputOutputError(f"{name}: {error.strerror}") from None
-    if len(data) > most:
-        raise UsageError(f"{name}: more than {most:,} bytes, too large {purpose}")
+    if len(data) > max_bytes:
+        raise UsageError(f"{name}: more than {max_bytes:,} bytes, too large {purpose}")
     return data

@@ -11,7 +11,7 @@ from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
 
-    class Means(TypedDict, total=False):
+    class ReadOptionArguments(TypedDict, total=False):
         """Keyword arguments of a call that become the members of `ReadOptions`."""
 
         format: str
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         hints: Hints | None
 
 
-class How(msgspec.Struct, frozen=True):
+class ReadOptions(msgspec.Struct, frozen=True):
     """How logs are read.
 
     Args:

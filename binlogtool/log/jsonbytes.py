@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-_into = msgspec.json.Encoder().encode_into
+_encode_into = msgspec.json.Encoder().encode_into
 
 
-def encoded(value: Any) -> bytes:
+def encode_json(value: Any) -> bytes:
     """Encode one value as JSON.
 
     Raises:
@@ -21,14 +21,14 @@ def encoded(value: Any) -> bytes:
         UnicodeEncodeError, TypeError, OverflowError: msgspec has no JSON for the value.
     """
     out = bytearray()
-    _into(value, out)
+    _encode_into(value, out)
     return bytes(out)
 
 
-def encoded_lines(values: Iterable[Any]) -> bytes:
+def encode_json_lines(values: Iterable[Any]) -> bytes:
     """Encode each value as JSON with a line feed after it. Raises as `encode_json`."""
     out = bytearray()
     for value in values:
-        _into(value, out, -1)
+        _encode_into(value, out, -1)
         out += b"\n"
     return bytes(out)

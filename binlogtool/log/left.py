@@ -7,24 +7,24 @@ from typing import NamedTuple
 
 from binlogtool import formats
 
-FILE, LINK, PACKED, UNREADABLE = "file", "symbolic link", "compressed file", "unreadable file"
+FILE, LINK, COMPRESSED, UNREADABLE = "file", "symbolic link", "compressed file", "unreadable file"
 
 
-class Left(NamedTuple):
+class SkippedFile(NamedTuple):
     """One skipped file, relative to the directory. kind: file, symbolic link, FIFO, compressed file, …"""
 
     name: str
     kind: str
 
 
-READ_PACKED = (".gz", ".zst")
+READABLE_COMPRESSED_SUFFIXES = (".gz", ".zst")
 """Ends of names of compressed files that are unpacked while they are read."""
-PACKED_ENDS = (*READ_PACKED, ".bz2", ".lz4", ".lzma", ".xz", ".Z", ".zip", ".7z")
+COMPRESSED_SUFFIXES = (*READABLE_COMPRESSED_SUFFIXES, ".bz2", ".lz4", ".lzma", ".xz", ".Z", ".zip", ".7z")
 
 
-def is_packed_log(left: Left) -> bool:
+def is_compressed_log(skipped: SkippedFile) -> bool:
     """Return True for a compressed file that is named like a file of a log, so that a part of the log is not read."""
-    end = next((one for one in PACKED_ENDS if left.name.endswith(one)), None)
-    if left.kind != PACKED or end is None:
+    end = next((one for one in COMPRESSED_SUFFIXES if skipped.name.endswith(one)), None)
+    if skipped.kind != COMPRESSED or end is None:
         return False
-    return next(formats.named_like(os.path.basename(left.name)[: -len(end)]), None) is not None
+    return next(formats.find_by_file_name(os.path.basename(skipped.name)[: -len(end)]), None) is not None

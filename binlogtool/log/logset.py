@@ -14,38 +14,47 @@ from typing import NamedTuple
 from binlogtool import formats
 from binlogtool.errors import BinlogtoolError, InputOutputError, UnknownFormatError
 from binlogtool.formats.base import Format
-from binlogtool.log.left import FILE, LINK, PACKED, PACKED_ENDS, READ_PACKED, UNREADABLE, Left, is_packed_log
-from binlogtool.log.proof import Look, look
+from binlogtool.log.left import (
+    COMPRESSED,
+    COMPRESSED_SUFFIXES,
+    FILE,
+    LINK,
+    READABLE_COMPRESSED_SUFFIXES,
+    UNREADABLE,
+    SkippedFile,
+    is_compressed_log,
+)
+from binlogtool.log.proof import FileProof, prove_file
 from binlogtool.log.source import is_url
 
 MAX_DEPTH = 3
 MAX_ENTRIES = 200_000
-OWN_FILES = ".binlogtool-"
+OWN_FILE_MARKER = ".binlogtool-"
 """What repairs leave beside a log (undo files) has this in its name, and is no member of it."""
-_AT_ONCE = 16
+_PARALLEL_PROBES = 16
 """Files of another system that are looked into at a time."""
 
 
-class Members(NamedTuple):
+class LogMembers(NamedTuple):
     """One log: its directory, and the names of its files relative to it, in the log's own order.
 
     strays: files with names of this log whose content does not belong to it; they are skipped.
     """
 
     format: Format
-    home: str
+    directory: str
     names: list[str]
     strays: list[str]
 
 
-class Directory(NamedTuple):
+class DirectoryListing(NamedTuple):
     """The content of a directory: its logs, and the files that belong to none."""
 
-    logs: list[Members]
-    left: list[Left]
+    logs: list[LogMembers]
+    skipped: list[SkippedFile]
 
 
-def members(directory: str, wanted: Format | None) -> Directory:
+def find_logs(directory: str, only_format: Format | None) -> DirectoryListing:
     """Find the logs in a directory and below it, grouped by format. only_format: only this format.
 
     A file takes part if a head or a record in it is proven, or if it is named like a file of a log that is proven
@@ -55,162 +64,179 @@ def members(directory: str, wanted: Format | None) -> Directory:
         InputOutputError: the directory cannot be read.
         UnknownFormatError: there is no log in it.
     """
-    candidates = _candidates((name for name, _ in _files(directory)), wanted)
-    entries = list(_files(directory))  # listed again, now that the formats are loaded: files appear and vanish
-    left = [Left(name, kind) for name, kind in entries if kind != FILE]
-    found = _among(directory, [name for name, kind in entries if kind == FILE], candidates)
-    return Directory(found.logs, sorted([*found.left, *left]))
+    candidates = _candidate_formats((name for name, _ in _walk_directory(directory)), only_format)
+    entries = list(_walk_directory(directory))  # listed again, now that the formats are loaded: files appear and vanish
+    skipped = [SkippedFile(name, kind) for name, kind in entries if kind != FILE]
+    listing = _group_files(directory, [name for name, kind in entries if kind == FILE], candidates)
+    return DirectoryListing(listing.logs, sorted([*listing.skipped, *skipped]))
 
 
-def members_among(directory: str, names: list[str], wanted: Format | None) -> Directory:
+def find_logs_among(directory: str, names: list[str], only_format: Format | None) -> DirectoryListing:
     """Find the logs among files with these names in a directory (or its URL)."""
-    return _among(directory, names, _candidates(names, wanted))
+    return _group_files(directory, names, _candidate_formats(names, only_format))
 
 
-def _candidates(names: Iterable[str], wanted: Format | None) -> list[Format]:
+def _candidate_formats(names: Iterable[str], only_format: Format | None) -> list[Format]:
     """Return the formats that files with these names can have."""
-    if wanted is not None:
-        return [wanted]
-    fitting = {one for name in names for one in formats.named_like(os.path.basename(name))}
-    return [formats.get(one) for one in formats.names() if one in fitting]
+    if only_format is not None:
+        return [only_format]
+    matching_names = {one for name in names for one in formats.find_by_file_name(os.path.basename(name))}
+    return [formats.load_format(one) for one in formats.list_names() if one in matching_names]
 
 
-def _among(directory: str, names: list[str], formats_: list[Format]) -> Directory:
-    fitting = {name: [one for one in formats_ if _is_named(name, one)] for name in names}
-    looks = _looks(directory, {name: known for name, known in fitting.items() if known})
-    sorting = _Sorting()
-    for name, seen in looks.items():
-        sorting.first(name, seen)
-    for name, seen in looks.items():
-        sorting.second(name, seen, fitting[name])
-    logs = [log for one in formats_ for log in sorting.logs(directory, one)]
+def _group_files(directory: str, names: list[str], formats_: list[Format]) -> DirectoryListing:
+    candidates = {name: [one for one in formats_ if _matches_name_patterns(name, one)] for name in names}
+    probe_results = _probe_files(directory, {name: known for name, known in candidates.items() if known})
+    sorting = _LogGrouper()
+    for name, result in probe_results.items():
+        sorting.add_if_proven(name, result)
+    for name, result in probe_results.items():
+        sorting.add_if_unproven(name, result, candidates[name])
+    logs = [log for one in formats_ for log in sorting.iter_logs(directory, one)]
     if not logs:
-        raise _nothing(directory, looks, names)
-    plain = [Left(name, PACKED if name.endswith(PACKED_ENDS) else FILE) for name in names if not fitting[name]]
-    return Directory(logs, sorted([*sorting.left, *plain]))
+        raise _make_no_log_error(directory, probe_results, names)
+    unmatched_files = [
+        SkippedFile(name, COMPRESSED if name.endswith(COMPRESSED_SUFFIXES) else FILE)
+        for name in names
+        if not candidates[name]
+    ]
+    return DirectoryListing(logs, sorted([*sorting.skipped, *unmatched_files]))
 
 
-def _nothing(directory: str, looks: dict[str, Look], all_names: list[str]) -> BinlogtoolError:
+def _make_no_log_error(directory: str, probe_results: dict[str, FileProof], all_names: list[str]) -> BinlogtoolError:
     """Create the error that says why there is no log in a directory."""
-    trouble = next((seen.trouble for seen in looks.values() if seen.trouble is not None), None)
+    trouble = next((seen.error for seen in probe_results.values() if seen.error is not None), None)
     if trouble is not None:
         return InputOutputError(trouble)
     text = f"{directory}: no log files of a known format in this directory"
-    names = sorted(looks)[:3]
-    more = f" and {len(looks) - 3:,} more" if len(looks) > 3 else ""
-    packed = sorted(name for name in all_names if is_packed_log(Left(name, PACKED)))
-    if packed:
-        way = "name the file: it is unpacked while it is read" if packed[0].endswith(READ_PACKED) else "unpack it first"
-        text = f"{text}; compressed: {packed[0]}{f' and {len(packed) - 1:,} more' if packed[1:] else ''} ({way})"
+    names = sorted(probe_results)[:3]
+    more = f" and {len(probe_results) - 3:,} more" if len(probe_results) > 3 else ""
+    compressed = sorted(name for name in all_names if is_compressed_log(SkippedFile(name, COMPRESSED)))
+    if compressed:
+        advice = (
+            "name the file: it is unpacked while it is read"
+            if compressed[0].endswith(READABLE_COMPRESSED_SUFFIXES)
+            else "unpack it first"
+        )
+        text = (
+            f"{text}; compressed: "
+            f"{compressed[0]}{f' and {len(compressed) - 1:,} more' if compressed[1:] else ''} ({advice})"
+        )
     return UnknownFormatError(f"{text}; named like one, and none: {', '.join(names)}{more}" if names else text)
 
 
-def _is_named(name: str, format_: Format) -> bool:
+def _matches_name_patterns(name: str, format_: Format) -> bool:
     base = os.path.basename(name)
     return any(fnmatch.fnmatchcase(base, pattern) for pattern in format_.files.patterns)
 
 
-def _looks(directory: str, fitting: dict[str, list[Format]]) -> dict[str, Look]:
-    def one(name: str) -> Look:
-        return look(os.path.join(directory, name), fitting[name])
+def _probe_files(directory: str, candidates: dict[str, list[Format]]) -> dict[str, FileProof]:
+    def probe(name: str) -> FileProof:
+        return prove_file(os.path.join(directory, name), candidates[name])
 
     if not is_url(directory):
-        return {name: seen for name in fitting if not (seen := one(name)).gone}
+        return {name: result for name in candidates if not (result := probe(name)).is_gone}
     from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return dict(zip(fitting, pool.map(one, fitting), strict=True))
+    with ThreadPoolExecutor(_PARALLEL_PROBES) as pool:
+        return dict(zip(candidates, pool.map(probe, candidates), strict=True))
 
 
-class _Sorting:
+class _LogGrouper:
     """Assign files to logs: first those that are proven, then those that go with them."""
 
     def __init__(self) -> None:
-        self.left: list[Left] = []
-        self._names: dict[tuple[str, str], list[str]] = {}
+        self.skipped: list[SkippedFile] = []
+        self._member_names: dict[tuple[str, str], list[str]] = {}
         self._strays: dict[tuple[str, str], list[str]] = {}
         self._stems: set[tuple[str, str, str]] = set()
 
-    def first(self, name: str, seen: Look) -> None:
+    def add_if_proven(self, name: str, result: FileProof) -> None:
         """Add a file that is proven."""
-        if seen.proven is not None:
-            self._names.setdefault(_key(name, seen.proven), []).append(name)
-            stem = seen.proven.files.stem(os.path.basename(name))
+        if result.proven is not None:
+            self._member_names.setdefault(_log_key(name, result.proven), []).append(name)
+            stem = result.proven.files.name_stem(os.path.basename(name))
             if stem is not None:
-                self._stems.add((*_key(name, seen.proven), stem))
+                self._stems.add((*_log_key(name, result.proven), stem))
 
-    def second(self, name: str, seen: Look, fitting: list[Format]) -> None:
+    def add_if_unproven(self, name: str, result: FileProof, candidates: list[Format]) -> None:
         """Add a file that is not proven."""
-        if seen.proven is not None:
+        if result.proven is not None:
             return
-        kin = next((one for one in fitting if self._is_kin(name, one)), None)
-        if kin is not None and (kin.name in seen.nascent or seen.trouble is not None):
-            self._names[_key(name, kin)].append(name)
+        matching_format = next((one for one in candidates if self._belongs_to_proven_log(name, one)), None)
+        if matching_format is not None and (matching_format.name in result.nascent or result.error is not None):
+            self._member_names[_log_key(name, matching_format)].append(name)
             return
-        packed = seen.packed or name.endswith(PACKED_ENDS)
-        kind = PACKED if packed else UNREADABLE if seen.trouble is not None else FILE
-        self.left.append(Left(name, kind))
-        if kin is not None and not packed:
-            self._strays.setdefault(_key(name, kin), []).append(name)
+        is_compressed = result.is_compressed or name.endswith(COMPRESSED_SUFFIXES)
+        kind = COMPRESSED if is_compressed else UNREADABLE if result.error is not None else FILE
+        self.skipped.append(SkippedFile(name, kind))
+        if matching_format is not None and not is_compressed:
+            self._strays.setdefault(_log_key(name, matching_format), []).append(name)
 
-    def _is_kin(self, name: str, format_: Format) -> bool:
+    def _belongs_to_proven_log(self, name: str, format_: Format) -> bool:
         """Return True if the file is named like a file of a log that is proven there."""
-        stem = format_.files.stem(os.path.basename(name))
-        return stem is not None and (*_key(name, format_), stem) in self._stems
+        stem = format_.files.name_stem(os.path.basename(name))
+        return stem is not None and (*_log_key(name, format_), stem) in self._stems
 
-    def logs(self, directory: str, format_: Format) -> Iterator[Members]:
+    def iter_logs(self, directory: str, format_: Format) -> Iterator[LogMembers]:
         """Yield the logs of one format, by the directory that each of their files belongs to."""
-        order = format_.files.order or sorted
-        for kind, home in sorted(self._names):
-            if kind == format_.name:
-                inside = [_inside(name, home) for name in self._names[kind, home]]
-                strays = [_inside(name, home) for name in self._strays.get((kind, home), ())]
-                top = os.path.join(directory, home) if home else directory
-                yield Members(format_, top, order(inside), sorted(strays))
+        sort_names = format_.files.sort_names or sorted
+        for format_name, log_directory in sorted(self._member_names):
+            if format_name == format_.name:
+                member_names = [
+                    _relative_name(name, log_directory) for name in self._member_names[format_name, log_directory]
+                ]
+                strays = [
+                    _relative_name(name, log_directory) for name in self._strays.get((format_name, log_directory), ())
+                ]
+                path = os.path.join(directory, log_directory) if log_directory else directory
+                yield LogMembers(format_, path, sort_names(member_names), sorted(strays))
 
 
-def _key(name: str, format_: Format) -> tuple[str, str]:
-    return format_.name, (format_.files.home or os.path.dirname)(name)
+def _log_key(name: str, format_: Format) -> tuple[str, str]:
+    return format_.name, (format_.files.log_directory or os.path.dirname)(name)
 
 
-def _inside(name: str, home: str) -> str:
-    return os.path.relpath(name, home) if home else name
+def _relative_name(name: str, log_directory: str) -> str:
+    return os.path.relpath(name, log_directory) if log_directory else name
 
 
-_KINDS = (
+_FILE_KINDS = (
     (stat.S_ISLNK, LINK), (stat.S_ISREG, FILE), (stat.S_ISFIFO, "FIFO"), (stat.S_ISSOCK, "socket"),
     (stat.S_ISBLK, "device"), (stat.S_ISCHR, "device"),
 )  # fmt: skip
 
 
-def _kind(entry: os.DirEntry[str]) -> str | None:
+def _file_kind(entry: os.DirEntry[str]) -> str | None:
     """Return the kind of a directory entry; None: it no longer exists."""
     try:
         mode = entry.stat(follow_symlinks=False).st_mode
     except OSError:
         return None
-    return next((kind for test, kind in _KINDS if test(mode)), "device")
+    return next((kind for test, kind in _FILE_KINDS if test(mode)), "device")
 
 
-def _files(directory: str) -> Iterator[tuple[str, str]]:
+def _walk_directory(directory: str) -> Iterator[tuple[str, str]]:
     """Yield everything that is not a directory, with its kind."""
-    seen = 0
+    entry_count = 0
     pending = [("", 0)]
     while pending:
-        below, depth = pending.pop()
+        subdirectory, depth = pending.pop()
         try:
-            entries = sorted(os.scandir(os.path.join(directory, below)), key=lambda entry: entry.name)
+            entries = sorted(os.scandir(os.path.join(directory, subdirectory)), key=lambda entry: entry.name)
         except OSError as error:
-            if below and isinstance(error, FileNotFoundError):  # a directory of the log that vanished meanwhile
+            if subdirectory and isinstance(error, FileNotFoundError):  # a directory of the log that vanished meanwhile
                 continue
-            raise InputOutputError(f"{os.path.join(directory, below)}: cannot be listed: {error.strerror}") from error
+            raise InputOutputError(
+                f"{os.path.join(directory, subdirectory)}: cannot be listed: {error.strerror}"
+            ) from error
         for entry in entries:
-            seen += 1
-            if seen > MAX_ENTRIES:
+            entry_count += 1
+            if entry_count > MAX_ENTRIES:
                 raise InputOutputError(f"{directory}: more than {MAX_ENTRIES:,} entries; name the files instead")
-            name = os.path.join(below, entry.name)
+            name = os.path.join(subdirectory, entry.name)
             if entry.is_dir(follow_symlinks=False):
                 if depth < MAX_DEPTH:
                     pending.append((name, depth + 1))
-            elif OWN_FILES not in entry.name and (kind := _kind(entry)) is not None:
+            elif OWN_FILE_MARKER not in entry.name and (kind := _file_kind(entry)) is not None:
                 yield name, kind

@@ -11,44 +11,44 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from binlogtool.formats.longvalues import PIECE, LongValue, cut
-from binlogtool.log.jsonbytes import encoded
-from binlogtool.log.plain import DEFAULT, Style, safe_json
+from binlogtool.formats.longvalues import PIECE_SIZE, LongValue, split_into_pieces
+from binlogtool.log.jsonbytes import encode_json
+from binlogtool.log.plain import DEFAULT_STYLE, JsonStyle, escape_unsafe
 
-_RANDOM = 16
-_MARK = re.compile(rb"@[0-9a-f]{32}@")
-_THREE = 3
+_PLACEHOLDER_BYTES = 16
+_PLACEHOLDER = re.compile(rb"@[0-9a-f]{32}@")
+_BASE64_GROUP = 3
 """Bytes that base64 writes together."""
 
 
-def taken_out(body: Any, most: int) -> tuple[Any, dict[str, LongValue]]:
+def extract_long_values(body: Any, max_bytes: int) -> tuple[Any, dict[str, LongValue]]:
     """Return the body with placeholders for values of more than `max_bytes` bytes, and these values by placeholder."""
-    taken: dict[str, LongValue] = {}
-    return _without(body, most, taken), taken
+    extracted: dict[str, LongValue] = {}
+    return _replace_long(body, max_bytes, extracted), extracted
 
 
-def _without(value: Any, most: int, taken: dict[str, LongValue]) -> Any:
+def _replace_long(value: Any, max_bytes: int, extracted: dict[str, LongValue]) -> Any:
     kind = type(value)
     if kind is dict:
-        return {name: _without(inner, most, taken) for name, inner in value.items()}
+        return {name: _replace_long(inner, max_bytes, extracted) for name, inner in value.items()}
     if kind is list or kind is tuple:
-        return [_without(inner, most, taken) for inner in value]
+        return [_replace_long(inner, max_bytes, extracted) for inner in value]
     if kind is str or kind is bytes:
-        value = _long(value) if len(value) > most else value
+        value = _to_long_value(value) if len(value) > max_bytes else value
     if not isinstance(value, LongValue):
         return value
-    mark = f"@{os.urandom(_RANDOM).hex()}@"
-    taken[mark] = value
-    return mark if value.is_text else {"$bytes": mark}
+    placeholder = f"@{os.urandom(_PLACEHOLDER_BYTES).hex()}@"
+    extracted[placeholder] = value
+    return placeholder if value.is_text else {"$bytes": placeholder}
 
 
-def _long(value: str | bytes) -> LongValue | str | bytes:
+def _to_long_value(value: str | bytes) -> LongValue | str | bytes:
     """Return the value as one that is read in pieces; unchanged if it is a text that cannot be encoded."""
     if isinstance(value, bytes):
-        return LongValue(cut(value), False)
+        return LongValue(split_into_pieces(value), False)
 
     def pieces() -> Iterator[bytes]:
-        return (value[at : at + PIECE].encode() for at in range(0, len(value), PIECE))
+        return (value[at : at + PIECE_SIZE].encode() for at in range(0, len(value), PIECE_SIZE))
 
     try:
         for _ in pieces():
@@ -58,51 +58,51 @@ def _long(value: str | bytes) -> LongValue | str | bytes:
     return LongValue(pieces, True)
 
 
-class Filler:
+class LongValueWriter:
     """Write the values in place of their placeholders. doubled: double the quotation marks, as in a CSV cell."""
 
-    def __init__(self, style: Style = DEFAULT, *, doubled: bool = False) -> None:
+    def __init__(self, style: JsonStyle = DEFAULT_STYLE, *, doubles_quotes: bool = False) -> None:
         self._style = style
-        self._doubled = doubled
+        self._doubles_quotes = doubles_quotes
         self._waiting: dict[bytes, LongValue] = {}
 
-    def filled(self, data: bytes, taken: Mapping[str, LongValue]) -> Iterator[bytes]:
+    def fill(self, data: bytes, extracted: Mapping[str, LongValue]) -> Iterator[bytes]:
         """Yield the text of some records with the values extracted from them.
 
         The text of a record may also come later, with that of others.
         """
-        self._waiting.update((mark.encode(), value) for mark, value in taken.items())
+        self._waiting.update((mark.encode(), value) for mark, value in extracted.items())
         at = 0
         if self._waiting:
-            for found in _MARK.finditer(data):
-                value = self._waiting.pop(found[0], None)
+            for match in _PLACEHOLDER.finditer(data):
+                value = self._waiting.pop(match[0], None)
                 if value is not None:
-                    yield data[at : found.start()]
-                    yield from map(self._cell, self._inside(value))
-                    at = found.end()
+                    yield data[at : match.start()]
+                    yield from map(self._escape_cell, self._iter_encoded(value))
+                    at = match.end()
         yield data[at:] if at else data
 
-    def _cell(self, text: bytes) -> bytes:
-        return text.replace(b'"', b'""') if self._doubled else text
+    def _escape_cell(self, text: bytes) -> bytes:
+        return text.replace(b'"', b'""') if self._doubles_quotes else text
 
-    def _inside(self, value: LongValue) -> Iterator[bytes]:
+    def _iter_encoded(self, value: LongValue) -> Iterator[bytes]:
         """Yield the text between the quotation marks."""
-        texts = _texts(value) if value.is_text else map(self._style.encoded, _in_threes(value))
-        return (safe_json(encoded(text))[1:-1] for text in texts)
+        texts = _iter_text(value) if value.is_text else map(self._style.encode_bytes, _iter_groups(value))
+        return (escape_unsafe(encode_json(text))[1:-1] for text in texts)
 
 
-def _texts(value: LongValue) -> Iterator[str]:
+def _iter_text(value: LongValue) -> Iterator[str]:
     """Yield the text in pieces of whole characters."""
     decode = codecs.getincrementaldecoder("utf-8")().decode
     return (decode(piece) for piece in value.pieces())
 
 
-def _in_threes(value: LongValue) -> Iterator[bytes]:
+def _iter_groups(value: LongValue) -> Iterator[bytes]:
     """Yield the bytes in pieces that can be encoded one by one, in any form."""
-    left = b""
+    remainder = b""
     for piece in value.pieces():
-        piece = left + piece if left else piece
-        whole = len(piece) - len(piece) % _THREE
-        yield piece[:whole]
-        left = piece[whole:]
-    yield left
+        piece = remainder + piece if remainder else piece
+        group_bytes = len(piece) - len(piece) % _BASE64_GROUP
+        yield piece[:group_bytes]
+        remainder = piece[group_bytes:]
+    yield remainder

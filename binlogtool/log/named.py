@@ -9,12 +9,12 @@ import msgspec
 
 from binlogtool.formats.base import Format
 from binlogtool.log import detect, watch
-from binlogtool.log.left import Left
-from binlogtool.log.logset import members, members_among
-from binlogtool.log.source import is_url, names_at
+from binlogtool.log.left import SkippedFile
+from binlogtool.log.logset import find_logs, find_logs_among
+from binlogtool.log.source import is_url, list_remote_names
 
 
-class Group(msgspec.Struct, frozen=True):
+class LogGroup(msgspec.Struct, frozen=True):
     """One log that a PATH argument names: a set (directory) or a single file. Names are in the log's own order.
 
     strays: files with names of this log whose content does not belong to it; they are skipped.
@@ -31,33 +31,33 @@ class Group(msgspec.Struct, frozen=True):
         return os.path.join(self.path, name) if self.is_set else self.path
 
 
-class Named(NamedTuple):
+class ResolvedPath(NamedTuple):
     """The logs that a path names, and the files of a directory that belong to none of them."""
 
-    groups: list[Group]
-    left: list[Left]
+    groups: list[LogGroup]
+    skipped: list[SkippedFile]
 
 
-def named(path: str, format_name: str) -> Named:
+def resolve_path(path: str, format_name: str) -> ResolvedPath:
     """Return the logs that a path names.
 
     Raises:
         InputOutputError, UnknownFormatError, UsageError.
     """
-    wanted = None if format_name == "auto" else detect.by_name(format_name)
+    only_format = None if format_name == "auto" else detect.find_format(format_name)
     if is_url(path):
-        names = names_at(path)
-        found = None if names is None else members_among(path.rstrip("/"), names, wanted)
+        names = list_remote_names(path)
+        listing = None if names is None else find_logs_among(path.rstrip("/"), names, only_format)
     else:
-        found = members(path, wanted) if path != "-" and os.path.isdir(path) else None
-    if found is None:
-        return Named([Group(path, wanted, (path,), False)], [])
-    logs = [Group(log.home, log.format, tuple(log.names), True, tuple(log.strays)) for log in found.logs]
-    return Named(logs, found.left)
+        listing = find_logs(path, only_format) if path != "-" and os.path.isdir(path) else None
+    if listing is None:
+        return ResolvedPath([LogGroup(path, only_format, (path,), False)], [])
+    logs = [LogGroup(log.directory, log.format, tuple(log.names), True, tuple(log.strays)) for log in listing.logs]
+    return ResolvedPath(logs, listing.skipped)
 
 
-def groups(path: str, format_name: str) -> list[Group]:
+def resolve_logs(path: str, format_name: str) -> list[LogGroup]:
     """Return the logs that a path names; report skipped files to the progress listener. Raises as `resolve_path`."""
-    found = named(path, format_name)
-    watch.left(path, found.left)
-    return found.groups
+    resolved = resolve_path(path, format_name)
+    watch.report_skipped_files(path, resolved.skipped)
+    return resolved.groups

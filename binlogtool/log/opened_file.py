@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.findings import Finding
 from binlogtool.formats.base import Format
-from binlogtool.formats.detecting import Earlier, Head, Hints, Readable
-from binlogtool.formats.heads import corrected, unveiled
-from binlogtool.formats.layouts import Layout, Read
+from binlogtool.formats.detecting import FileHead, Hints, PrecedingFiles, ReadableFile
+from binlogtool.formats.heads import correct_head, make_correcting_layout
+from binlogtool.formats.layouts import LogFileLayout, RangeReader
 from binlogtool.limits import Limits
 from binlogtool.log import detect
 from binlogtool.log.source import (
@@ -26,9 +26,9 @@ from binlogtool.log.source import (
     Source,
     base_name,
     is_url,
+    make_reopening_reader,
     open_source,
     read_range,
-    reopened,
 )
 from binlogtool.log.window import Window
 
@@ -41,21 +41,21 @@ class LogFile(msgspec.Struct, frozen=True):
     path: str
     name: str
     format: Format
-    layout: Layout
+    layout: LogFileLayout
     source: Source
     window: Window
     head: bytes = b""
     """The first bytes of the file, up to those that its server changes later, as they were at opening."""
 
-    def changed(self) -> Finding | None:
+    def find_change(self) -> Finding | None:
         """Return a finding if the file changed since it was opened, other than by its server closing it."""
-        found = self.source.changed()
-        if found is None or not self.head or found.facts.get("size_before") != found.facts.get("size_after"):
-            return found
-        first, last = self.format.files.rewritten
-        now = read_range(self.source, 0, len(self.head))
-        same = now[:first] + now[last:] == self.head[:first] + self.head[last:]
-        return None if same and now != self.head else found
+        change = self.source.find_change()
+        if change is None or not self.head or change.facts.get("size_before") != change.facts.get("size_after"):
+            return change
+        first, last = self.format.files.mutable_header
+        current_head = read_range(self.source, 0, len(self.head))
+        is_same = current_head[:first] + current_head[last:] == self.head[:first] + self.head[last:]
+        return None if is_same and current_head != self.head else change
 
     @property
     def size(self) -> int | None:
@@ -63,7 +63,7 @@ class LogFile(msgspec.Struct, frozen=True):
         return self.source.size
 
 
-class Around(msgspec.Struct, frozen=True):
+class SiblingFiles(msgspec.Struct, frozen=True):
     """What is known about the other files of a log.
 
     Args:
@@ -73,11 +73,11 @@ class Around(msgspec.Struct, frozen=True):
     """
 
     shared: dict[str, Any] | None = None
-    beside: Callable[[str], Read | None] | None = None
-    earlier: Earlier | None = None
+    read_sibling: Callable[[str], RangeReader | None] | None = None
+    preceding: PrecedingFiles | None = None
 
 
-_ALONE = Around()
+_NO_SIBLINGS = SiblingFiles()
 
 
 def open_file(
@@ -86,7 +86,7 @@ def open_file(
     format_: Format | None,
     limits: Limits,
     source: Source | None = None,
-    around: Around = _ALONE,
+    siblings: SiblingFiles = _NO_SIBLINGS,
     hints: Hints = Hints(),
 ) -> LogFile:
     """Open one file and read its head.
@@ -101,45 +101,49 @@ def open_file(
         size = source.size if source.size is not None else (window.end if window.ended else None)
         peek = None if source.size is None else partial(read_range, source)
         data = bytes(window.view(0, HEAD_BYTES))
-        beside, shared = around.beside, {} if around.shared is None else around.shared
-        if beside is None and source.size is not None and not isinstance(source, BytesSource):
-            beside = partial(read_beside, path)
-        redo = None if hints.redo is None else readable(hints.redo)
-        earlier = around.earlier
-        if earlier is None and hints.earlier is not None:
-            known = msgspec.json.decode(hints.earlier)
-            earlier = Earlier(known["name"], partial(known.get, "carried"))
-        head = Head(data, base_name(path), size, shared, peek, hints, beside, redo, earlier)
-        chosen = format_ or detect.detect(head)
-        _check_level(chosen, hints)
+        read_sibling, shared = siblings.read_sibling, {} if siblings.shared is None else siblings.shared
+        if read_sibling is None and source.size is not None and not isinstance(source, BytesSource):
+            read_sibling = partial(make_sibling_reader, path)
+        redo = None if hints.redo is None else make_readable_file(hints.redo)
+        preceding = siblings.preceding
+        if preceding is None and hints.earlier is not None:
+            state = msgspec.json.decode(hints.earlier)
+            preceding = PrecedingFiles(state["name"], partial(state.get, "carried"))
+        head = FileHead(data, base_name(path), size, shared, peek, hints, read_sibling, redo, preceding)
+        detected = format_ or detect.detect_format(head)
+        _check_level(detected, hints)
         if hints.objects and hints.level is None:
-            head = replace(head, hints=replace(hints, level=chosen.reading.event_level))
-        layout = _layout(chosen, head, limits)
-        if layout.unveil is not None:
-            source = _unveiled(source, layout)
+            head = replace(head, hints=replace(hints, level=detected.reading.event_level))
+        layout = _make_layout(detected, head, limits)
+        if layout.decrypt is not None:
+            source = _decrypt_source(source, layout)
             window = Window(source, _MIB)
-        return LogFile(path, name, chosen, layout, source, window, data[: chosen.files.rewritten[1]])
+        return LogFile(path, name, detected, layout, source, window, data[: detected.files.mutable_header[1]])
     except BaseException:
         source.close()
         raise
 
 
-def _layout(format_: Format, head: Head, limits: Limits) -> Layout:
+def _make_layout(format_: Format, head: FileHead, limits: Limits) -> LogFileLayout:
     """Return the layout of the file; for a damaged header that one flipped bit explains, that of the corrected one."""
-    flips = () if format_.reading.heads is None or head.size is None else format_.reading.heads(head)
+    flips = (
+        ()
+        if format_.reading.find_header_flips is None or head.size is None
+        else format_.reading.find_header_flips(head)
+    )
     for flip in flips:
-        made = format_.reading.layout(corrected(head, flip), limits)
-        if made.readable and made.unveil is None:
-            return unveiled(made, flip)
+        layout = format_.reading.layout(correct_head(head, flip), limits)
+        if layout.readable and layout.decrypt is None:
+            return make_correcting_layout(layout, flip)
     return format_.reading.layout(head, limits)
 
 
-def volume(paths: Iterable[str]) -> int:
+def total_size(paths: Iterable[str]) -> int:
     """Return the total size of these files in bytes; files that are not local count as 0."""
-    return sum(map(_size_of, paths))
+    return sum(map(_file_size, paths))
 
 
-def _size_of(path: str) -> int:
+def _file_size(path: str) -> int:
     try:
         status = os.stat(path)
     except OSError:  # it may have vanished meanwhile
@@ -147,25 +151,29 @@ def _size_of(path: str) -> int:
     return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
 
-def read_beside(path: str, name: str) -> Read | None:
+def make_sibling_reader(path: str, name: str) -> RangeReader | None:
     """Return a reader of another file in the directory of `path`; it opens the file for each read."""
     if is_url(path):
-        return _beside_url(path, os.path.basename(name))
-    other = os.path.join(os.path.dirname(os.path.realpath(path)), os.path.basename(name))
-    return reopened(other) if os.path.isfile(other) and not os.path.islink(other) else None
+        return _make_url_sibling_reader(path, os.path.basename(name))
+    sibling_path = os.path.join(os.path.dirname(os.path.realpath(path)), os.path.basename(name))
+    return (
+        make_reopening_reader(sibling_path)
+        if os.path.isfile(sibling_path) and not os.path.islink(sibling_path)
+        else None
+    )
 
 
-def _beside_url(url: str, name: str) -> Read | None:
-    place, mark, query = url.partition("?")
-    other = f"{os.path.dirname(place)}/{name}{mark}{query}"
+def _make_url_sibling_reader(url: str, name: str) -> RangeReader | None:
+    base, mark, query = url.partition("?")
+    sibling_url = f"{os.path.dirname(base)}/{name}{mark}{query}"
     try:
-        source = open_source(other)
+        source = open_source(sibling_url)
     except InputOutputError:
         return None
     return partial(read_range, source)
 
 
-def readable(path: str) -> Readable:
+def make_readable_file(path: str) -> ReadableFile:
     """Return a file that the user named; it is opened for each read.
 
     Raises:
@@ -173,24 +181,24 @@ def readable(path: str) -> Readable:
     """
     source = FileSource(path)
     source.close()
-    return Readable(reopened(path), source.size or 0)
+    return ReadableFile(make_reopening_reader(path), source.size or 0)
 
 
 def _check_level(format_: Format, hints: Hints) -> None:
     level = hints.level
     if level is not None and level not in format_.reading.levels:
-        known = ", ".join(format_.reading.levels) or "only one"
-        raise UsageError(f"--level {level}: {format_.name} has {known}")
+        known_levels = ", ".join(format_.reading.levels) or "only one"
+        raise UsageError(f"--level {level}: {format_.name} has {known_levels}")
     if level is not None and hints.objects and format_.reading.event_level not in (None, level):
         text = f"--level {level}: such records of {format_.name} have no object, and are no statements"
         raise UsageError(f"{text}; --level {format_.reading.event_level} has these")
 
 
-def _unveiled(source: Source, layout: Layout) -> Source:
+def _decrypt_source(source: Source, layout: LogFileLayout) -> Source:
     """Return the decrypted bytes of an encrypted file."""
-    from binlogtool.log.veiled import VeiledSource
+    from binlogtool.log.veiled import DecryptedSource
 
     if source.size is None:
         raise InputOutputError(f"{source.name}: an encrypted log cannot be read from a stream; name the file")
-    assert layout.unveil is not None
-    return VeiledSource(source, layout.unveil)
+    assert layout.decrypt is not None
+    return DecryptedSource(source, layout.decrypt)

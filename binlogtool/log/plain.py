@@ -15,7 +15,7 @@ _UNSAFE = re.compile(
     rb"\x7f|\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8b-\x8f\xa8-\xae]|\xe2\x81[\xa0-\xa9]|\xef(?:\xbb\xbf|\xbf[\xb9-\xbb])"
 )
 """U+007F to U+009F, U+061C, U+200B to U+200F, U+2028 to U+202E, U+2060 to U+2069, U+FEFF, U+FFF9 to U+FFFB."""
-_EXACT_DOUBLE = 1 << 53
+_MAX_EXACT_INTEGER = 1 << 53
 
 
 def _escape_bytes(data: bytes) -> str:
@@ -30,57 +30,59 @@ BYTES_FORMS: Mapping[str, Callable[[bytes], str]] = {
 """What `--bytes` chooses between."""
 
 
-class Style(msgspec.Struct, frozen=True):
+class JsonStyle(msgspec.Struct, frozen=True):
     """How values are written. bytes_form: a key of `BYTES_FORMS`. bigint: "number", or "string" beyond 2**53."""
 
     bytes_form: str = "hex"
     bigint: str = "number"
 
-    def plain(self, value: Any) -> Any:
+    def to_json_value(self, value: Any) -> Any:
         """Convert a value to what JSON has; any other kind of value becomes its text."""
         match value:
             case None | bool():
                 return value
             case str():
-                return self.text(value)
+                return self.text_value(value)
             case int():
-                return str(value) if self.bigint == "string" and abs(value) > _EXACT_DOUBLE else int(value)
+                return str(value) if self.bigint == "string" and abs(value) > _MAX_EXACT_INTEGER else int(value)
             case float():
                 return value if math.isfinite(value) else {"$float": str(value)}
             case bytes() | bytearray() | memoryview():
-                return self.marked(bytes(value))
+                return self.mark_bytes(bytes(value))
             case Mapping():
-                return {self.key(k): self.plain(v) for k, v in value.items()}
+                return {self.member_name(k): self.to_json_value(v) for k, v in value.items()}
             case list() | tuple() | set() | frozenset():
-                return [self.plain(v) for v in value]
+                return [self.to_json_value(v) for v in value]
             case _:
                 return str(value)
 
-    def text(self, value: str) -> Any:
+    def text_value(self, value: str) -> Any:
         """Return the text, or marked bytes if it is not valid text (a file name that is not UTF-8)."""
-        return str(value) if is_text(value) else self.marked(text_bytes(value))
+        return str(value) if is_valid_text(value) else self.mark_bytes(encode_text(value))
 
-    def key(self, value: Any) -> str:
+    def member_name(self, value: Any) -> str:
         """Return a member name for any key."""
         if isinstance(value, bytes):
-            return f"$bytes:{self.encoded(value)}"
+            return f"$bytes:{self.encode_bytes(value)}"
         if isinstance(value, bool) or value is None:
             return {None: "null", True: "true", False: "false"}[value]
-        return value if isinstance(value, str) and is_text(value) else str(value).encode("ascii", "replace").decode()
+        return (
+            value if isinstance(value, str) and is_valid_text(value) else str(value).encode("ascii", "replace").decode()
+        )
 
-    def marked(self, data: bytes) -> dict[str, str]:
+    def mark_bytes(self, data: bytes) -> dict[str, str]:
         """Return bytes as a JSON value."""
-        return {"$bytes": self.encoded(data)}
+        return {"$bytes": self.encode_bytes(data)}
 
-    def encoded(self, data: bytes) -> str:
+    def encode_bytes(self, data: bytes) -> str:
         """Return bytes as text, in the selected form."""
         return BYTES_FORMS[self.bytes_form](data)
 
 
-DEFAULT = Style()
+DEFAULT_STYLE = JsonStyle()
 
 
-def text_bytes(text: str) -> bytes:
+def encode_text(text: str) -> bytes:
     """Return the bytes that a text stands for, whatever lone surrogates are in it."""
     try:
         return text.encode("utf-8", "surrogateescape")
@@ -88,12 +90,12 @@ def text_bytes(text: str) -> bytes:
         return text.encode("utf-8", "surrogatepass")
 
 
-def is_text(value: str) -> bool:
+def is_valid_text(value: str) -> bool:
     """Return False for text with lone surrogates: bytes that were never text."""
     return value.isascii() or not any("\ud800" <= c <= "\udfff" for c in value)
 
 
-def safe_json(document: bytes) -> bytes:
+def escape_unsafe(document: bytes) -> bytes:
     """Return the same JSON with DEL, C1, bidi and invisible characters as Unicode escapes.
 
     JSON itself escapes the C0 controls; the others would reach a terminal unchanged.
@@ -103,7 +105,7 @@ def safe_json(document: bytes) -> bytes:
     return _UNSAFE.sub(lambda m: b"\\u%04x" % ord(m[0].decode("utf-8")), document)
 
 
-class TimeText:
+class TimeFormatter:
     """Format times as RFC 3339 with microseconds, UTC; the text up to the second is cached between calls."""
 
     def __init__(self) -> None:
@@ -112,9 +114,9 @@ class TimeText:
 
     def __call__(self, microseconds: int | None) -> str | None:
         """Format microseconds since 1970-01-01 UTC; return None if the calendar has no such time."""
-        return self.column((microseconds,))[0]
+        return self.format_column((microseconds,))[0]
 
-    def column(self, times: Iterable[int | None]) -> list[str | None]:
+    def format_column(self, times: Iterable[int | None]) -> list[str | None]:
         """Format many times."""
         second, prefix = self._second, self._prefix
         out: list[str | None] = []
@@ -124,13 +126,13 @@ class TimeText:
                 continue
             now, fraction = divmod(microseconds, 1_000_000)
             if now != second:
-                second, prefix = now, _seconds_text(now)
+                second, prefix = now, _format_second(now)
             out.append(None if prefix is None else f"{prefix}{fraction:06d}Z")
         self._second, self._prefix = second, prefix
         return out
 
 
-def _seconds_text(second: int) -> str | None:
+def _format_second(second: int) -> str | None:
     try:
         moment = datetime.fromtimestamp(second, UTC)
     except (ValueError, OverflowError, OSError):

@@ -9,16 +9,16 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding
-from binlogtool.formats.described import Described
+from binlogtool.formats.described import EnvelopeColumns
 from binlogtool.formats.longvalues import LongValue
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from binlogtool.formats.tables import Events
+    from binlogtool.formats.tables import EventRows
 
 
-class Checked(NamedTuple):
+class RecordChecksum(NamedTuple):
     """The checksum of a record's frame. ok: None = the file stores none here ("not computed")."""
 
     algorithm: str
@@ -27,29 +27,29 @@ class Checked(NamedTuple):
     ok: bool | None
 
 
-class Inner(NamedTuple):
+class InnerPosition(NamedTuple):
     """Position of a record in its own (unpacked) address space, in bytes."""
 
     offset: int
     size: int
 
 
-class Trouble(NamedTuple):
+class FileFinding(NamedTuple):
     """A finding about a file, in order with its records: damage between them."""
 
     file: str
     finding: Finding
 
 
-class Lost(NamedTuple):
+class FollowLoss(NamedTuple):
     """Part of a followed file that can no longer be read. status: exit status of a command for it."""
 
     file: str
-    why: str
+    reason: str
     status: int
 
 
-class Passage(NamedTuple):
+class SqlFragment(NamedTuple):
     """Part of a script that is made of these records of a file. offset: of the last one.
 
     data: valid until the next part is requested.
@@ -61,7 +61,7 @@ class Passage(NamedTuple):
     data: bytes | memoryview
 
 
-class Crowd(NamedTuple):
+class RowBatch(NamedTuple):
     """Table rows of many consecutive records.
 
     Args:
@@ -75,24 +75,24 @@ class Crowd(NamedTuple):
     record: int
     base: int
     end: int
-    told: Events
+    rows: EventRows
 
 
-class ScriptEnd(NamedTuple):
+class ScriptSummary(NamedTuple):
     """Content of a finished script. row_changes: None = they are not counted. is_empty: nothing of the log is in it."""
 
     row_changes: int | None
     is_empty: bool
 
 
-class Text(NamedTuple):
+class ScriptText(NamedTuple):
     """Part of a script of statements that belongs to no record. end: set for the last one."""
 
     data: bytes
-    end: ScriptEnd | None = None
+    end: ScriptSummary | None = None
 
 
-class Block(msgspec.Struct, frozen=True):
+class RecordBlock(msgspec.Struct, frozen=True):
     """Consecutive selected records of one file; all sequences have the same length.
 
     Args:
@@ -109,23 +109,23 @@ class Block(msgspec.Struct, frozen=True):
     record: Sequence[int]
     offset: Sequence[int]
     size: Sequence[int]
-    inner: Sequence[Inner | None]
-    envelope: Described
-    checksum: Sequence[Checked | None]
+    inner: Sequence[InnerPosition | None]
+    envelope: EnvelopeColumns
+    checksum: Sequence[RecordChecksum | None]
     bodies: Sequence[Any]
     extras: Sequence[Mapping[str, Any] | None] | None
     findings: Mapping[int, tuple[Finding, ...]]
     raw: Sequence[bytes] | None = None
-    taken: Mapping[str, LongValue] = {}
+    long_values: Mapping[str, LongValue] = {}
     """Values that are not in the bodies, which hold marks in place of them (`log.longvalues`)."""
 
     def __len__(self) -> int:
         return len(self.record)
 
     def __iter__(self) -> Iterator[Record]:
-        return (self.at(i) for i in range(len(self.record)))
+        return (self.record_at(i) for i in range(len(self.record)))
 
-    def part(self, start: int, stop: int) -> Block:
+    def part(self, start: int, stop: int) -> RecordBlock:
         """Return the records `[start, stop)` of this block as a block of their own."""
         cut = slice(start, stop)
         return replace(
@@ -142,7 +142,7 @@ class Block(msgspec.Struct, frozen=True):
             raw=self.raw[cut] if self.raw else None,
         )
 
-    def at(self, i: int) -> Record:
+    def record_at(self, i: int) -> Record:
         """Return record number `i` of this block."""
         e = self.envelope
         return Record(
@@ -170,14 +170,14 @@ class Record(msgspec.Struct, frozen=True):
     record: int
     offset: int
     size: int
-    inner: Inner | None
+    inner: InnerPosition | None
     type: str
     seq: int | None
     time: int | None
     object: str | None
     origin: int | None
     txn: str | int | None
-    checksum: Checked | None
+    checksum: RecordChecksum | None
     body: Any = None
     extras: Mapping[str, Any] | None = None
     findings: tuple[Finding, ...] = ()

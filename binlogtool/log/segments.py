@@ -11,7 +11,7 @@ from binlogtool.findings import Finding
 from binlogtool.formats.layouts import Batch
 
 
-class Damage(msgspec.Struct, frozen=True):
+class DamagedRange(msgspec.Struct, frozen=True):
     """The bytes `[start, end)` of the file, without a provable record.
 
     Args:
@@ -28,35 +28,35 @@ class Damage(msgspec.Struct, frozen=True):
     end: int
     findings: tuple[Finding, ...]
     tail: str = "damaged"
-    landed: bool = True
+    is_followed: bool = True
     payload: bool = False
     hollow: bool = False
-    kept: Batch | None = None
-    framed: Batch | None = None
+    good_records: Batch | None = None
+    framed_records: Batch | None = None
 
 
-class Unproven(NamedTuple):
+class SalvagedRecords(NamedTuple):
     """Records that are well framed, and why nothing proves them. data: bytes of the frame, if it is a single one."""
 
     batch: Batch
-    why: tuple[Finding, ...]
+    reasons: tuple[Finding, ...]
     data: bytes
 
 
-class Beside(Protocol):
+class UnprovenReader(Protocol):
     """Read unproven records beside a scan."""
 
-    def damage(self, damage: Damage) -> Iterator[Unproven]:
+    def read_damage(self, damage: DamagedRange) -> Iterator[SalvagedRecords]:
         """Yield what is well framed in a damaged range."""
 
-    def good(self, batch: Batch) -> Iterator[Unproven]:
+    def read_batch(self, batch: Batch) -> Iterator[SalvagedRecords]:
         """Yield what is partly in damaged ranges and ends in these frames."""
 
-    def finish(self) -> Iterator[Unproven]:
+    def finish(self) -> Iterator[SalvagedRecords]:
         """Yield what is left at the end of the file."""
 
 
-class Account(msgspec.Struct):
+class ByteAccount(msgspec.Struct):
     """Bytes per class; their sum is the number of bytes read."""
 
     header: int = 0
@@ -76,19 +76,21 @@ class Account(msgspec.Struct):
         return {name: getattr(self, name) for name in self.__struct_fields__}
 
 
-def by_place(proven: Iterator[Batch | Damage], unproven: Iterator[Unproven]) -> Iterator[Batch | Damage | Unproven]:
+def merge_by_offset(
+    proven: Iterator[Batch | DamagedRange], unproven: Iterator[SalvagedRecords]
+) -> Iterator[Batch | DamagedRange | SalvagedRecords]:
     """Merge both by the offsets of their first records; damage is yielded where it is met."""
     waiting = next(unproven, None)
-    for one in proven:
-        while waiting is not None and isinstance(one, Batch) and _start(waiting.batch) < _start(one):
+    for item in proven:
+        while waiting is not None and isinstance(item, Batch) and _start_offset(waiting.batch) < _start_offset(item):
             yield waiting
             waiting = next(unproven, None)
-        yield one
+        yield item
     while waiting is not None:
         yield waiting
         waiting = next(unproven, None)
 
 
-def _start(batch: Batch) -> int:
+def _start_offset(batch: Batch) -> int:
     """Return the file offset of the first record."""
-    return batch.place_of(0).offset
+    return batch.container_position(0).offset

@@ -46,14 +46,14 @@ class Selection(msgspec.Struct, frozen=True):
     where: str | None = None
 
 
-def proven_only(selection: Selection, what: str) -> None:
+def refuse_salvage(selection: Selection, output_name: str) -> None:
     """Check that no unproven records are requested, for outputs that cannot mark them.
 
     Raises:
         UsageError: they are.
     """
     if selection.on_damage == "salvage":
-        raise UsageError(f"--on-damage salvage: {what} cannot mark what is not proven; use skip")
+        raise UsageError(f"--on-damage salvage: {output_name} cannot mark what is not proven; use skip")
 
 
 def check_where(text: str) -> None:
@@ -62,19 +62,21 @@ def check_where(text: str) -> None:
     Raises:
         UsageError: it is invalid; the message names the column.
     """
-    from binlogtool.log.where import where
+    from binlogtool.log.where import compile_condition
 
-    where(text)
+    compile_condition(text)
 
 
-def whole_only(selection: Selection, what: str) -> None:
+def refuse_where(selection: Selection, output_name: str) -> None:
     """Check that no condition is given, for outputs that consist of whole transactions.
 
     Raises:
         UsageError: single records are requested.
     """
     if selection.where is not None:
-        raise UsageError(f"--where: {what} is made of whole transactions, and a condition chooses single records")
+        raise UsageError(
+            f"--where: {output_name} is made of whole transactions, and a condition chooses single records"
+        )
 
 
 def is_partial(selection: Selection) -> bool:
@@ -82,19 +84,26 @@ def is_partial(selection: Selection) -> bool:
     return replace(selection, on_damage="", live=False, whole=frozenset(), once=False) != Selection(on_damage="")
 
 
-def ends_early(selection: Selection) -> bool:
+def can_miss_later_changes(selection: Selection) -> bool:
     """Return True if later records of the same objects may be left out."""
-    s = selection
-    by_name = (s.include_gtids, s.exclude_gtids, s.xid, s.stop, s.stop_time, s.where)
-    return bool(s.origins or s.exclude_origins) or any(one is not None for one in by_name)
+    options = selection
+    limiting_options = (
+        options.include_gtids,
+        options.exclude_gtids,
+        options.xid,
+        options.stop,
+        options.stop_time,
+        options.where,
+    )
+    return bool(options.origins or options.exclude_origins) or any(one is not None for one in limiting_options)
 
 
-def whole_of(selection: Selection) -> Selection:
+def read_everything(selection: Selection) -> Selection:
     """Return the selection without the options that let a reader skip parts of a file."""
     return replace(selection, start=None, stop=None, include_gtids=None)
 
 
-def hints_for(selection: Selection, hints: Hints | None, *, script: bool = False) -> Hints | None:
+def add_selection_hints(selection: Selection, hints: Hints | None, *, script: bool = False) -> Hints | None:
     """Return the hints for a selection: objects are matched at the level where records have one.
 
     script: statements are requested.

@@ -15,14 +15,14 @@ import sys
 from collections.abc import Callable
 from typing import IO, Any, Protocol
 
-from binlogtool.errors import InputOutputError, VanishedError
-from binlogtool.findings import Finding, finding
+from binlogtool.errors import FileVanishedError, InputOutputError
+from binlogtool.findings import Finding, make_finding
 from binlogtool.limits import KIB
 
 HEAD_BYTES = 4096
 GZIP = b"\x1f\x8b"
 ZSTD = b"\x28\xb5\x2f\xfd"
-_AHEAD = 256 * KIB
+_READAHEAD_BYTES = 256 * KIB
 
 
 class Source(Protocol):
@@ -37,7 +37,7 @@ class Source(Protocol):
     def skip_hole(self, offset: int) -> int:
         """Return the first offset >= `offset` that may hold anything but zeros (sparse files), else `offset`."""
 
-    def changed(self) -> Finding | None:
+    def find_change(self) -> Finding | None:
         """Return a finding if the file changed since it was opened."""
 
     def close(self) -> None:
@@ -81,20 +81,20 @@ class FileSource:
         except OSError as error:  # ENXIO: only a hole up to the end; EINVAL: not supported here
             return self.size if error.errno == 6 else offset
 
-    def changed(self) -> Finding | None:
+    def find_change(self) -> Finding | None:
         """Compare size, modification time and the name's inode with those at opening."""
-        now = os.fstat(self._fd)
+        status = os.fstat(self._fd)
         try:
-            named = os.stat(self.name)
+            path_status = os.stat(self.name)
         except OSError:
-            return finding("changed-while-read", 0, 0, "the file was removed or renamed while it was read")
-        if (named.st_dev, named.st_ino) != (self._stat.st_dev, self._stat.st_ino):
-            return finding("changed-while-read", 0, 0, "the file was replaced by another one while it was read")
-        if now.st_size == self._stat.st_size and now.st_mtime_ns == self._stat.st_mtime_ns:
+            return make_finding("changed-while-read", 0, 0, "the file was removed or renamed while it was read")
+        if (path_status.st_dev, path_status.st_ino) != (self._stat.st_dev, self._stat.st_ino):
+            return make_finding("changed-while-read", 0, 0, "the file was replaced by another one while it was read")
+        if status.st_size == self._stat.st_size and status.st_mtime_ns == self._stat.st_mtime_ns:
             return None
-        return finding(
-            "changed-while-read", min(now.st_size, self._stat.st_size), 0, "the file changed while it was read",
-            size_before=self._stat.st_size, size_after=now.st_size,
+        return make_finding(
+            "changed-while-read", min(status.st_size, self._stat.st_size), 0, "the file changed while it was read",
+            size_before=self._stat.st_size, size_after=status.st_size,
         )  # fmt: skip
 
     def close(self) -> None:
@@ -105,25 +105,25 @@ class FileSource:
 class StreamSource:
     """Standard input, a pipe, or a decompressing reader: forward only, size unknown."""
 
-    def __init__(self, name: str, stream: IO[bytes], head: bytes = b"", below: IO[bytes] | None = None) -> None:
+    def __init__(self, name: str, stream: IO[bytes], head: bytes = b"", underlying: IO[bytes] | None = None) -> None:
         self.name = name
         self.size: int | None = None
         self._stream = stream
-        self._below = below
+        self._underlying = underlying
         self._read: Callable[[int], bytes | None] = getattr(
             stream, "read1", stream.read
         )  # returns what is available, errors afterwards
         self._head = head
         self._position = 0
-        self._trouble: str | None = None
+        self._error: str | None = None
 
     def read_at(self, offset: int, view: memoryview) -> int:
         """Fill `view`; `offset` must be where the last read ended."""
         if offset != self._position:
             raise InputOutputError(f"{self.name}: a stream cannot be read at {offset:#x}, only in order")
         done = 0
-        while done < len(view) and self._trouble is None:
-            got = self._some(len(view) - done)
+        while done < len(view) and self._error is None:
+            got = self._read_some(len(view) - done)
             if not got:
                 break
             view[done : done + len(got)] = got
@@ -131,38 +131,38 @@ class StreamSource:
         self._position += done
         return done
 
-    def _some(self, wanted: int) -> bytes:
+    def _read_some(self, max_bytes: int) -> bytes:
         if self._head:
-            got, self._head = self._head[:wanted], self._head[wanted:]
+            got, self._head = self._head[:max_bytes], self._head[max_bytes:]
             return got
         try:
-            return self._read(min(wanted, 1 << 20)) or b""
+            return self._read(min(max_bytes, 1 << 20)) or b""
         except (InputOutputError, MemoryError):  # of the underlying source; of this process
             raise
         except Exception as error:  # zlib.error, EOFError, zstandard.ZstdError, OSError: the stream ends here
             if isinstance(error, OSError) and not _is_bad_gzip(error):
                 raise InputOutputError(f"{self.name}: cannot be read: {error}") from error
-            self._trouble = f"the compressed input breaks off: {error}"
+            self._error = f"the compressed input breaks off: {error}"
             return b""
 
     def skip_hole(self, offset: int) -> int:
         """Return `offset`: streams have no holes."""
         return offset
 
-    def changed(self) -> Finding | None:
+    def find_change(self) -> Finding | None:
         """Return a finding if decompression failed, which ends the input."""
-        if self._trouble is None:
+        if self._error is None:
             return None
-        return finding("compression-error", self._position, 0, self._trouble)
+        return make_finding("compression-error", self._position, 0, self._error)
 
     def close(self) -> None:
         """Close the stream unless it is standard input."""
-        for stream in (self._stream, self._below):
+        for stream in (self._stream, self._underlying):
             if stream is not None and stream is not sys.stdin.buffer:
                 stream.close()
 
 
-class PartSource:
+class TruncatedSource:
     """A source that seems to end at an offset."""
 
     def __init__(self, source: Source, end: int) -> None:
@@ -180,9 +180,9 @@ class PartSource:
         assert self.size is not None
         return min(self.size, self._source.skip_hole(offset))
 
-    def changed(self) -> Finding | None:
+    def find_change(self) -> Finding | None:
         """Return a finding if the underlying file changed."""
-        return self._source.changed()
+        return self._source.find_change()
 
     def close(self) -> None:
         """Do nothing: the source stays open."""
@@ -206,7 +206,7 @@ class BytesSource:
         """Return `offset`: bytes in memory have no holes."""
         return offset
 
-    def changed(self) -> Finding | None:
+    def find_change(self) -> Finding | None:
         """Return None: bytes in memory do not change."""
         return None
 
@@ -225,22 +225,22 @@ def _open_read_only(path: str) -> int:
     try:
         fd = os.open(path, flags)
     except OSError as error:
-        raise not_opened(path, error) from error
+        raise make_open_error(path, error) from error
     if stat.S_ISDIR(os.fstat(fd).st_mode):
         os.close(fd)
         raise InputOutputError(f"{path}: is a directory")
     return fd
 
 
-def not_opened(path: str, error: OSError) -> InputOutputError:
+def make_open_error(path: str, error: OSError) -> InputOutputError:
     """Create the error that says why a file cannot be opened."""
-    kind = VanishedError if isinstance(error, FileNotFoundError) else InputOutputError
-    return kind(f"{path}: cannot be opened: {error.strerror}")
+    error_class = FileVanishedError if isinstance(error, FileNotFoundError) else InputOutputError
+    return error_class(f"{path}: cannot be opened: {error.strerror}")
 
 
 def is_url(path: str) -> bool:
     """Return True if a path is the URL of a remote file (`s3://bucket/key`)."""
-    return _URL.match(path) is not None
+    return _URL_PATTERN.match(path) is not None
 
 
 def base_name(path: str) -> str:
@@ -248,30 +248,34 @@ def base_name(path: str) -> str:
     return os.path.basename(path.partition("?")[0] if is_url(path) else path)
 
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-_REMOTE = "binlogtool.pipeline.remote"
+_URL_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_REMOTE_MODULE = "binlogtool.pipeline.remote"
 """The module for other systems; loaded by name when the first URL comes, as it needs what not everybody installs."""
 
 
 def _open_url(url: str) -> Source:
-    source: Source = importlib.import_module(_REMOTE).open_remote(url)
+    source: Source = importlib.import_module(_REMOTE_MODULE).open_remote(url)
     try:
-        packed = read_head(source, 4).startswith((GZIP, ZSTD))
+        is_compressed = read_head(source, 4).startswith((GZIP, ZSTD))
     except BaseException:
         source.close()
         raise
-    return _unpacked(url, StreamSource(url, io.BufferedReader(_Forward(source), _AHEAD))) if packed else source
+    return (
+        _decompress_stream(url, StreamSource(url, io.BufferedReader(_SequentialReader(source), _READAHEAD_BYTES)))
+        if is_compressed
+        else source
+    )
 
 
-def names_at(url: str) -> list[str] | None:
+def list_remote_names(url: str) -> list[str] | None:
     """Return the files below a remote directory, relative to it; None = the URL is not a directory.
 
     Raises:
         InputOutputError: it cannot be listed.
         UsageError: the kind of URL is not supported.
     """
-    found: list[str] | None = importlib.import_module(_REMOTE).remote_names(url)
-    return found
+    names: list[str] | None = importlib.import_module(_REMOTE_MODULE).list_remote_files(url)
+    return names
 
 
 def open_source(path: str) -> Source:
@@ -283,23 +287,25 @@ def open_source(path: str) -> Source:
         InputOutputError: it cannot be opened or read.
     """
     if path == "-":
-        return _unpacked("-", StreamSource("-", sys.stdin.buffer))
+        return _decompress_stream("-", StreamSource("-", sys.stdin.buffer))
     if is_url(path):
         return _open_url(path)
-    real = os.path.realpath(path)
+    real_path = os.path.realpath(path)
     try:
-        status = os.stat(real)
+        status = os.stat(real_path)
     except OSError as error:
-        raise not_opened(path, error) from error
-    regular = stat.S_ISREG(status.st_mode)
-    if (not regular and not stat.S_ISDIR(status.st_mode)) or (regular and not status.st_size and _has_content(real)):
-        return _unpacked(path, StreamSource(path, open(real, "rb", buffering=0)))
-    source = FileSource(real)
+        raise make_open_error(path, error) from error
+    is_regular = stat.S_ISREG(status.st_mode)
+    if (not is_regular and not stat.S_ISDIR(status.st_mode)) or (
+        is_regular and not status.st_size and _has_content(real_path)
+    ):
+        return _decompress_stream(path, StreamSource(path, open(real_path, "rb", buffering=0)))
+    source = FileSource(real_path)
     source.name = path
     head = read_head(source)
     if head.startswith((GZIP, ZSTD)):
         source.close()
-        return _unpacked(path, StreamSource(path, open(real, "rb")))
+        return _decompress_stream(path, StreamSource(path, open(real_path, "rb")))
     return source
 
 
@@ -310,24 +316,24 @@ def _has_content(path: str) -> bool:
     return False
 
 
-def _unpacked(name: str, stream: StreamSource) -> Source:
+def _decompress_stream(name: str, stream: StreamSource) -> Source:
     view = memoryview(bytearray(4))
     start = bytes(view[: stream.read_at(0, view)])
     raw: Any = stream._stream
-    joined = io.BufferedReader(_Joined(start, raw))
+    joined = io.BufferedReader(_PrependedStream(start, raw))
     if start.startswith(GZIP):
         import gzip
 
-        return StreamSource(name, gzip.GzipFile(fileobj=joined), below=raw)  # type: ignore[arg-type]
+        return StreamSource(name, gzip.GzipFile(fileobj=joined), underlying=raw)  # type: ignore[arg-type]
     if start == ZSTD:
         import zstandard
 
         reader = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(joined, read_across_frames=True)
-        return StreamSource(name, reader, below=raw)
+        return StreamSource(name, reader, underlying=raw)
     return StreamSource(name, raw, start)
 
 
-class _Forward(io.RawIOBase):
+class _SequentialReader(io.RawIOBase):
     """Read a source from its beginning to its end."""
 
     def __init__(self, source: Source) -> None:
@@ -348,7 +354,7 @@ class _Forward(io.RawIOBase):
         super().close()
 
 
-class _Joined(io.RawIOBase):
+class _PrependedStream(io.RawIOBase):
     """Bytes already read from a stream, then the rest of the stream."""
 
     def __init__(self, start: bytes, rest: IO[bytes]) -> None:
@@ -380,7 +386,7 @@ def read_range(source: Source, offset: int, size: int) -> bytes:
     return bytes(view[: source.read_at(offset, view)])
 
 
-def reopened(path: str) -> Callable[[int, int], bytes]:
+def make_reopening_reader(path: str) -> Callable[[int, int], bytes]:
     """Return a reader that opens the file for each read: a log may have thousands of files."""
 
     def read(offset: int, size: int) -> bytes:

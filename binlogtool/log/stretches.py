@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from binlogtool.formats.layouts import Batch
-from binlogtool.log.filters import runs_of
-from binlogtool.log.records import Block
+from binlogtool.log.filters import find_runs
+from binlogtool.log.records import RecordBlock
 
 if TYPE_CHECKING:
-    from binlogtool.log.blocks import Blocks
+    from binlogtool.log.blocks import BlockDecoder
 
-BLOCK = 2048
+MAX_BLOCK_RECORDS = 2048
 """Records in a block at most."""
 
 
-class Stretch(msgspec.Struct, frozen=True):
+class RecordRange(msgspec.Struct, frozen=True):
     """The records `[start, stop)` of a batch before they are decoded; valid as long as the batch.
 
     It must be consumed in order: by `blocks`, or by code that knows which records teach their format nothing
@@ -30,41 +30,43 @@ class Stretch(msgspec.Struct, frozen=True):
             selected.
     """
 
-    maker: Blocks
+    decoder: BlockDecoder
     batch: Batch
     start: int
     stop: int
     marks: bytes | None = None
 
-    def blocks(self, start: int, stop: int) -> Iterator[Block]:
+    def decode_blocks(self, start: int, stop: int) -> Iterator[RecordBlock]:
         """Yield the records `[start, stop)` of the batch, which must be in this range."""
         marks = self.marks_from(start)
-        for low, high in ((start, stop),) if marks is None else runs_of(map(bool, marks[: stop - start]), start):
-            for first in range(low, high, BLOCK):
-                last = min(first + BLOCK, high)
-                yield from self.maker.blocks(self.batch, first, last, self.maker.describe(self.batch, first, last))
+        for low, high in ((start, stop),) if marks is None else find_runs(map(bool, marks[: stop - start]), start):
+            for first in range(low, high, MAX_BLOCK_RECORDS):
+                last = min(first + MAX_BLOCK_RECORDS, high)
+                yield from self.decoder.make_blocks(
+                    self.batch, first, last, self.decoder.decode_envelopes(self.batch, first, last)
+                )
 
     def marks_from(self, at: int) -> bytes | None:
         """Return the marks of the records from `at` on."""
         return None if self.marks is None else self.marks[at - self.start :]
 
-    def means_any(self, start: int, stop: int) -> bool:
+    def has_selected(self, start: int, stop: int) -> bool:
         """Return True if one of the records `[start, stop)` is selected."""
         marks = self.marks_from(start)
         return stop > start and (marks is None or 1 in marks[: stop - start])
 
-    def last(self, start: int, stop: int) -> int:
+    def last_selected(self, start: int, stop: int) -> int:
         """Return the index in the batch of the last selected record in `[start, stop)`; there must be one."""
         marks = self.marks_from(start)
         return stop - 1 if marks is None else start + marks.rindex(1, 0, stop - start)
 
-    def records(self, start: int, stop: int) -> Sequence[int]:
+    def selected_numbers(self, start: int, stop: int) -> Sequence[int]:
         """Return the numbers in the file of the selected records in `[start, stop)`."""
-        numbers, marks = self.batch.numbers(start, stop), self.marks_from(start)
+        numbers, marks = self.batch.record_numbers(start, stop), self.marks_from(start)
         return numbers if marks is None else list(compress(numbers, marks))
 
 
-def marks_of(runs: Sequence[tuple[int, int]]) -> bytes | None:
+def make_marks(runs: Sequence[tuple[int, int]]) -> bytes | None:
     """Return the marks of a range over these runs; None = the runs cover all of it."""
     first, stop = runs[0][0], runs[-1][1]
     if sum(last - start for start, last in runs) == stop - first:
@@ -75,13 +77,13 @@ def marks_of(runs: Sequence[tuple[int, int]]) -> bytes | None:
     return bytes(marks)
 
 
-def short(runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def split_runs(runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """Split runs into pieces of at most one block."""
     for first, last in runs:
-        yield from ((start, min(start + BLOCK, last)) for start in range(first, last, BLOCK))
+        yield from ((start, min(start + MAX_BLOCK_RECORDS, last)) for start in range(first, last, MAX_BLOCK_RECORDS))
 
 
-def widened(before: int, done: int, few: int) -> int:
+def next_python_run(last_run: int, compiled_count: int, min_compiled_run: int) -> int:
     """Return how many records to decode in Python where compiled code stopped.
 
     Args:
@@ -90,4 +92,4 @@ def widened(before: int, done: int, few: int) -> int:
             number
             doubles, as switching costs too much.
     """
-    return min(2 * before, BLOCK) if done < few else 1
+    return min(2 * last_run, MAX_BLOCK_RECORDS) if compiled_count < min_compiled_run else 1

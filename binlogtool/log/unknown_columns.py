@@ -10,76 +10,84 @@ from msgspec.structs import replace
 
 from binlogtool.errors import UsageError
 from binlogtool.formats.layouts import Batch
-from binlogtool.log.blocks import Blocks
-from binlogtool.log.filters import Filter
-from binlogtool.log.records import Block
+from binlogtool.log.blocks import BlockDecoder
+from binlogtool.log.filters import RecordFilter
+from binlogtool.log.records import RecordBlock
 from binlogtool.log.select import Selection
-from binlogtool.log.where import where
+from binlogtool.log.where import compile_condition
 
-_NAMED = 8
-_NAMELESS = "@1"
+_MAX_LISTED = 8
+_UNNAMED_COLUMN = "@1"
 
 
-class Columns:
+class ColumnTracker:
     """Compare the columns that a condition names with those that the tables of a log have.
 
     Only formats whose records have row images describe columns; for others nothing is known.
     """
 
     def __init__(self, condition: str) -> None:
-        self._asked, self._known = where(condition).columns, set[str]()
+        self._condition_columns, self._table_columns = compile_condition(condition).columns, set[str]()
 
     @property
     def missing(self) -> frozenset[str]:
         """Columns that no table is known to have."""
-        return self._asked - self._known
+        return self._condition_columns - self._table_columns
 
-    def take(self, names: Iterable[str]) -> None:
+    def add_columns(self, names: Iterable[str]) -> None:
         """Add the columns of a table."""
-        self._known.update(names)
+        self._table_columns.update(names)
 
-    def of(self, maker: Blocks, batch: Batch, _wanted: Filter | None = None) -> Iterator[Block]:
+    def read_batch(
+        self, decoder: BlockDecoder, batch: Batch, _record_filter: RecordFilter | None = None
+    ) -> Iterator[RecordBlock]:
         """Yield the records of a batch that describe tables, fully decoded (a splitter of `log.open`)."""
-        rules = maker.format.tables
-        if rules is None or maker.format.output.changes is None or not self.missing:
+        table_support = decoder.format.tables
+        if table_support is None or decoder.format.output.start_changes is None or not self.missing:
             return
-        plain = replace(maker, decode="full", raw=False, script=None, choice=None, reader=None)
-        for block in plain.of(batch, Filter(Selection(types=rules().types))):
+        plain_decoder = replace(decoder, decode="full", raw=False, script=None, row_condition=None, reader=None)
+        for block in plain_decoder.decode_batch(batch, RecordFilter(Selection(types=table_support().types))):
             for body in block.bodies:
-                self.take(_names(body))
+                self.add_columns(_iter_column_names(body))
             yield block
 
-    def look(self, maker: Blocks, batch: Batch) -> None:
+    def track_batch(self, decoder: BlockDecoder, batch: Batch) -> None:
         """Track the columns of a batch while a stream is read."""
-        for _ in self.of(maker, batch):
+        for _ in self.read_batch(decoder, batch):
             pass
 
     @property
-    def unknown(self) -> str | None:
+    def unknown_message(self) -> str | None:
         """The message about a column that no table has; None = there is none, or no table is known."""
-        return _said(min(self.missing), self._known) if self.missing and self._known else None
+        return _make_message(min(self.missing), self._table_columns) if self.missing and self._table_columns else None
 
-    def demand(self) -> None:
+    def require_known(self) -> None:
         """Check that some table has each column that the condition names.
 
         Raises:
             UsageError: no table has one.
         """
-        if self.unknown is not None:
-            raise UsageError(self.unknown)
+        if self.unknown_message is not None:
+            raise UsageError(self.unknown_message)
 
 
-def _names(body: Any) -> Iterator[str]:
+def _iter_column_names(body: Any) -> Iterator[str]:
     columns: Any = body.get("columns") if isinstance(body, dict) else None
     for number, column in enumerate(columns if isinstance(columns, list) else (), 1):
         yield column.get("name") or f"@{number}"
 
 
-def _said(name: str, known: set[str]) -> str:
-    nameless = _NAMELESS in known
-    near = get_close_matches(name, sorted(known), 3)
-    more = ", …" if len(known) > _NAMED else ""
-    told = f"is it {' or '.join(near)}?" if near else f"they have {', '.join(sorted(known)[:_NAMED])}{more}"
+def _make_message(name: str, table_columns: set[str]) -> str:
+    nameless = _UNNAMED_COLUMN in table_columns
+    similar_names = get_close_matches(name, sorted(table_columns), 3)
+    more = ", …" if len(table_columns) > _MAX_LISTED else ""
+    suggestion = (
+        f"is it {' or '.join(similar_names)}?"
+        if similar_names
+        else f"they have {', '.join(sorted(table_columns)[:_MAX_LISTED])}{more}"
+    )
     if nameless:
-        told += " (some have no names in the log: --schema FILE.sql gives them, or name one by its place: after.`@1`)"
-    return f"--where: no table of the log has a column {name}: {told}"
+        suggestion += (
+            " (some have no names in the log: --schema FILE.sql gives them, or name one by its place: after.`@1`)"
+        )
+    return f"--where: no table of the log has a column {name}: {suggestion}"

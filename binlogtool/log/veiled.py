@@ -6,29 +6,29 @@ from collections.abc import Callable
 
 from binlogtool.errors import InputOutputError
 from binlogtool.findings import Finding
-from binlogtool.formats.layouts import Read, Unveil
+from binlogtool.formats.layouts import BufferDecryptor, RangeReader
 from binlogtool.log.source import Source, read_range
 
 
-class VeiledSource:
+class DecryptedSource:
     """The underlying source, decrypted (`LogFileLayout.decrypt`) as it is read.
 
     A stream works as long as the decryptor needs no bytes other than those that are read.
     """
 
-    def __init__(self, source: Source, unveil: Callable[[Read], Unveil]) -> None:
+    def __init__(self, source: Source, make_decryptor: Callable[[RangeReader], BufferDecryptor]) -> None:
         self.name = source.name
         self.size = source.size
         self._source = source
-        self._unveil = unveil(self._read)
+        self._decrypt = make_decryptor(self._read_encrypted)
 
     def read_at(self, offset: int, view: memoryview) -> int:
         """Fill `view` from `offset` with decrypted bytes, as far as there are bytes; return how many."""
         done = self._source.read_at(offset, view)
-        self._unveil(offset, view[:done])
+        self._decrypt(offset, view[:done])
         return done
 
-    def _read(self, offset: int, size: int) -> bytes:
+    def _read_encrypted(self, offset: int, size: int) -> bytes:
         if self.size is None:
             raise InputOutputError(f"{self.name}: an encrypted log cannot be read from a stream; name the file")
         return read_range(self._source, offset, size)
@@ -37,9 +37,9 @@ class VeiledSource:
         """Return `offset`: encrypted zeros are not zeros when decrypted."""
         return offset
 
-    def changed(self) -> Finding | None:
+    def find_change(self) -> Finding | None:
         """Return a finding if the file changed since it was opened."""
-        return self._source.changed()
+        return self._source.find_change()
 
     def close(self) -> None:
         """Close the underlying source."""

@@ -16,21 +16,32 @@ from typing import Any
 import msgspec
 
 from binlogtool.errors import LimitError
-from binlogtool.log.where_columns import beside_each_other, beside_number, beside_text
-from binlogtool.log.where_grammar import INSIDE, MEMBERS, parsed
-from binlogtool.log.where_terms import FALSE, TRUE, Every, Field, Literal, Moment, Not, Operand, Term, Test
+from binlogtool.log.where_columns import compare_pairwise, compare_with_number, compare_with_text
+from binlogtool.log.where_grammar import BODY_MEMBERS, MEMBERS, parse_expression
+from binlogtool.log.where_terms import (
+    FALSE,
+    TRUE,
+    AndTerm,
+    Comparison,
+    Constant,
+    MemberPath,
+    NotTerm,
+    Operand,
+    Term,
+    Timestamp,
+)
 
-_ROWS = ("rows", "before", "after")
-MOST_PAIRS = 1 << 24
+_ROW_MEMBERS = ("rows", "before", "after")
+MAX_PAIRS = 1 << 24
 
-Columns = Mapping[Any, Sequence[Any]]
+ColumnValues = Mapping[Any, Sequence[Any]]
 """The members of some records by name, and columns of rows by path."""
 
-_Column = Callable[[Columns, int], Sequence[int]]
-_Row = Callable[[Mapping[str, Any]], int]
+_ColumnEvaluator = Callable[[ColumnValues, int], Sequence[int]]
+_RowEvaluator = Callable[[Mapping[str, Any]], int]
 
 
-class Where(msgspec.Struct, frozen=True):
+class Condition(msgspec.Struct, frozen=True):
     """A compiled condition.
 
     Args:
@@ -43,65 +54,65 @@ class Where(msgspec.Struct, frozen=True):
     members: frozenset[str]
     columns: frozenset[str]
     needs_body: bool
-    _before: _Column
-    _of_object: _Column
-    _wholly: _Row
-    _at_once: _Column
+    _without_bodies: _ColumnEvaluator
+    _by_object: _ColumnEvaluator
+    _by_row: _RowEvaluator
+    _by_columns: _ColumnEvaluator
     paths: frozenset[tuple[str | int, ...]]
 
-    def candidates(self, columns: Columns, count: int) -> list[bool]:
+    def find_candidates(self, columns: ColumnValues, count: int) -> list[bool]:
         """Return for each record whether the condition could be true, without bodies. columns: those of `members`."""
-        return [truth == TRUE for truth in self._before(columns, count)]
+        return [truth == TRUE for truth in self._without_bodies(columns, count)]
 
-    def concerns(self, name: str) -> bool:
+    def can_match_object(self, name: str) -> bool:
         """Return True if the condition could be true of a record with this object."""
-        return self._of_object({"object": [name]}, 1)[0] == TRUE
+        return self._by_object({"object": [name]}, 1)[0] == TRUE
 
     @property
     def is_simple(self) -> bool:
         """True if it refers only to members, columns of rows and members of bodies, not to what is inside these."""
-        return all(len(path) == 2 and (path[0] != "body" or path[1] not in _ROWS) for path in self.paths)
+        return all(len(path) == 2 and (path[0] != "body" or path[1] not in _ROW_MEMBERS) for path in self.paths)
 
-    def of_columns(self, columns: Columns, count: int) -> list[bool]:
+    def match_columns(self, columns: ColumnValues, count: int) -> list[bool]:
         """Return for each row whether the condition is true. columns: members and `paths`, single values."""
-        return [truth == TRUE for truth in self._at_once(columns, count)]
+        return [truth == TRUE for truth in self._by_columns(columns, count)]
 
-    def holds(self, members: Mapping[str, Any], body: Any) -> bool:
+    def matches_record(self, members: Mapping[str, Any], body: Any) -> bool:
         """Return True if the condition is true of this record."""
-        return any(self._wholly({**members, **row}) == TRUE for row in _rows(body))
+        return any(self._by_row({**members, **row}) == TRUE for row in _iter_row_values(body))
 
-    def of_rows(self, members: Mapping[str, Any], body: Any) -> list[bool]:
+    def match_rows(self, members: Mapping[str, Any], body: Any) -> list[bool]:
         """Return for each row of this record whether the condition is true."""
-        return [self._wholly({**members, **row}) == TRUE for row in _rows(body)]
+        return [self._by_row({**members, **row}) == TRUE for row in _iter_row_values(body)]
 
 
-def where(text: str) -> Where:
+def compile_condition(text: str) -> Condition:
     """Compile the condition of an expression.
 
     Raises:
         UsageError: it is invalid; the message names the column.
     """
-    term = parsed(text)
-    names = frozenset(str(field.path[0]) for field in _fields(term))
-    paths = frozenset(field.path for field in _fields(term) if len(field.path) > 1)
-    return Where(
+    term = parse_expression(text)
+    names = frozenset(str(field.path[0]) for field in _iter_fields(term))
+    paths = frozenset(field.path for field in _iter_fields(term) if len(field.path) > 1)
+    return Condition(
         members=names & frozenset(MEMBERS),
         columns=frozenset(str(path[1]) for path in paths if path[0] in ("before", "after")),
         needs_body=not names <= frozenset(MEMBERS),
-        _before=_column(term, False, MEMBERS),
-        _of_object=_column(term, False, ("object",)),
-        _wholly=_row(term),
-        _at_once=_column(term, False, (*MEMBERS, *INSIDE)),
+        _without_bodies=_compile_columns(term, False, MEMBERS),
+        _by_object=_compile_columns(term, False, ("object",)),
+        _by_row=_compile_row(term),
+        _by_columns=_compile_columns(term, False, (*MEMBERS, *BODY_MEMBERS)),
         paths=paths,
     )
 
 
-def timed(times: Sequence[int | None]) -> list[Moment | None]:
+def to_timestamps(times: Sequence[int | None]) -> list[Timestamp | None]:
     """Convert the member `time` to timestamps."""
-    return [None if time is None else Moment(time) for time in times]
+    return [None if time is None else Timestamp(time) for time in times]
 
 
-def _rows(body: Any) -> Iterator[dict[str, Any]]:
+def _iter_row_values(body: Any) -> Iterator[dict[str, Any]]:
     """Yield the values of `body`, `before` and `after` for each row."""
     rows = body.get("rows") if isinstance(body, Mapping) else None
     images = [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
@@ -109,71 +120,77 @@ def _rows(body: Any) -> Iterator[dict[str, Any]]:
         yield {"body": body, "before": row.get("before"), "after": row.get("after")}
 
 
-def _fields(term: Term) -> Iterator[Field]:
-    if isinstance(term, Test):
-        yield from (one for one in term.operands if isinstance(one, Field))
-    elif isinstance(term, Not):
-        yield from _fields(term.term)
+def _iter_fields(term: Term) -> Iterator[MemberPath]:
+    if isinstance(term, Comparison):
+        yield from (one for one in term.operands if isinstance(one, MemberPath))
+    elif isinstance(term, NotTerm):
+        yield from _iter_fields(term.term)
     else:
-        for one in term.terms:
-            yield from _fields(one)
+        for item in term.terms:
+            yield from _iter_fields(item)
 
 
 # -- without bodies: whole columns ------------------------------------------------------------------------------------
 
 
-def _column(term: Term, negated: bool, given: Sequence[str]) -> _Column:
+def _compile_columns(term: Term, negated: bool, known_members: Sequence[str]) -> _ColumnEvaluator:
     """Compile the greatest truth that a term can have with these members; `not` is moved down to the tests."""
-    if isinstance(term, Not):
-        return _column(term.term, not negated, given)
-    if isinstance(term, Test):
-        known = all(field.path[0] in given for field in _fields(term))
-        return _tested(term, negated) if known else _anything
-    parts = [_column(one, negated, given) for one in term.terms]
-    pick: Any = min if isinstance(term, Every) is not negated else max
-    return lambda columns, count: _joined(pick, [part(columns, count) for part in parts])
+    if isinstance(term, NotTerm):
+        return _compile_columns(term.term, not negated, known_members)
+    if isinstance(term, Comparison):
+        is_known = all(field.path[0] in known_members for field in _iter_fields(term))
+        return _compile_test(term, negated) if is_known else _always_true
+    parts = [_compile_columns(one, negated, known_members) for one in term.terms]
+    combine: Any = min if isinstance(term, AndTerm) is not negated else max
+    return lambda columns, count: _combine_truths(combine, [part(columns, count) for part in parts])
 
 
-def _joined(pick: Any, truths: Sequence[Sequence[int]]) -> Sequence[int]:
-    return truths[0] if len(truths) == 1 else list(map(pick, *truths))
+def _combine_truths(combine: Any, truths: Sequence[Sequence[int]]) -> Sequence[int]:
+    return truths[0] if len(truths) == 1 else list(map(combine, *truths))
 
 
-def _anything(_columns: Columns, count: int) -> Sequence[int]:
+def _always_true(_columns: ColumnValues, count: int) -> Sequence[int]:
     return [TRUE] * count
 
 
-def _tested(test: Test, negated: bool) -> _Column:
+def _compile_test(test: Comparison, negated: bool) -> _ColumnEvaluator:
     """Compile a test for columns: as a whole where possible, else each distinct combination of values once."""
-    judge, rest = test.judge, [one.value for one in test.operands[1:] if isinstance(one, Literal)]
-    alone = isinstance(test.operands[0], Field) and len(rest) == len(test.operands) - 1
+    evaluate, constants = test.evaluate, [one.value for one in test.operands[1:] if isinstance(one, Constant)]
+    has_one_field = isinstance(test.operands[0], MemberPath) and len(constants) == len(test.operands) - 1
 
-    def column(columns: Columns, count: int) -> Sequence[int]:
-        given = [_values(one, columns, count) for one in test.operands[: 1 if alone else None]]
-        found = _at_once(test, given, rest) if count > _MANY else None
-        if found is None:
-            values = given[0] if alone else list(zip(*given, strict=True))
-            truths = {each: judge(each, *rest) if alone else judge(*each) for each in set(values)}
-            found = [truths[each] for each in values]
-        return [TRUE - truth for truth in found] if negated else found
+    def evaluate_column(columns: ColumnValues, count: int) -> Sequence[int]:
+        operand_values = [_operand_values(one, columns, count) for one in test.operands[: 1 if has_one_field else None]]
+        results = _compare_columns(test, operand_values, constants) if count > _MIN_COLUMN_SIZE else None
+        if results is None:
+            values = operand_values[0] if has_one_field else list(zip(*operand_values, strict=True))
+            truth_by_value = {
+                each: evaluate(each, *constants) if has_one_field else evaluate(*each) for each in set(values)
+            }
+            results = [truth_by_value[each] for each in values]
+        return [TRUE - truth for truth in results] if negated else results
 
-    return column
+    return evaluate_column
 
 
-_MANY = 16
+_MIN_COLUMN_SIZE = 16
 """So many values are worth a look at their kinds."""
 
 
-def _at_once(test: Test, given: Sequence[Sequence[Any]], rest: Sequence[Any]) -> list[int] | None:
+def _compare_columns(
+    test: Comparison, operand_values: Sequence[Sequence[Any]], constants: Sequence[Any]
+) -> list[int] | None:
     if test.holds is None:
         return None
-    if len(rest) == 1:
-        beside: Any = beside_text if type(rest[0]) is str else beside_number
-        return beside(test.holds, given[0], rest[0]) if type(rest[0]) in (str, int, Decimal) else None
-    return beside_each_other(test.holds, *given) if len(given) == 2 and not rest else None
+    if len(constants) == 1:
+        compare: Any = compare_with_text if type(constants[0]) is str else compare_with_number
+        return (
+            compare(test.holds, operand_values[0], constants[0]) if type(constants[0]) in (str, int, Decimal) else None
+        )
+    return compare_pairwise(test.holds, *operand_values) if len(operand_values) == 2 and not constants else None
 
 
-def _values(operand: Operand, columns: Columns, count: int) -> Sequence[Any]:
-    if isinstance(operand, Literal):
+def _operand_values(operand: Operand, columns: ColumnValues, count: int) -> Sequence[Any]:
+    if isinstance(operand, Constant):
         return [operand.value] * count
     return columns[operand.path if len(operand.path) > 1 else operand.path[0]]
 
@@ -181,58 +198,58 @@ def _values(operand: Operand, columns: Columns, count: int) -> Sequence[Any]:
 # -- with bodies: one row after the other -----------------------------------------------------------------------------
 
 
-def _row(term: Term) -> _Row:
-    if isinstance(term, Not):
-        part = _row(term.term)
+def _compile_row(term: Term) -> _RowEvaluator:
+    if isinstance(term, NotTerm):
+        part = _compile_row(term.term)
         return lambda members: TRUE - part(members)
-    if isinstance(term, Test):
-        return _judged(term)
-    parts = [_row(one) for one in term.terms]
-    every, end = isinstance(term, Every), FALSE if isinstance(term, Every) else TRUE
+    if isinstance(term, Comparison):
+        return _compile_row_test(term)
+    parts = [_compile_row(one) for one in term.terms]
+    is_and, deciding_truth = isinstance(term, AndTerm), FALSE if isinstance(term, AndTerm) else TRUE
 
-    def joined(members: Mapping[str, Any]) -> int:
-        found = TRUE - end
+    def evaluate_parts(members: Mapping[str, Any]) -> int:
+        result = TRUE - deciding_truth
         for part in parts:
             truth = part(members)
-            if truth == end:
-                return end
-            found = min(found, truth) if every else max(found, truth)
-        return found
+            if truth == deciding_truth:
+                return deciding_truth
+            result = min(result, truth) if is_and else max(result, truth)
+        return result
 
-    return joined
+    return evaluate_parts
 
 
-def _judged(test: Test) -> _Row:
+def _compile_row_test(test: Comparison) -> _RowEvaluator:
     """Compile a test for rows; of several values (names below lists) one is enough."""
-    judge = test.judge
-    readers = [_reader(one) for one in test.operands]
+    evaluate = test.evaluate
+    readers = [_make_reader(one) for one in test.operands]
 
-    def judged(members: Mapping[str, Any]) -> int:
+    def evaluate_pairs(members: Mapping[str, Any]) -> int:
         values = [read(members) for read in readers]
-        if prod(map(len, values)) > MOST_PAIRS:
-            raise LimitError(f"--where: lists with more than {MOST_PAIRS:,} pairs of values are compared")
-        return max(judge(*each) for each in product(*values))
+        if prod(map(len, values)) > MAX_PAIRS:
+            raise LimitError(f"--where: lists with more than {MAX_PAIRS:,} pairs of values are compared")
+        return max(evaluate(*each) for each in product(*values))
 
-    return judged
+    return evaluate_pairs
 
 
-def _reader(operand: Operand) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
+def _make_reader(operand: Operand) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
     """Return a function that reads all values of an operand; one NULL where there is none."""
-    if isinstance(operand, Literal):
+    if isinstance(operand, Constant):
         constant = (operand.value,)
         return lambda _members: constant
     path = operand.path
-    return lambda members: _below(members, path) or (None,)
+    return lambda members: _read_path(members, path) or (None,)
 
 
-def _below(value: Any, path: Sequence[str | int]) -> Sequence[Any]:
+def _read_path(value: Any, path: Sequence[str | int]) -> Sequence[Any]:
     for at, name in enumerate(path):
         if isinstance(value, Mapping):
             value = value.get(name)
         elif isinstance(value, list | tuple) and isinstance(name, int):
             value = value[name] if name < len(value) else None
         elif isinstance(value, list | tuple):
-            return [found for one in value for found in _below(one, path[at:])]
+            return [found for one in value for found in _read_path(one, path[at:])]
         else:
             return (None,)
     return value if isinstance(value, list | tuple) and value else (value,)

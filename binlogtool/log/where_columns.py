@@ -10,53 +10,57 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
-from binlogtool.log.where_terms import FALSE, MOST_DIGITS, TRUE, UNKNOWN
+from binlogtool.log.where_terms import FALSE, MAX_DIGITS, TRUE, UNKNOWN
 
 _TRUTHS = (FALSE, TRUE)
-_LINE = rf"[+-]?[0-9]{{1,{MOST_DIGITS}}}(?:\.[0-9]{{1,{MOST_DIGITS}}})?"
-_NO_NUMBER = re.compile(rf"^(?!{_LINE}$)", re.MULTILINE)
-_NOTHING = type(None)
+_NUMBER_LINE = rf"[+-]?[0-9]{{1,{MAX_DIGITS}}}(?:\.[0-9]{{1,{MAX_DIGITS}}})?"
+_NON_NUMBER_LINE = re.compile(rf"^(?!{_NUMBER_LINE}$)", re.MULTILINE)
+_NONE_TYPE = type(None)
 
 
-def beside_number(holds: Callable[[Any, Any], bool], values: Sequence[Any], number: int | Decimal) -> list[int] | None:
+def compare_with_number(
+    holds: Callable[[Any, Any], bool], values: Sequence[Any], number: int | Decimal
+) -> list[int] | None:
     """Return the truth of `value holds number` for each value; None = the values are of other types."""
     kinds = set(map(type, values))
     if kinds == {int}:
         return [_TRUTHS[holds(value, number)] for value in values]
-    if kinds == {int, _NOTHING}:
+    if kinds == {int, _NONE_TYPE}:
         return [UNKNOWN if value is None else _TRUTHS[holds(value, number)] for value in values]
     if kinds == {str}:
-        return _of_texts(holds, values, number)
+        return _compare_texts_with_number(holds, values, number)
     return None
 
 
-def beside_text(holds: Callable[[Any, Any], bool], values: Sequence[Any], text: str) -> list[int] | None:
+def compare_with_text(holds: Callable[[Any, Any], bool], values: Sequence[Any], text: str) -> list[int] | None:
     """Return the truth of `value holds text` for each value; None = the values are of other types."""
     kinds = set(map(type, values))
     if kinds == {str}:
         return [_TRUTHS[holds(value, text)] for value in values]
-    if kinds == {str, _NOTHING}:
+    if kinds == {str, _NONE_TYPE}:
         return [UNKNOWN if value is None else _TRUTHS[holds(value, text)] for value in values]
     return None
 
 
-def beside_each_other(holds: Callable[[Any, Any], bool], left: Sequence[Any], right: Sequence[Any]) -> list[int] | None:
+def compare_pairwise(holds: Callable[[Any, Any], bool], left: Sequence[Any], right: Sequence[Any]) -> list[int] | None:
     """Return the truth of `left holds right` for each pair; None = the values are of other types."""
     kinds = set(map(type, left)) | set(map(type, right))
     if kinds == {int}:
         return [_TRUTHS[holds(a, b)] for a, b in zip(left, right, strict=True)]
-    if kinds == {int, _NOTHING}:
+    if kinds == {int, _NONE_TYPE}:
         pairs = zip(left, right, strict=True)
         return [UNKNOWN if a is None or b is None else _TRUTHS[holds(a, b)] for a, b in pairs]
     return None
 
 
-def _of_texts(holds: Callable[[Any, Any], bool], values: Sequence[str], number: int | Decimal) -> list[int] | None:
+def _compare_texts_with_number(
+    holds: Callable[[Any, Any], bool], values: Sequence[str], number: int | Decimal
+) -> list[int] | None:
     joined = "\n".join(values)
-    if joined.count("\n") != len(values) - 1 or _NO_NUMBER.search(joined):
+    if joined.count("\n") != len(values) - 1 or _NON_NUMBER_LINE.search(joined):
         return None
-    near = float(Decimal(number))
+    nearest_double = float(Decimal(number))
     return [
-        _TRUTHS[holds(double, near) if double != near else holds(Decimal(value), number)]
+        _TRUTHS[holds(double, nearest_double) if double != nearest_double else holds(Decimal(value), number)]
         for value, double in zip(values, map(float, values), strict=True)
     ]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from binlogtool.findings import Finding
-from binlogtool.limits import LONG
+from binlogtool.limits import LONG_VALUE_BYTES
 from binlogtool.log import watch
 from binlogtool.log.source import Source
 
-_BEHIND = 4096
+_EXTRA_BYTES = 4096
 """Bytes more than asked for that a large piece has room for: the checksum behind a record makes no second one."""
 
 
@@ -24,8 +24,8 @@ class Window:
         self.base = 0
         self.length = 0
         self.ended = False
-        self.held: int | None = None
-        self.room = 0
+        self.kept_from: int | None = None
+        self.max_kept_bytes = 0
 
     @property
     def end(self) -> int:
@@ -41,22 +41,26 @@ class Window:
         """Drop the bytes before `start` and read at least up to the file offset `upto`, if there are so many."""
         if upto <= self.end or self.ended:
             return
-        if self.held is not None and self.base <= self.held < start and upto - self.held <= self.room:
-            start = self.held
-        keep = self.end - start
+        if (
+            self.kept_from is not None
+            and self.base <= self.kept_from < start
+            and upto - self.kept_from <= self.max_kept_bytes
+        ):
+            start = self.kept_from
+        kept_bytes = self.end - start
         size = max(self._chunk, upto - start)
-        target, room = self.buffer, len(self.buffer)
-        if size > room:
-            target, room = bytearray(size + _BEHIND * (size > LONG)), size
+        target, capacity = self.buffer, len(self.buffer)
+        if size > capacity:
+            target, capacity = bytearray(size + _EXTRA_BYTES * (size > LONG_VALUE_BYTES)), size
         with memoryview(target) as view:
-            if keep > 0:
-                view[:keep] = memoryview(self.buffer)[start - self.base : self.length]
+            if kept_bytes > 0:
+                view[:kept_bytes] = memoryview(self.buffer)[start - self.base : self.length]
             self.buffer = target
-            self.base, self.length = start, max(keep, 0)
-            read = self._source.read_at(self.end, view[self.length : room])
+            self.base, self.length = start, max(kept_bytes, 0)
+            read = self._source.read_at(self.end, view[self.length : capacity])
         self.length += read
-        watch.moved(self._source.name, self.end, read)
-        self.ended = self.length < room
+        watch.report_advance(self._source.name, self.end, read)
+        self.ended = self.length < capacity
 
     def skip_hole(self, offset: int) -> int:
         """Return the first file offset >= `offset` that may hold anything but zeros (sparse files)."""
@@ -68,7 +72,7 @@ class Window:
         return memoryview(self.buffer)[low : max(low, min(end - self.base, self.length))]
 
 
-class HeldSource:
+class WindowSource:
     """The part of a stream that a window has in memory, as a source: to read it again before the window moves."""
 
     def __init__(self, name: str, window: Window) -> None:
@@ -86,7 +90,7 @@ class HeldSource:
         """Return `offset`: nothing is skipped."""
         return offset
 
-    def changed(self) -> Finding | None:
+    def find_change(self) -> Finding | None:
         """Return None: bytes in memory do not change."""
         return None
 

@@ -10,10 +10,10 @@ import msgspec
 
 from binlogtool.findings import ENCRYPTED, Severity
 
-MAX_LISTED = 1000
+MAX_LISTED_FINDINGS = 1000
 
 
-class Step(NamedTuple):
+class ProgressStep(NamedTuple):
     """One progress report of a conversion.
 
     stage: what is being done, as text. done, total: bytes. records: records so far (0 = unknown).
@@ -25,10 +25,10 @@ class Step(NamedTuple):
     records: int = 0
 
 
-OnStep = Callable[[Step], None]
+ProgressCallback = Callable[[ProgressStep], None]
 
 
-class Phases:
+class WeightedProgress:
     """Report the progress of consecutive stages as parts of one whole; the reported amount never decreases.
 
     Args:
@@ -37,25 +37,25 @@ class Phases:
         total: bytes of the whole.
     """
 
-    def __init__(self, tell: OnStep, weights: Mapping[str, float], total: int) -> None:
-        self._tell = tell
+    def __init__(self, report: ProgressCallback, weights: Mapping[str, float], total: int) -> None:
+        self._report = report
         self._total = total
-        self._parts: dict[str, tuple[float, float]] = {}
+        self._stage_ranges: dict[str, tuple[float, float]] = {}
         begin = 0.0
         for stage, weight in weights.items():
-            self._parts[stage] = (begin, weight)
+            self._stage_ranges[stage] = (begin, weight)
             begin += weight
-        self._done = 0
+        self._reported_bytes = 0
 
-    def __call__(self, step: Step) -> None:
+    def __call__(self, step: ProgressStep) -> None:
         """Report a step of one stage; a stage without a weight only changes the stage name."""
-        begin, weight = self._parts.get(step.stage, (0.0, 0.0))
+        begin, weight = self._stage_ranges.get(step.stage, (0.0, 0.0))
         done = begin + weight * (min(1.0, step.done / step.total) if step.total else 0.0)
-        self._done = max(self._done, int(done * self._total))
-        self._tell(Step(step.stage, self._done, self._total, step.records))
+        self._reported_bytes = max(self._reported_bytes, int(done * self._total))
+        self._report(ProgressStep(step.stage, self._reported_bytes, self._total, step.records))
 
 
-class Account(msgspec.Struct):
+class FindingTally(msgspec.Struct):
     """Findings as JSON objects with their file: all are counted, the first MAX_LISTED_FINDINGS are kept.
 
     damage_rows: findings about bytes that could not be read. errors: those of them that stop a conversion.
@@ -71,12 +71,12 @@ class Account(msgspec.Struct):
         self.counts[finding["id"]] += 1
         self.damage_rows += damage
         self.errors += damage and (finding["severity"] == Severity.ERROR.label or finding["id"] == ENCRYPTED)
-        if len(self.listed) < MAX_LISTED:
+        if len(self.listed) < MAX_LISTED_FINDINGS:
             self.listed.append({"file": file, **finding})
 
-    def join(self, other: Account) -> None:
+    def merge(self, other: FindingTally) -> None:
         """Add the counts and findings of another tally."""
         self.counts += other.counts
         self.damage_rows += other.damage_rows
         self.errors += other.errors
-        self.listed += other.listed[: MAX_LISTED - len(self.listed)]
+        self.listed += other.listed[: MAX_LISTED_FINDINGS - len(self.listed)]

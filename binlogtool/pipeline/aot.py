@@ -19,27 +19,27 @@ import msgspec
 
 from binlogtool.errors import UsageError
 
-ENVIRONMENT = "BINLOGTOOL_JAVA_CACHE"
+CACHE_VARIABLE = "BINLOGTOOL_JAVA_CACHE"
 """Environment variable that names the cache directory; without it nothing is cached."""
-FIRST = 25
+MIN_CACHE_JAVA_VERSION = 25
 """The first Java version that writes such a cache in a single run."""
-PATIENCE_S = 300.0
+WRITE_TIMEOUT_S = 300.0
 """How long to wait for Java to write the cache at the end of the job that creates it."""
 
 
-class Cache(msgspec.Struct, frozen=True):
+class JvmCache(msgspec.Struct, frozen=True):
     """Class cache file of one Java and one Spark version. made: the file exists already."""
 
     path: Path
-    made: bool
+    exists: bool
 
     @property
     def options(self) -> tuple[str, ...]:
         """Java command line options that read or create the cache."""
-        return (f"-XX:AOTCache={self.path}",) if self.made else (f"-XX:AOTCacheOutput={self._new}",)
+        return (f"-XX:AOTCache={self.path}",) if self.exists else (f"-XX:AOTCacheOutput={self._pending_path}",)
 
     @property
-    def _new(self) -> Path:
+    def _pending_path(self) -> Path:
         return self.path.with_name(f"{self.path.name}.{os.getpid()}")
 
     def finish(self, process: subprocess.Popen[bytes]) -> None:
@@ -47,15 +47,15 @@ class Cache(msgspec.Struct, frozen=True):
         fails.
         """
         with contextlib.suppress(subprocess.TimeoutExpired, OSError):
-            if process.wait(PATIENCE_S) == 0:
-                os.replace(self._new, self.path)
-        for path in (self._new, self._new.with_name(f"{self._new.name}.config")):
+            if process.wait(WRITE_TIMEOUT_S) == 0:
+                os.replace(self._pending_path, self.path)
+        for path in (self._pending_path, self._pending_path.with_name(f"{self._pending_path.name}.config")):
             with contextlib.suppress(OSError):
                 path.unlink()
 
 
 @contextlib.contextmanager
-def kept(java: Path, version: int, way: Sequence[str]) -> Iterator[Cache | None]:
+def open_jvm_cache(java: Path, version: int, launch_key: Sequence[str]) -> Iterator[JvmCache | None]:
     """Provide the class cache for this Java and the installed Spark.
 
     Args:
@@ -69,13 +69,13 @@ def kept(java: Path, version: int, way: Sequence[str]) -> Iterator[Cache | None]
     Raises:
         UsageError: the directory cannot be used, or other users may write to it.
     """
-    named = os.environ.get(ENVIRONMENT)
-    if not named or version < FIRST:
+    directory = os.environ.get(CACHE_VARIABLE)
+    if not directory or version < MIN_CACHE_JAVA_VERSION:
         yield None
         return
-    path = _folder(Path(named)) / f"spark-{_key(java, way)}.aot"
+    path = _prepare_cache_directory(Path(directory)) / f"spark-{_hash_cache_key(java, launch_key)}.aot"
     if path.is_file():
-        yield Cache(path, made=True)
+        yield JvmCache(path, exists=True)
         return
     with path.with_suffix(".lock").open("ab") as lock:
         try:
@@ -83,24 +83,24 @@ def kept(java: Path, version: int, way: Sequence[str]) -> Iterator[Cache | None]
         except OSError:
             yield None
         else:
-            yield Cache(path, path.is_file())
+            yield JvmCache(path, path.is_file())
 
 
-def _folder(folder: Path) -> Path:
+def _prepare_cache_directory(folder: Path) -> Path:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.stat()
     except OSError as error:
-        raise UsageError(f"{ENVIRONMENT}={folder}: {error.strerror}") from error
+        raise UsageError(f"{CACHE_VARIABLE}={folder}: {error.strerror}") from error
     if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise UsageError(f"{ENVIRONMENT}={folder}: others may write there, and Java would run what they wrote")
+        raise UsageError(f"{CACHE_VARIABLE}={folder}: others may write there, and Java would run what they wrote")
     return folder
 
 
-def _key(java: Path, way: Sequence[str]) -> str:
+def _hash_cache_key(java: Path, launch_key: Sequence[str]) -> str:
     import hashlib
 
     import pyspark
 
-    parts = [str(java.resolve()), str(java.stat().st_mtime_ns), pyspark.__version__, *way]
+    parts = [str(java.resolve()), str(java.stat().st_mtime_ns), pyspark.__version__, *launch_key]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

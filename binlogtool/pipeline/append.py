@@ -18,34 +18,41 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict, replace
 
-from binlogtool.errors import BinlogtoolError, InputOutputError, RefusedError, UsageError, VanishedError
+from binlogtool.errors import BinlogtoolError, FileVanishedError, InputOutputError, RefusedError, UsageError
 from binlogtool.findings import ENCRYPTED, Severity
 from binlogtool.formats.detecting import Hints
 from binlogtool.limits import Limits
-from binlogtool.log.body_json import finding_json
-from binlogtool.log.how import How
-from binlogtool.log.open import Log
-from binlogtool.log.records import Block
+from binlogtool.log.body_json import finding_to_value
+from binlogtool.log.how import ReadOptions
+from binlogtool.log.open import LogReader
+from binlogtool.log.records import RecordBlock
 from binlogtool.log.select import Selection
 from binlogtool.log.source import HEAD_BYTES, is_url
-from binlogtool.pipeline.account import Account, OnStep, Step
-from binlogtool.pipeline.commits import Added, Commit, Store, Taken, checks_of, opened
-from binlogtool.pipeline.growing import Files, Growing, Planned, Told
-from binlogtool.pipeline.hashes import Hashes, hashed
-from binlogtool.pipeline.inputs import demand_columns
-from binlogtool.pipeline.manifest import Check, Input, Manifest, Output
-from binlogtool.pipeline.request import Request
-from binlogtool.pipeline.stream_offset import Budget, Reached, mark_of
+from binlogtool.pipeline.account import FindingTally, ProgressCallback, ProgressStep
+from binlogtool.pipeline.commits import (
+    AppendCommit,
+    CommitStore,
+    CommittedInput,
+    CommittedOutput,
+    build_append_checks,
+    open_commit_store,
+)
+from binlogtool.pipeline.growing import GrowingFileFinding, IncrementalInput, PlannedRead, ReadPositions
+from binlogtool.pipeline.hashes import ContentHashes, hash_prefix
+from binlogtool.pipeline.inputs import check_columns_exist
+from binlogtool.pipeline.manifest import Manifest, ManifestCheck, ManifestInput, ManifestOutput
+from binlogtool.pipeline.request import ReadRequest
+from binlogtool.pipeline.stream_offset import ReadBudget, ReadPosition, file_mark
 from binlogtool.pipeline.tasks import can_split
-from binlogtool.pipeline.writers.run_file import Adding, Key, Lines, Table
-from binlogtool.pipeline.writers.table_form import COMPRESSIONS, Shape
+from binlogtool.pipeline.writers.run_file import JsonlRunFile, RowKeyTuple, RunFileWriter, TableRunFile
+from binlogtool.pipeline.writers.table_form import COMPRESSIONS, TableFileOptions
 
-TARGETS = ("jsonl", *COMPRESSIONS)
-_NEVER_SPLIT = 1 << 62
-_NO_OPTION = ("on_damage", "live", "whole", "once")
+APPEND_TARGETS = ("jsonl", *COMPRESSIONS)
+_UNSPLIT_SIZE = 1 << 62
+_ROW_NEUTRAL_FIELDS = ("on_damage", "live", "whole", "once")
 """Fields of a selection that do not change which rows are read."""
 
-Last = dict[str, tuple[int, int, int]]
+LastRowKeys = dict[str, tuple[int, int, int]]
 """Per file: generation, record and index within the record of its last row."""
 
 
@@ -55,13 +62,13 @@ class AppendJob(msgspec.Struct, frozen=True):
     final: the log is complete; also take what comes after the last whole transaction.
     """
 
-    shape: Shape
+    shape: TableFileOptions
     limits: Limits
     backend: str
     selection: Selection
     hints: Hints | None = None
-    lines: Callable[[Block], bytes] | None = None
-    on_step: OnStep | None = None
+    lines: Callable[[RecordBlock], bytes] | None = None
+    on_step: ProgressCallback | None = None
     final: bool = False
 
     def run(self, paths: list[str], format: str, output: str | os.PathLike[str]) -> Manifest:
@@ -74,23 +81,23 @@ class AppendJob(msgspec.Struct, frozen=True):
                 or an input was replaced meanwhile.
             UnknownFormatError, InputOutputError, LimitError.
         """
-        self._demand_sense(paths, output := Path(output))
-        growing = Growing([os.path.abspath(path) for path in paths], format, self._request(), self.hints,
+        self._check_arguments(paths, output := Path(output))
+        source = IncrementalInput([os.path.abspath(path) for path in paths], format, self._build_request(), self.hints,
                           final=self.final, strict=True)  # fmt: skip
-        _demand_records(paths, growing)
-        with opened(output) as store:
-            last = store.last()
-            _refuse_other(last.options, self._options(format), output)
-            left = store.clear(last)
-            done = self._appended(growing, store, last, self._options(format))
-        details = {**done.details, **({"leftovers": left} if left else {})}
-        return replace(done, to=self.shape.to, output=str(output), details=details)
+        _check_has_records(paths, source)
+        with open_commit_store(output) as store:
+            last_commit = store.read_last()
+            _check_same_options(last_commit.options, self._row_options(format), output)
+            leftovers = store.remove_uncommitted(last_commit)
+            manifest = self._append_new_rows(source, store, last_commit, self._row_options(format))
+        details = {**manifest.details, **({"leftovers": leftovers} if leftovers else {})}
+        return replace(manifest, to=self.shape.to, output=str(output), details=details)
 
-    def _demand_sense(self, paths: list[str], output: Path) -> None:
-        s = self.selection
-        if s.start or s.stop or s.whole or s.tail is not None:
+    def _check_arguments(self, paths: list[str], output: Path) -> None:
+        selection = self.selection
+        if selection.start or selection.stop or selection.whole or selection.tail is not None:
             raise UsageError("--append goes on where it stopped: positions and --tail are not for it")
-        if not can_split(s):
+        if not can_split(selection):
             raise UsageError("--append: a condition that counts records, or asks for GTIDs, is not for it")
         if is_url(str(output)) or any(map(is_url, paths)):
             raise UsageError("--append reads and writes files of this machine, no URLs")
@@ -98,128 +105,145 @@ class AppendJob(msgspec.Struct, frozen=True):
             raise InputOutputError(f"{output.parent}: no such directory")
         for path in paths:
             if not os.path.exists(path):
-                raise VanishedError(f"{path}: no such file or directory")
+                raise FileVanishedError(f"{path}: no such file or directory")
 
-    def _request(self) -> Request:
-        return Request((), 1, self.backend, self.limits, self.selection, _NEVER_SPLIT)
+    def _build_request(self) -> ReadRequest:
+        return ReadRequest((), 1, self.backend, self.limits, self.selection, _UNSPLIT_SIZE)
 
-    def _options(self, format: str) -> dict[str, Any]:
+    def _row_options(self, format: str) -> dict[str, Any]:
         """Return the options that determine the rows; all runs of an output must have the same."""
-        hints, known = self.hints or Hints(), asdict(Selection())
-        chosen = {n: v for n, v in asdict(self.selection).items() if v != known[n] and n not in _NO_OPTION}
+        hints, defaults = self.hints or Hints(), asdict(Selection())
+        chosen = {n: v for n, v in asdict(self.selection).items() if v != defaults[n] and n not in _ROW_NEUTRAL_FIELDS}
         schema = None if hints.schema is None else hashlib.sha256(hints.schema.encode()).hexdigest()
-        made = {"to": self.shape.to, "compression": self.shape.compression, "format": format, "level": hints.level,
+        options = {"to": self.shape.to, "compression": self.shape.compression, "format": format, "level": hints.level,
                 "schema": schema, **chosen}  # fmt: skip
-        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(made))
-        return {name: value for name, value in plain.items() if value is not None}
+        json_options: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(options))
+        return {name: value for name, value in json_options.items() if value is not None}
 
     # -- one run -------------------------------------------------------------------------------------------------------
 
-    def _appended(self, growing: Growing, store: Store, last: Commit, options: Mapping[str, Any]) -> Manifest:
-        known = {one.name: one for one in last.inputs}
-        before = {one.name: one.reached for one in last.inputs}
+    def _append_new_rows(
+        self, source: IncrementalInput, store: CommitStore, last_commit: AppendCommit, options: Mapping[str, Any]
+    ) -> Manifest:
+        known_inputs = {one.name: one for one in last_commit.inputs}
+        before = {one.name: one.reached for one in last_commit.inputs}
         after = dict(before)
-        growing.advance(after, Budget())
-        _forget_removed(before, after, {name for name, _ in growing.names()})
-        _refuse_moved(growing, known, after)
-        gone = {name for name in before if name not in after}
-        pieces = [one for one in growing.pieces(before, after) if not _is_known(one, known)]
-        unread = [{"file": one.file, **finding_json(one.finding)} for one in self._unreadable(growing, after)]
-        if not pieces and after == {name: one for name, one in before.items() if name not in gone}:
-            return self._manifest(last, (), (), (), Account(), unread)
-        number = last.number + 1
-        place = store.part(number, _ending(self.shape))
-        pending = store.pending(place)
-        adding: Adding = Table(pending, self.shape) if self.lines is None else Lines(pending, self.lines)
+        source.advance(after, ReadBudget())
+        _drop_removed_files(before, after, {name for name, _ in source.list_files()})
+        _check_not_moved(source, known_inputs, after)
+        removed = {name for name in before if name not in after}
+        pieces = [one for one in source.list_reads(before, after) if not _is_reported_removal(one, known_inputs)]
+        unreadable = [
+            {"file": one.file, **finding_to_value(one.finding)} for one in self._find_unreadable_files(source, after)
+        ]
+        if not pieces and after == {name: one for name, one in before.items() if name not in removed}:
+            return self._build_manifest(last_commit, (), (), (), FindingTally(), unreadable)
+        commit_number = last_commit.number + 1
+        target = store.part_path(commit_number, _file_suffix(self.shape))
+        pending = store.pending_path(target)
+        writer: RunFileWriter = (
+            TableRunFile(pending, self.shape) if self.lines is None else JsonlRunFile(pending, self.lines)
+        )
         try:
-            hashes = self._read(growing, pieces, adding, known)
-            adding.close()
-            if not (last.number or adding.rows or adding.account.counts):
-                files = [one.member.path for one in pieces if isinstance(one, Planned)]
-                demand_columns(files, self.selection.where, How("auto", self.limits, self.backend, self.hints))
+            hashes = self._write_rows(source, pieces, writer, known_inputs)
+            writer.close()
+            if not (last_commit.number or writer.rows or writer.finding_tally.counts):
+                files = [one.member.path for one in pieces if isinstance(one, PlannedRead)]
+                check_columns_exist(
+                    files, self.selection.where, ReadOptions("auto", self.limits, self.backend, self.hints)
+                )
         except BaseException:
             with contextlib.suppress(Exception):
-                adding.close()
+                writer.close()
             pending.unlink(missing_ok=True)
             raise
-        proof = adding.proven()
-        if adding.account.errors and self.selection.on_damage == "stop":
+        proof = writer.check_output()
+        if writer.finding_tally.errors and self.selection.on_damage == "stop":
             pending.unlink()
-            return self._stopped(adding)
-        ends, counts = _unique(adding.keys(), _ends(last))
-        added = _moved(store, pending, place, adding.rows, number)
-        new = Commit(
-            number=number,
+            return self._build_stopped_manifest(writer)
+        last_keys, counts = _check_unique_keys(writer.read_keys(), _last_keys_of(last_commit))
+        added = _publish_part(store, pending, target, writer.rows, commit_number)
+        new_commit = AppendCommit(
+            number=commit_number,
             options=options,
-            inputs=tuple(_inputs(known, before, after, gone, hashes, ends)),
-            outputs=(*last.outputs, *added),
-            rows=last.rows + adding.rows,
-            new=adding.rows,
-            findings=tuple(adding.account.listed),
+            inputs=tuple(_build_inputs(known_inputs, before, after, removed, hashes, last_keys)),
+            outputs=(*last_commit.outputs, *added),
+            rows=last_commit.rows + writer.rows,
+            new=writer.rows,
+            findings=tuple(writer.finding_tally.listed),
         )
-        if new.rows != sum(one.rows for one in new.outputs):
-            raise InputOutputError(f"{store.output}: {new.rows:,} rows are not those of its files")
-        store.commit(last, new)
-        checks = checks_of(proof, last, new, counts.total())
-        read = [_input(one, counts) for one in new.inputs if one.name in hashes]
-        lost = [one for one in pieces if isinstance(one, Told)]
-        return self._manifest(new, tuple(read), added, checks, adding.account, unread, len(lost))
+        if new_commit.rows != sum(one.rows for one in new_commit.outputs):
+            raise InputOutputError(f"{store.output}: {new_commit.rows:,} rows are not those of its files")
+        store.commit(last_commit, new_commit)
+        checks = build_append_checks(proof, last_commit, new_commit, counts.total())
+        read_inputs = [_manifest_input(one, counts) for one in new_commit.inputs if one.name in hashes]
+        lost = [one for one in pieces if isinstance(one, GrowingFileFinding)]
+        return self._build_manifest(
+            new_commit, tuple(read_inputs), added, checks, writer.finding_tally, unreadable, len(lost)
+        )
 
-    def _unreadable(self, growing: Growing, after: Files) -> Iterator[Told]:
+    def _find_unreadable_files(self, source: IncrementalInput, after: ReadPositions) -> Iterator[GrowingFileFinding]:
         """Yield a finding for each file of which nothing can be read; files that have only just been started are
         skipped.
         """
-        for name, format_ in growing.names():
+        for name, format_ in source.list_files():
             if name in after and after[name].place.offset:
                 continue
-            with _still_there(growing, name, format_) as log:
+            with _open_if_present(source, name, format_) as log:
                 if log is None:
                     continue
                 file = log.files[0]
                 if file.size is None:
                     raise UsageError(f"{name}: a packed file does not grow; convert it without --append")
-                for found in file.layout.findings:
-                    if found.id == ENCRYPTED or (found.severity is Severity.ERROR and file.size > HEAD_BYTES):
-                        yield Told(name, file.format.name, found)
+                for finding in file.layout.findings:
+                    if finding.id == ENCRYPTED or (finding.severity is Severity.ERROR and file.size > HEAD_BYTES):
+                        yield GrowingFileFinding(name, file.format.name, finding)
 
-    def _read(
-        self, growing: Growing, pieces: list[Planned | Told], adding: Adding, known: Mapping[str, Taken]
-    ) -> dict[str, Hashes]:
+    def _write_rows(
+        self,
+        source: IncrementalInput,
+        pieces: list[PlannedRead | GrowingFileFinding],
+        writer: RunFileWriter,
+        known_inputs: Mapping[str, CommittedInput],
+    ) -> dict[str, ContentHashes]:
         """Write the new rows, and return the hashes of each file's bytes up to the position reached.
 
         Raises:
             RefusedError: what was read of a file before is no longer there.
         """
-        hashes, done = dict[str, Hashes](), 0
-        total = sum(one.member.size for one in pieces if isinstance(one, Planned))
-        for one in pieces:
-            if isinstance(one, Told):
-                adding.tell(one.file, one.format, one.finding, 0)
+        hashes, done_bytes = dict[str, ContentHashes](), 0
+        total = sum(one.member.size for one in pieces if isinstance(one, PlannedRead))
+        for piece in pieces:
+            if isinstance(piece, GrowingFileFinding):
+                writer.write_finding(piece.file, piece.format, piece.finding, 0)
                 continue
             if self.on_step is not None:
-                self.on_step(Step("converting", done, total, adding.rows))
-            with growing.open(one.member.path, one.member.format, one.earlier) as log:
-                _demand_same(log, one)
-                adding.add(log, self.selection, one.part, one.reached.born, one.reached.done)
-                last = known.get(one.member.path)
-                last = last if last is not None and last.generation == one.reached.born else None
-                rewritten = log.files[0].format.files.rewritten
-                hashes[one.member.path] = hashed(one.member.path, one.reached.place.offset, rewritten, last)
-                _demand_same(log, one)
-            done += one.member.size
+                self.on_step(ProgressStep("converting", done_bytes, total, writer.rows))
+            with source.open_file(piece.member.path, piece.member.format, piece.earlier) as log:
+                _check_not_replaced(log, piece)
+                writer.write_part(log, self.selection, piece.part, piece.reached.born, piece.reached.done)
+                previous = known_inputs.get(piece.member.path)
+                previous = previous if previous is not None and previous.generation == piece.reached.born else None
+                rewritten = log.files[0].format.files.mutable_header
+                hashes[piece.member.path] = hash_prefix(
+                    piece.member.path, piece.reached.place.offset, rewritten, previous
+                )
+                _check_not_replaced(log, piece)
+            done_bytes += piece.member.size
         return hashes
 
     # -- results --------------------------------------------------------------------------------------------------
 
-    def _stopped(self, adding: Adding) -> Manifest:
+    def _build_stopped_manifest(self, writer: RunFileWriter) -> Manifest:
         return Manifest(
             to="", output="", complete=False, on_damage=self.selection.on_damage, inputs=(), outputs=(), rows=0,
-            damage=0, findings=tuple(adding.account.listed), finding_counts=dict(adding.account.counts),
+            damage=0, findings=tuple(writer.finding_tally.listed), finding_counts=dict(writer.finding_tally.counts),
         )  # fmt: skip
 
-    def _manifest(
-        self, now: Commit, inputs: tuple[Input, ...], added: tuple[Added, ...], checks: tuple[Check, ...],
-        account: Account, unread: list[dict[str, Any]], lost: int = 0,
+    def _build_manifest(
+        self, commit: AppendCommit, inputs: tuple[ManifestInput, ...], added_outputs: tuple[CommittedOutput,
+        ...], checks: tuple[ManifestCheck, ...],
+        finding_tally: FindingTally, unreadable: list[dict[str, Any]], lost_files: int = 0,
     ) -> Manifest:  # fmt: skip
         """Build the manifest of a run.
 
@@ -233,80 +257,80 @@ class AppendJob(msgspec.Struct, frozen=True):
             complete=True,
             on_damage=self.selection.on_damage,
             inputs=inputs,
-            outputs=tuple(Output(one.path, one.rows, one.size, one.sha256) for one in added),
-            rows=sum(one.rows for one in added),
-            damage=account.damage_rows,
-            findings=(*account.listed, *unread),
-            finding_counts=dict(account.counts + Counter(one["id"] for one in unread)),
+            outputs=tuple(ManifestOutput(one.path, one.rows, one.size, one.sha256) for one in added_outputs),
+            rows=sum(one.rows for one in added_outputs),
+            damage=finding_tally.damage_rows,
+            findings=(*finding_tally.listed, *unreadable),
+            finding_counts=dict(finding_tally.counts + Counter(one["id"] for one in unreadable)),
             checks=checks,
-            details={"append": {"commit": now.number, "rows": now.rows, "lost": lost + len(unread)}},
+            details={"append": {"commit": commit.number, "rows": commit.rows, "lost": lost_files + len(unreadable)}},
         )
 
 
-def _demand_records(paths: list[str], growing: Growing) -> None:
+def _check_has_records(paths: list[str], source: IncrementalInput) -> None:
     """Raise UsageError if every named file is an index or state file beside a log, so that nothing would ever be
     new.
     """
     if any(map(os.path.isdir, paths)):
         return
     name = kind = ""
-    for name, format_ in growing.names():
+    for name, format_ in source.list_files():
         try:
-            with growing.open(name, format_) as log:
+            with source.open_file(name, format_) as log:
                 layout = log.files[0].layout
         except BinlogtoolError:
             return
-        if layout.records:
+        if layout.has_records:
             return
         kind = layout.variant
     if kind:
         raise UsageError(f"{name} ({kind}) has no records of its own: name the files of the log, or their directory")
 
 
-def _ending(shape: Shape) -> str:
+def _file_suffix(file_options: TableFileOptions) -> str:
     """Return the suffix of the output's files, with the dot."""
-    if shape.to not in COMPRESSIONS:
-        return f".{shape.to}"
-    from binlogtool.pipeline.typed.table_files import suffix
+    if file_options.to not in COMPRESSIONS:
+        return f".{file_options.to}"
+    from binlogtool.pipeline.typed.table_files import file_suffix
 
-    return suffix(shape)
+    return file_suffix(file_options)
 
 
-def _refuse_other(before: Mapping[str, Any], now: Mapping[str, Any], output: Path) -> None:
+def _check_same_options(previous: Mapping[str, Any], current: Mapping[str, Any], output: Path) -> None:
     """Raise RefusedError if the options differ from those of earlier runs."""
-    if not before:
+    if not previous:
         return
-    for name in sorted({*before, *now}):
-        if before.get(name) != now.get(name):
-            was, text = (msgspec.json.encode(one.get(name)).decode() for one in (before, now))
+    for name in sorted({*previous, *current}):
+        if previous.get(name) != current.get(name):
+            was, text = (msgspec.json.encode(one.get(name)).decode() for one in (previous, current))
             raise RefusedError(f"{output}: was made with other options: {name} was {was}, now {text}")
 
 
-def _is_known(piece: Planned | Told, known: Mapping[str, Taken]) -> bool:
+def _is_reported_removal(piece: PlannedRead | GrowingFileFinding, known_inputs: Mapping[str, CommittedInput]) -> bool:
     """Return True if an earlier run already reported that this file was removed."""
-    return isinstance(piece, Told) and piece.file in known and known[piece.file].gone
+    return isinstance(piece, GrowingFileFinding) and piece.file in known_inputs and known_inputs[piece.file].gone
 
 
 @contextlib.contextmanager
-def _still_there(growing: Growing, name: str, format: str) -> Iterator[Log | None]:
+def _open_if_present(source: IncrementalInput, name: str, format: str) -> Iterator[LogReader | None]:
     """Open a listed file; yield None if the server has removed or renamed it since."""
     try:
-        log = growing.open(name, format)
-    except VanishedError:
+        log = source.open_file(name, format)
+    except FileVanishedError:
         yield None
         return
     with log:
         yield log
 
 
-def _forget_removed(before: Files, after: Files, there: set[str]) -> None:
+def _drop_removed_files(before: ReadPositions, after: ReadPositions, present: set[str]) -> None:
     """Remove purged files from `after`: not on disk, while their directory still has other files.
 
     A directory without any files may only be unavailable. The last files of a log that was reset count as removed,
     too.
     Files that were not named in this run are left unchanged.
     """
-    folders = set(map(os.path.dirname, there))
+    folders = set(map(os.path.dirname, present))
     for name, reached in before.items():
         if os.path.lexists(name):
             after.setdefault(name, reached)
@@ -314,37 +338,39 @@ def _forget_removed(before: Files, after: Files, there: set[str]) -> None:
             after.pop(name, None)
 
 
-def _refuse_moved(growing: Growing, known: Mapping[str, Taken], after: Files) -> None:
+def _check_not_moved(
+    source: IncrementalInput, known_inputs: Mapping[str, CommittedInput], after: ReadPositions
+) -> None:
     """Raise RefusedError if a new file was read before under another path: its records would be appended twice."""
-    same = dict[str, list[Taken]]()
-    for one in known.values():
-        if one.last is not None:
-            same.setdefault(os.path.basename(one.name), []).append(one)
+    inputs_by_name = dict[str, list[CommittedInput]]()
+    for committed in known_inputs.values():
+        if committed.last is not None:
+            inputs_by_name.setdefault(os.path.basename(committed.name), []).append(committed)
     for name, reached in after.items():
-        others = same.get(os.path.basename(name), []) if name not in known else []
+        others = inputs_by_name.get(os.path.basename(name), []) if name not in known_inputs else []
         if not others:
             continue
-        with growing.open(name, reached.format) as log:
-            for one in others:
-                if one.end <= (log.files[0].size or 0) and mark_of(log, one.end) == one.mark:
-                    told = f"{name}: is the file that was read as {one.name}, its records would be there twice"
+        with source.open_file(name, reached.format) as log:
+            for committed in others:
+                if committed.end <= (log.files[0].size or 0) and file_mark(log, committed.end) == committed.mark:
+                    message = f"{name}: is the file that was read as {committed.name}, its records would be there twice"
                     raise RefusedError(
-                        f"{told}: give it its path again (a symbolic link will do), or begin a new output"
+                        f"{message}: give it its path again (a symbolic link will do), or begin a new output"
                     )
 
 
-def _demand_same(log: Log, piece: Planned) -> None:
+def _check_not_replaced(log: LogReader, piece: PlannedRead) -> None:
     """Raise RefusedError if the file was replaced or truncated since it was planned."""
     reached = piece.reached
-    if reached.mark and mark_of(log, reached.place.offset) != reached.mark:
+    if reached.mark and file_mark(log, reached.place.offset) != reached.mark:
         raise RefusedError(f"{piece.member.path} was replaced while it was read: run it again")
 
 
-def _ends(last: Commit) -> Last:
-    return {one.name: (one.generation, *one.last) for one in last.inputs if one.last is not None}
+def _last_keys_of(commit: AppendCommit) -> LastRowKeys:
+    return {one.name: (one.generation, *one.last) for one in commit.inputs if one.last is not None}
 
 
-def _unique(keys: Iterator[Key], ends: Last) -> tuple[Last, Counter[str]]:
+def _check_unique_keys(keys: Iterator[RowKeyTuple], last_keys: LastRowKeys) -> tuple[LastRowKeys, Counter[str]]:
     """Return the last row key of each file and the number of new rows per file.
 
     Keys must increase within each file, so no row is there twice.
@@ -353,61 +379,72 @@ def _unique(keys: Iterator[Key], ends: Last) -> tuple[Last, Counter[str]]:
         InputOutputError: a key is not greater than the one before.
     """
     counts = Counter[str]()
-    for generation, file, record, row in keys:
-        key = (generation, record, row)
-        if file in ends and key <= ends[file]:
+    for generation, file, record, row_index in keys:
+        key = (generation, record, row_index)
+        if file in last_keys and key <= last_keys[file]:
             raise InputOutputError(f"{file}: record {record:,} would be there twice: the output is left as it was")
-        ends[file] = key
+        last_keys[file] = key
         counts[file] += 1
-    return ends, counts
+    return last_keys, counts
 
 
-def _moved(store: Store, pending: Path, place: Path, rows: int, number: int) -> tuple[Added, ...]:
+def _publish_part(
+    store: CommitStore, pending: Path, target: Path, rows: int, number: int
+) -> tuple[CommittedOutput, ...]:
     """Move the finished file into place; delete it if it has no rows."""
-    from binlogtool.pipeline.inputs import sha256
+    from binlogtool.pipeline.inputs import hash_file
 
     if not rows:
         pending.unlink()
         return ()
-    made = Added(place.name, rows, pending.stat().st_size, sha256(str(pending)), number)
-    store.move(pending, place)
-    return (made,)
+    added = CommittedOutput(target.name, rows, pending.stat().st_size, hash_file(str(pending)), number)
+    store.publish_file(pending, target)
+    return (added,)
 
 
-def _inputs(
-    known: Mapping[str, Taken], before: Files, after: Files, gone: set[str], hashes: Mapping[str, Hashes], ends: Last
-) -> Iterator[Taken]:
+def _build_inputs(
+    known_inputs: Mapping[str, CommittedInput],
+    before: ReadPositions,
+    after: ReadPositions,
+    removed: set[str],
+    hashes: Mapping[str, ContentHashes],
+    last_keys: LastRowKeys,
+) -> Iterator[CommittedInput]:
     """Yield the state of each input after this run; removed files stay listed, as the name may be used again."""
     for name in {**before, **after}:
-        old = known.get(name)
-        if name in gone and old is not None:
-            yield replace(old, gone=True, begin=old.end)
-        elif old is not None and before[name] == after[name]:
-            yield replace(old, gone=False, begin=old.end)
+        previous = known_inputs.get(name)
+        if name in removed and previous is not None:
+            yield replace(previous, gone=True, begin=previous.end)
+        elif previous is not None and before[name] == after[name]:
+            yield replace(previous, gone=False, begin=previous.end)
         else:
-            yield _taken(name, after[name], old, hashes.get(name), ends.get(name))
+            yield _build_input(name, after[name], previous, hashes.get(name), last_keys.get(name))
 
 
-def _taken(
-    name: str, now: Reached, old: Taken | None, digest: Hashes | None, end: tuple[int, int, int] | None
-) -> Taken:
-    same = old is not None and old.generation == now.born
-    place = {key: value for key, value in now.as_dict().items() if key in ("offset", "record", "frame", "carried")}
-    return Taken(
+def _build_input(
+    name: str,
+    reached: ReadPosition,
+    previous: CommittedInput | None,
+    hashes: ContentHashes | None,
+    last_key: tuple[int, int, int] | None,
+) -> CommittedInput:
+    is_same_file = previous is not None and previous.generation == reached.born
+    place = {key: value for key, value in reached.to_dict().items() if key in ("offset", "record", "frame", "carried")}
+    return CommittedInput(
         name=name,
-        format=now.format,
-        generation=now.born,
-        mark=now.mark,
-        begin=old.end if old is not None and same else 0,
-        end=now.place.offset,
-        sha256=digest.all if digest else old.sha256 if old is not None and same else "",
-        steady=digest.steady if digest else old.steady if old is not None and same else "",
-        done=now.done,
+        format=reached.format,
+        generation=reached.born,
+        mark=reached.mark,
+        begin=previous.end if previous is not None and is_same_file else 0,
+        end=reached.place.offset,
+        sha256=hashes.all if hashes else previous.sha256 if previous is not None and is_same_file else "",
+        steady=hashes.steady if hashes else previous.steady if previous is not None and is_same_file else "",
+        done=reached.done,
         gone=False,
         place=place,
-        last=None if end is None or end[0] != now.born else end[1:],
+        last=None if last_key is None or last_key[0] != reached.born else last_key[1:],
     )
 
 
-def _input(one: Taken, counts: Counter[str]) -> Input:
-    return Input(one.name, one.format, one.end, one.sha256, counts[one.name])
+def _manifest_input(committed: CommittedInput, counts: Counter[str]) -> ManifestInput:
+    return ManifestInput(committed.name, committed.format, committed.end, committed.sha256, counts[committed.name])

@@ -13,18 +13,18 @@ from os import PathLike, fspath
 from pathlib import Path
 
 from binlogtool.errors import InputOutputError, RefusedError, UsageError
-from binlogtool.pipeline.claims import claimed, cleared
-from binlogtool.pipeline.writers.table_form import PARTITIONS
-from binlogtool.publish import rename_new
+from binlogtool.pipeline.claims import hold_lock_file, remove_dead_stages
+from binlogtool.pipeline.writers.table_form import RECORD_PARTITIONS
+from binlogtool.publish import rename_without_replacing
 
-_OWN_NAMES = ("part-", "_SUCCESS", "_metadata", "_common_metadata", ".part-", "._SUCCESS.crc")
-TABLES = "_tables.json"
+_OUTPUT_NAMES = ("part-", "_SUCCESS", "_metadata", "_common_metadata", ".part-", "._SUCCESS.crc")
+TABLES_FILE = "_tables.json"
 """File that lists the table directories of an output."""
-_OWN_FOLDERS = tuple(f"{column}=" for column in PARTITIONS)
+_PARTITION_PREFIXES = tuple(f"{column}=" for column in RECORD_PARTITIONS)
 
 
 @contextlib.contextmanager
-def staged(output: Path, *, overwrite: bool, inputs: list[Path]) -> Iterator[Path]:
+def stage_output(output: Path, *, overwrite: bool, inputs: list[Path]) -> Iterator[Path]:
     """Provide a temporary path beside `output`; what exists there at the end of the block becomes `output`.
 
     If the block raises, or leaves nothing there, `output` stays unchanged.
@@ -33,18 +33,18 @@ def staged(output: Path, *, overwrite: bool, inputs: list[Path]) -> Iterator[Pat
         RefusedError: `output` exists and `overwrite` is False, or replacing it would delete other files.
         InputOutputError: it cannot be put into place.
     """
-    _allowed(output, overwrite=overwrite, inputs=inputs)
-    stage = output.with_name(f"{output.name}.tmp-{_random()}")
+    _check_replaceable(output, overwrite=overwrite, inputs=inputs)
+    stage = output.with_name(f"{output.name}.tmp-{_random_suffix()}")
     try:
-        with claimed(stage):
+        with hold_lock_file(stage):
             try:
                 yield stage
                 if stage.exists():
-                    _sync(stage)
-                    _allowed(output, overwrite=overwrite, inputs=inputs)  # it may have been created meanwhile
+                    _sync_tree(stage)
+                    _check_replaceable(output, overwrite=overwrite, inputs=inputs)  # it may have been created meanwhile
                     _publish(stage, output)
             finally:
-                discard(stage)
+                discard_stage(stage)
     except FileExistsError as error:
         raise RefusedError(f"{output} appeared while the work was under way; it is not replaced") from error
     except OSError as error:
@@ -52,7 +52,7 @@ def staged(output: Path, *, overwrite: bool, inputs: list[Path]) -> Iterator[Pat
 
 
 @contextlib.contextmanager
-def staged_set(output: str | PathLike[str], suffixes: re.Pattern[str]) -> Iterator[tuple[Path, str]]:
+def stage_log_set(output: str | PathLike[str], suffixes: re.Pattern[str]) -> Iterator[tuple[Path, str]]:
     """Provide a directory to be created, and the base name of the files to write there; together they become
     `output`.
 
@@ -68,21 +68,23 @@ def staged_set(output: str | PathLike[str], suffixes: re.Pattern[str]) -> Iterat
         RefusedError: files with this base name exist.
         InputOutputError: the files cannot be put into place.
     """
-    folder, base = _place(output)
-    existing = folder.is_dir()
-    _refuse_members(folder, base, suffixes)
-    stage = (folder / base if existing else folder).with_name(f"{base if existing else folder.name}.tmp-{_random()}")
+    folder, base = _split_set_path(output)
+    folder_exists = folder.is_dir()
+    _check_no_set_files(folder, base, suffixes)
+    stage = (folder / base if folder_exists else folder).with_name(
+        f"{base if folder_exists else folder.name}.tmp-{_random_suffix()}"
+    )
     try:
-        with claimed(stage):
+        with hold_lock_file(stage):
             try:
                 yield stage, base
                 if stage.exists():
-                    _sync(stage)
-                    _refuse_members(folder, base, suffixes)
-                    _move_in(stage, folder) if existing else rename_new(stage, folder)
-                    _sync_one(folder if existing else folder.parent)
+                    _sync_tree(stage)
+                    _check_no_set_files(folder, base, suffixes)
+                    _move_files(stage, folder) if folder_exists else rename_without_replacing(stage, folder)
+                    _sync_path(folder if folder_exists else folder.parent)
             finally:
-                discard(stage)
+                discard_stage(stage)
     except FileExistsError as error:
         name = error.filename or fspath(output)
         raise RefusedError(f"{name} appeared while the work was under way; it is not replaced") from error
@@ -90,19 +92,19 @@ def staged_set(output: str | PathLike[str], suffixes: re.Pattern[str]) -> Iterat
         raise InputOutputError(f"{fspath(output)}: cannot be written: {error.strerror}") from error
 
 
-def clear(output: str | PathLike[str], *, is_set: bool) -> list[str]:
+def remove_leftovers(output: str | PathLike[str], *, is_set: bool) -> list[str]:
     """Remove what killed runs left of this output, and return what was done as messages.
 
     is_set: `output` is a log set, as for `stage_log_set`.
     """
     path = Path(output)
     if not is_set:
-        return cleared(path)
-    folder, base = _place(output)
-    return cleared(folder / base if folder.is_dir() else folder)
+        return remove_dead_stages(path)
+    folder, base = _split_set_path(output)
+    return remove_dead_stages(folder / base if folder.is_dir() else folder)
 
 
-def _place(output: str | PathLike[str]) -> tuple[Path, str]:
+def _split_set_path(output: str | PathLike[str]) -> tuple[Path, str]:
     """Return the directory and the base name that an output path of a log set means."""
     text = fspath(output)
     path = Path(text)
@@ -112,24 +114,24 @@ def _place(output: str | PathLike[str]) -> tuple[Path, str]:
         raise UsageError(f"{text}: the name of a log needs a letter")
     if not (folder.parent if is_folder else folder).is_dir():
         missing = folder.parent if is_folder else folder
-        means = f"a directory {folder}" if is_folder else f"files {base}.000001, … in {folder}"
-        raise InputOutputError(f"{missing}: no such directory ({text} means {means}); make it first")
+        meaning = f"a directory {folder}" if is_folder else f"files {base}.000001, … in {folder}"
+        raise InputOutputError(f"{missing}: no such directory ({text} means {meaning}); make it first")
     return folder, base
 
 
-def _refuse_members(folder: Path, base: str, suffixes: re.Pattern[str]) -> None:
+def _check_no_set_files(folder: Path, base: str, suffixes: re.Pattern[str]) -> None:
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if path.name.startswith(base) and suffixes.fullmatch(path.name[len(base) :]):
             raise RefusedError(f"{path} exists; files of a log are never replaced: name another place")
 
 
-def _move_in(stage: Path, folder: Path) -> None:
+def _move_files(stage: Path, folder: Path) -> None:
     """Move every file of `stage` into `folder`, or none."""
     moved: list[Path] = []
     try:
         for path in sorted(stage.iterdir()):
             target = folder / path.name
-            rename_new(path, target)
+            rename_without_replacing(path, target)
             moved.append(target)
     except BaseException:
         for target in moved:
@@ -137,11 +139,11 @@ def _move_in(stage: Path, folder: Path) -> None:
         raise
 
 
-def _random() -> str:
+def _random_suffix() -> str:
     return uuid.uuid4().hex[:8]
 
 
-def _allowed(output: Path, *, overwrite: bool, inputs: list[Path]) -> None:
+def _check_replaceable(output: Path, *, overwrite: bool, inputs: list[Path]) -> None:
     """Raise unless `output` can be created, or replaced without deleting anything but an earlier output."""
     if not output.parent.is_dir():
         raise InputOutputError(f"{output.parent}: no such directory")
@@ -153,22 +155,22 @@ def _allowed(output: Path, *, overwrite: bool, inputs: list[Path]) -> None:
         raise RefusedError(f"{output} is a symbolic link; it is not replaced")
     if not output.is_file() and not output.is_dir():
         raise RefusedError(f"{output} is no regular file; it is not replaced")
-    mine = output.resolve()
+    resolved = output.resolve()
     for path in inputs:
-        if mine == path.resolve() or mine in path.resolve().parents:
+        if resolved == path.resolve() or resolved in path.resolve().parents:
             raise RefusedError(f"{output} holds the input {path}; it is not replaced")
-    own, tables = (*_OWN_NAMES, *_OWN_FOLDERS), _tables_of(output)
-    there = [path.name for path in output.iterdir()] if output.is_dir() else []
-    foreign = [name for name in there if not name.startswith(own) and name not in tables]
+    own_prefixes, tables = (*_OUTPUT_NAMES, *_PARTITION_PREFIXES), _read_table_directories(output)
+    present = [path.name for path in output.iterdir()] if output.is_dir() else []
+    foreign = [name for name in present if not name.startswith(own_prefixes) and name not in tables]
     if foreign:
         raise RefusedError(f"{output} holds other files ({foreign[0]}); it is not replaced")
 
 
-def _tables_of(output: Path) -> set[str]:
+def _read_table_directories(output: Path) -> set[str]:
     """Return the table directories that the output's own list names, and the name of that list."""
     try:
-        told = json.loads((output / TABLES).read_text())
-        return {TABLES, *(str(one["directory"]) for one in told["tables"])}
+        listing = json.loads((output / TABLES_FILE).read_text())
+        return {TABLES_FILE, *(str(one["directory"]) for one in listing["tables"])}
     except (OSError, ValueError, LookupError, TypeError):
         return set()
 
@@ -184,7 +186,7 @@ def _publish(stage: Path, output: Path) -> None:
         aside = stage.with_name(stage.name.replace(".tmp-", ".old-"))
         output.rename(aside)
         try:
-            rename_new(stage, output)
+            rename_without_replacing(stage, output)
         except OSError:
             aside.rename(output)
             raise
@@ -192,16 +194,16 @@ def _publish(stage: Path, output: Path) -> None:
     elif os.path.lexists(output):
         stage.replace(output)
     else:
-        rename_new(stage, output)
-    _sync_one(output.parent)
+        rename_without_replacing(stage, output)
+    _sync_path(output.parent)
 
 
-def _sync(stage: Path) -> None:
+def _sync_tree(stage: Path) -> None:
     for path in [*stage.rglob("*"), stage] if stage.is_dir() else [stage]:
-        _sync_one(path)
+        _sync_path(path)
 
 
-def _sync_one(path: Path) -> None:
+def _sync_path(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -209,7 +211,7 @@ def _sync_one(path: Path) -> None:
         os.close(handle)
 
 
-def discard(stage: Path) -> None:
+def discard_stage(stage: Path) -> None:
     """Delete what was written so far, so that nothing is published."""
     if stage.is_dir():
         shutil.rmtree(stage, ignore_errors=True)

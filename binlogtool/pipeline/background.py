@@ -13,17 +13,17 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-_POLL_S = 0.2
-STOP_LIMIT_S = 2.0
+_POLL_INTERVAL_S = 0.2
+STOP_TIMEOUT_S = 2.0
 """How long Spark may take to stop cleanly."""
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass
 
 
-def in_background(
-    action: Callable[[], T], poll: Callable[[], None] = _nothing, on_interrupt: Callable[[], None] = _nothing
+def run_in_background(
+    action: Callable[[], T], poll: Callable[[], None] = _do_nothing, on_interrupt: Callable[[], None] = _do_nothing
 ) -> T:
     """Run `action` in a thread and return its result; poll meanwhile, and turn SIGINT into KeyboardInterrupt.
 
@@ -35,41 +35,41 @@ def in_background(
         on_interrupt: must make `action` fail; called repeatedly until it ends, for at most STOP_TIMEOUT_S.
     """
     outcome: list[T] = []
-    trouble: list[BaseException] = []
+    errors: list[BaseException] = []
     finished, interrupted = threading.Event(), threading.Event()
 
-    def work() -> None:
+    def run_action() -> None:
         try:
             outcome.append(action())
         except BaseException as error:
-            trouble.append(error)
+            errors.append(error)
         finally:
             finished.set()
 
-    with _interrupt_sets(interrupted):
-        threading.Thread(target=work, name="binlogtool-spark", daemon=True).start()
-        while not finished.wait(_POLL_S):
+    with _set_on_interrupt(interrupted):
+        threading.Thread(target=run_action, name="binlogtool-spark", daemon=True).start()
+        while not finished.wait(_POLL_INTERVAL_S):
             if interrupted.is_set():
                 break
             poll()
         if interrupted.is_set():
-            _insist(on_interrupt, finished)
+            _repeat_until_finished(on_interrupt, finished)
             raise KeyboardInterrupt
-    if trouble:
-        raise trouble[0]
+    if errors:
+        raise errors[0]
     return outcome[0]
 
 
-def _insist(act: Callable[[], None], finished: threading.Event) -> None:
-    end = time.monotonic() + STOP_LIMIT_S
-    with silence():
+def _repeat_until_finished(act: Callable[[], None], finished: threading.Event) -> None:
+    end = time.monotonic() + STOP_TIMEOUT_S
+    with suppress_logging():
         act()
-        while not finished.wait(_POLL_S / 2) and time.monotonic() < end:
+        while not finished.wait(_POLL_INTERVAL_S / 2) and time.monotonic() < end:
             act()
 
 
 @contextlib.contextmanager
-def silence() -> Iterator[None]:
+def suppress_logging() -> Iterator[None]:
     """Suppress logging and warnings while connections to Java are closed on purpose, which py4j reports at length."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
@@ -82,7 +82,7 @@ def silence() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _interrupt_sets(flag: threading.Event) -> Iterator[None]:
+def _set_on_interrupt(flag: threading.Event) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return

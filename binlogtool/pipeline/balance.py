@@ -12,7 +12,7 @@ GROUPS_PER_CORE = 4
 """Tasks per core: keeps all cores busy although some tasks take longer than others."""
 
 
-def balanced(sizes: Sequence[int], groups: int) -> list[list[int]]:
+def balance_by_size(sizes: Sequence[int], groups: int) -> list[list[int]]:
     """Distribute indexes of `sizes` over at most `groups` groups: largest first, each to the group with the fewest
     bytes.
     """
@@ -26,8 +26,8 @@ def balanced(sizes: Sequence[int], groups: int) -> list[list[int]]:
     return [sorted(share) for share in shares]
 
 
-def in_groups(items: Sequence[T], sizes: Sequence[int], groups: int) -> list[list[T]]:
+def group_by_size(items: Sequence[T], sizes: Sequence[int], groups: int) -> list[list[T]]:
     """Distribute items over at most `groups` groups of similar size; items keep their order, groups that of their
     first item.
     """
-    return [[items[i] for i in share] for share in sorted(balanced(sizes, groups), key=min)]
+    return [[items[i] for i in share] for share in sorted(balance_by_size(sizes, groups), key=min)]

@@ -12,25 +12,25 @@ from msgspec.structs import replace
 
 import binlogtool
 from binlogtool.errors import InputOutputError, LimitError, UsageError
-from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.bundling import Bundle, Reached
+from binlogtool.findings import Finding, Severity, make_finding
+from binlogtool.formats.bundling import PortableEventGroup, PriorGtids
 from binlogtool.formats.detecting import Hints
 from binlogtool.formats.fields import MalformedError
 from binlogtool.limits import Limits
 from binlogtool.log import detect
-from binlogtool.log.body_json import finding_json
-from binlogtool.log.bundles import Bundled
-from binlogtool.log.records import Trouble
-from binlogtool.log.select import Selection, proven_only, whole_only
-from binlogtool.pipeline.account import Account
-from binlogtool.pipeline.manifest import Check, Input, Manifest, Output
-from binlogtool.pipeline.writers.continuity import Continuity, book, gtid_numbers
-from binlogtool.pipeline.writers.conversion_proof import Tally
-from binlogtool.pipeline.writers.mysql_binlog import DEFAULT_LIMIT, BinlogWriter
+from binlogtool.log.body_json import finding_to_value
+from binlogtool.log.bundles import SelectedEventGroup
+from binlogtool.log.records import FileFinding
+from binlogtool.log.select import Selection, refuse_salvage, refuse_where
+from binlogtool.pipeline.account import FindingTally
+from binlogtool.pipeline.manifest import Manifest, ManifestCheck, ManifestInput, ManifestOutput
+from binlogtool.pipeline.writers.continuity import GtidContinuity, parse_gtid, record_gtid
+from binlogtool.pipeline.writers.conversion_proof import TransactionDigest
+from binlogtool.pipeline.writers.mysql_binlog import DEFAULT_MAX_FILE_SIZE, BinlogWriter
 
-CHANGED = "event_size, end_log_pos and checksum are those of the new files"
-_SINGLE_EVENTS = ("types", "objects", "exclude_objects")
-_LISTED = 1000
+CHANGED_FIELDS = "event_size, end_log_pos and checksum are those of the new files"
+_EVENT_FILTERS = ("types", "objects", "exclude_objects")
+_MAX_LISTED_GTIDS = 1000
 
 
 class BinlogJob(msgspec.Struct):
@@ -46,16 +46,16 @@ class BinlogJob(msgspec.Struct):
     hints: Hints | None = None
     limit: int | None = None
     allow_rule_breaks: bool = False
-    account: Account = msgspec.field(default_factory=Account)
-    taken: Counter[str] = msgspec.field(default_factory=Counter)
-    tally: Tally = msgspec.field(default_factory=Tally)
-    passed: int = 0
-    continuity: Continuity = msgspec.field(default_factory=Continuity)
+    finding_tally: FindingTally = msgspec.field(default_factory=FindingTally)
+    written_groups: Counter[str] = msgspec.field(default_factory=Counter)
+    group_digest: TransactionDigest = msgspec.field(default_factory=TransactionDigest)
+    excluded_groups: int = 0
+    continuity: GtidContinuity = msgspec.field(default_factory=GtidContinuity)
 
     def __post_init__(self) -> None:
         self.hints = None if self.hints is None else replace(self.hints, level=None, redo=None, objects=False)
 
-    def write(self, inputs: list[Input], paths: list[str], format: str, folder: Path, base: str) -> Manifest:
+    def write(self, inputs: list[ManifestInput], paths: list[str], format: str, folder: Path, base: str) -> Manifest:
         """Write the files into `folder`, read them back and compare.
 
         Raises:
@@ -65,29 +65,31 @@ class BinlogJob(msgspec.Struct):
         stop = self.selection.on_damage == "stop"
         if stop:
             self._verify_inputs(paths, format)
-        if stop and self.account.errors:
-            return self._manifest(inputs, BinlogWriter(folder, base), ())
+        if stop and self.finding_tally.errors:
+            return self._build_manifest(inputs, BinlogWriter(folder, base), ())
         folder.mkdir()
-        writer = BinlogWriter(folder, base, self.limit or DEFAULT_LIMIT)
+        writer = BinlogWriter(folder, base, self.limit or DEFAULT_MAX_FILE_SIZE)
         try:
-            self._copy(inputs, format, writer, stop)
+            self._copy_transactions(inputs, format, writer, stop)
         except BaseException:
             writer.abandon()
             raise
-        if stop and self.account.errors:
+        if stop and self.finding_tally.errors:
             writer.abandon()
-            return self._manifest(inputs, writer, ())
+            return self._build_manifest(inputs, writer, ())
         writer.close()
-        return self._manifest(inputs, writer, tuple(self._proven(writer)))
+        return self._build_manifest(inputs, writer, tuple(self._read_back(writer)))
 
     # -- in and out ----------------------------------------------------------------------------------------------------
 
     def _verify_inputs(self, paths: list[str], format: str) -> None:
         """Verify the input log, and record its findings, before anything is copied."""
-        for path, found in self._judged(paths, format, self.hints):
-            self._tell(path, found)
+        for path, finding_ in self._verify_log(paths, format, self.hints):
+            self._record_finding(path, finding_)
 
-    def _judged(self, paths: Sequence[str | Path], format: str, hints: Hints | None) -> Iterator[tuple[str, Finding]]:
+    def _verify_log(
+        self, paths: Sequence[str | Path], format: str, hints: Hints | None
+    ) -> Iterator[tuple[str, Finding]]:
         """Run `verify`, and yield each finding with the file or directory that it is about."""
         report = binlogtool.verify(
             paths, format=format, limits=self.limits, backend=self.backend, hints=hints, live=self.selection.live
@@ -101,113 +103,124 @@ class BinlogJob(msgspec.Struct):
         for log in report.sets:
             yield from ((log.path, found) for found in log.findings)
 
-    def _tell(self, file: str, found: Finding) -> None:
-        self.account.add(file, finding_json(found), damage=found.severity is Severity.ERROR)
+    def _record_finding(self, file: str, finding_: Finding) -> None:
+        self.finding_tally.add(file, finding_to_value(finding_), damage=finding_.severity is Severity.ERROR)
 
-    def _copy(self, inputs: list[Input], format: str, writer: BinlogWriter, stop: bool) -> None:
+    def _copy_transactions(self, inputs: list[ManifestInput], format: str, writer: BinlogWriter, stop: bool) -> None:
         files = [i.path for i in inputs]
         with binlogtool.open(files, format=format, limits=self.limits, backend=self.backend, hints=self.hints) as log:
-            for part in log.bundles(self.selection):
-                if isinstance(part, Bundled):
-                    self._take(part, writer)
+            for part in log.event_groups(self.selection):
+                if isinstance(part, SelectedEventGroup):
+                    self._process_part(part, writer)
                 elif not stop:
-                    self._tell(*part)
-                if isinstance(part, Trouble) and part.finding.severity is Severity.ERROR and part.finding.length:
-                    self.continuity.damage()
-                if stop and self.account.errors:
+                    self._record_finding(*part)
+                if isinstance(part, FileFinding) and part.finding.severity is Severity.ERROR and part.finding.length:
+                    self.continuity.note_damage()
+                if stop and self.finding_tally.errors:
                     return
-            if not self.taken.total():
-                log.unmatched(self.selection, 0).demand_none()
+            if not self.written_groups.total():
+                log.find_unmatched(self.selection, 0).require_none()
 
-    def _take(self, bundled: Bundled, writer: BinlogWriter) -> None:
-        part = bundled.part
+    def _process_part(self, source_part: SelectedEventGroup, writer: BinlogWriter) -> None:
+        part = source_part.part
         if isinstance(part, Finding):
-            self._unread(bundled.file, part)
-        elif isinstance(part, Reached):
-            first = self.continuity.known is None
-            for found in self.continuity.reached(part):
-                self._tell(bundled.file, found)
-            if first and self.continuity.known is not None:
-                writer.state = dict(self.continuity.known)
+            self._record_incomplete_transaction(source_part.file, part)
+        elif isinstance(part, PriorGtids):
+            was_unknown = self.continuity.state is None
+            for finding_ in self.continuity.check_state(part):
+                self._record_finding(source_part.file, finding_)
+            if was_unknown and self.continuity.state is not None:
+                writer.state = dict(self.continuity.state)
         else:
-            self.continuity.bundle(part)
-            if bundled.wanted:
-                self._write(bundled.file, part, writer)
+            self.continuity.add_transaction(part)
+            if source_part.selected:
+                self._write_transaction(source_part.file, part, writer)
             else:
-                self._pass(part, writer)
+                self._skip_transaction(part, writer)
 
-    def _unread(self, file: str, found: Finding) -> None:
+    def _record_incomplete_transaction(self, file: str, finding_: Finding) -> None:
         """Record a transaction that is not complete, and its GTID if it is known."""
-        self._tell(file, found)
-        gtid = found.facts.get("gtid")
+        self._record_finding(file, finding_)
+        gtid = finding_.facts.get("gtid")
         if isinstance(gtid, str):
-            self.continuity.unread(gtid)
+            self.continuity.note_unread(gtid)
         else:
-            self.continuity.damage()
+            self.continuity.note_damage()
 
-    def _write(self, file: str, bundle: Bundle, writer: BinlogWriter) -> None:
+    def _write_transaction(self, file: str, bundle: PortableEventGroup, writer: BinlogWriter) -> None:
         try:
             writer.add(bundle)
         except MalformedError as error:
             text = f"{bundle.type}: {error.args[0]}"
-            self._tell(file, finding(error.finding_id, bundle.offset, bundle.size, text, record=bundle.record))
+            self._record_finding(
+                file, make_finding(error.finding_id, bundle.offset, bundle.size, text, record=bundle.record)
+            )
             return
-        before = self.tally.bundles
-        self.tally.add(bundle)
-        self.taken[file] += self.tally.bundles - before
+        before = self.group_digest.bundles
+        self.group_digest.add(bundle)
+        self.written_groups[file] += self.group_digest.bundles - before
 
-    def _pass(self, bundle: Bundle, writer: BinlogWriter) -> None:
+    def _skip_transaction(self, bundle: PortableEventGroup, writer: BinlogWriter) -> None:
         """Count a transaction that is not selected; those before the first selected one enter the writer's GTID
         state.
         """
-        self.passed += 1
-        if bundle.txn is not None and not self.tally.bundles:
-            book(writer.state, *gtid_numbers(bundle.txn))
+        self.excluded_groups += 1
+        if bundle.txn is not None and not self.group_digest.bundles:
+            record_gtid(writer.state, *parse_gtid(bundle.txn))
 
     # -- the proof -----------------------------------------------------------------------------------------------------
 
-    def _proven(self, writer: BinlogWriter) -> Iterator[Check]:
+    def _read_back(self, writer: BinlogWriter) -> Iterator[ManifestCheck]:
         """Read the new files back, and yield the checks that they passed.
 
         Raises:
             InputOutputError: they do not hold what was read.
         """
-        paths, back = [str(writer.folder / one.name) for one in writer.written], Tally()
+        paths, digest_back = [str(writer.folder / one.name) for one in writer.written], TransactionDigest()
         with binlogtool.open(paths, format="mysql-binlog", limits=self.limits, backend=self.backend) as log:
-            for one in log.bundles(Selection(on_damage="stop")):
-                wrong = one.finding if isinstance(one, Trouble) else one.part
-                if isinstance(wrong, Finding):
-                    raise InputOutputError(f"{one.file}: read back: {wrong.message}")
-                if isinstance(wrong, Bundle):
-                    back.add(wrong)
-        if back != self.tally:
-            text = f"{back.bundles:,} groups of {back.events:,} events"
-            raise InputOutputError(f"{text} were read back; {self.tally.bundles:,} of {self.tally.events:,} were read")
-        passed = f"; the selection left out {self.passed:,}" if self.passed else ""
-        yield Check("groups-in-equal-groups-out", f"{self.tally.bundles:,} read, {back.bundles:,} read back{passed}")
-        yield Check("gtids-in-equal-gtids-out", ", ".join(self.tally.gtids.texts()) or "none")
-        yield Check("event-bodies-equal", f"sha256 {back.sha256} of {back.events:,} events; {CHANGED}")
-        yield self._verified(writer)
+            for part in log.event_groups(Selection(on_damage="stop")):
+                content = part.finding if isinstance(part, FileFinding) else part.part
+                if isinstance(content, Finding):
+                    raise InputOutputError(f"{part.file}: read back: {content.message}")
+                if isinstance(content, PortableEventGroup):
+                    digest_back.add(content)
+        if digest_back != self.group_digest:
+            text = f"{digest_back.bundles:,} groups of {digest_back.events:,} events"
+            raise InputOutputError(
+                f"{text} were read back; {self.group_digest.bundles:,} of {self.group_digest.events:,} were read"
+            )
+        excluded = f"; the selection left out {self.excluded_groups:,}" if self.excluded_groups else ""
+        yield ManifestCheck(
+            "groups-in-equal-groups-out",
+            f"{self.group_digest.bundles:,} read, {digest_back.bundles:,} read back{excluded}",
+        )
+        yield ManifestCheck("gtids-in-equal-gtids-out", ", ".join(self.group_digest.gtids.to_texts()) or "none")
+        yield ManifestCheck(
+            "event-bodies-equal", f"sha256 {digest_back.sha256} of {digest_back.events:,} events; {CHANGED_FIELDS}"
+        )
+        yield self._verify_output(writer)
 
-    def _verified(self, writer: BinlogWriter) -> Check:
+    def _verify_output(self, writer: BinlogWriter) -> ManifestCheck:
         """Verify the new log like any other; faults of the old log that were copied are reported again."""
         counts = Counter[Severity]()
-        for path, found in self._judged([writer.folder], "mysql-binlog", None):
-            counts[found.severity] += 1
-            if found.severity is not Severity.NOTE:
-                breaks = found.severity is Severity.ERROR and not self.allow_rule_breaks
-                self.account.add(os.path.basename(path), finding_json(found), damage=breaks)
+        for path, finding_ in self._verify_log([writer.folder], "mysql-binlog", None):
+            counts[finding_.severity] += 1
+            if finding_.severity is not Severity.NOTE:
+                is_rule_break = finding_.severity is Severity.ERROR and not self.allow_rule_breaks
+                self.finding_tally.add(os.path.basename(path), finding_to_value(finding_), damage=is_rule_break)
         words = (f"{severity.label}s {counts[severity]}" for severity in sorted(Severity, reverse=True))
-        return Check("verified", ", ".join(words))
+        return ManifestCheck("verified", ", ".join(words))
 
-    def _manifest(self, inputs: list[Input], writer: BinlogWriter, checks: tuple[Check, ...]) -> Manifest:
-        complete = not (self.account.errors and self.selection.on_damage == "stop")
-        ranges = self.tally.gtids.texts()
+    def _build_manifest(
+        self, inputs: list[ManifestInput], writer: BinlogWriter, checks: tuple[ManifestCheck, ...]
+    ) -> Manifest:
+        complete = not (self.finding_tally.errors and self.selection.on_damage == "stop")
+        ranges = self.group_digest.gtids.to_texts()
         details = {
-            "gtids": ranges[:_LISTED],
-            "gtids_left_out": self.continuity.lost()[:_LISTED],
+            "gtids": ranges[:_MAX_LISTED_GTIDS],
+            "gtids_left_out": self.continuity.list_lost()[:_MAX_LISTED_GTIDS],
             "server_version": writer.server_version,
-            "changed": CHANGED,
+            "changed": CHANGED_FIELDS,
         }
         if not complete:
             details["stopped_by"] = "result" if checks else "input"
@@ -216,33 +229,33 @@ class BinlogJob(msgspec.Struct):
             output="",
             complete=complete,
             on_damage=self.selection.on_damage,
-            inputs=tuple(replace(i, records=self.taken[i.path]) for i in inputs),
-            outputs=tuple(Output(one.name, one.bundles, one.size) for one in writer.written),
-            rows=self.tally.bundles,
+            inputs=tuple(replace(i, records=self.written_groups[i.path]) for i in inputs),
+            outputs=tuple(ManifestOutput(one.name, one.bundles, one.size) for one in writer.written),
+            rows=self.group_digest.bundles,
             damage=0,
-            findings=tuple(self.account.listed),
-            finding_counts=dict(self.account.counts),
+            findings=tuple(self.finding_tally.listed),
+            finding_counts=dict(self.finding_tally.counts),
             checks=checks,
             details=details,
         )
 
 
-def refuse_selection(selection: Selection) -> None:
+def check_log_selection(selection: Selection) -> None:
     """Check that a selection leaves whole transactions, as a log needs.
 
     Raises:
         UsageError: the selection chooses single events, or the last ones.
     """
-    given = [name.rstrip("s").replace("_", "-") for name in _SINGLE_EVENTS if getattr(selection, name)]
-    if given:
-        raise UsageError(f"--{given[0]} chooses single events, but a log is made of whole transactions")
+    event_options = [name.rstrip("s").replace("_", "-") for name in _EVENT_FILTERS if getattr(selection, name)]
+    if event_options:
+        raise UsageError(f"--{event_options[0]} chooses single events, but a log is made of whole transactions")
     if selection.tail is not None:
         raise UsageError("--tail: a log has to be written from its beginning; give --start-position")
-    proven_only(selection, "a log")
-    whole_only(selection, "a log")
+    refuse_salvage(selection, "a log")
+    refuse_where(selection, "a log")
 
 
-def in_order(inputs: list[Input]) -> list[Input]:
+def order_log_files(inputs: list[ManifestInput]) -> list[ManifestInput]:
     """Return the files of one log in the log's order.
 
     Raises:
@@ -250,12 +263,12 @@ def in_order(inputs: list[Input]) -> list[Input]:
     """
     if len({i.format for i in inputs}) > 1:
         raise UsageError("the inputs are of different formats; name the files of one log")
-    format_ = detect.by_name(inputs[0].format)
-    if format_.reading.bundles is None:
+    format_ = detect.find_format(inputs[0].format)
+    if format_.reading.event_groups is None:
         raise UsageError(f"the records of {format_.name} are no events of a server's binary log")
     folders = {os.path.dirname(os.path.abspath(i.path)) for i in inputs}
     if len(folders) > 1:
         raise UsageError("the inputs are in different directories; name the files of one log")
     by_name = {os.path.basename(i.path): i for i in inputs}
-    order = format_.files.order or sorted
+    order = format_.files.sort_names or sorted
     return [by_name[name] for name in order(list(by_name))]

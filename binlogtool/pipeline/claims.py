@@ -21,23 +21,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SCHEMA = "binlogtool/stage/1"
-_LARGEST = 4096
+_MAX_LOCK_FILE_BYTES = 4096
 _PREFIX = "binlogtool-"
-_WORK = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")
+_WORK_FOLDER_NAME = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")
 
 
-def _mark(stage: Path) -> Path:
+def _lock_path(stage: Path) -> Path:
     return stage.with_name(f".{stage.name}.binlogtool")
 
 
 @contextlib.contextmanager
-def claimed(stage: Path) -> Iterator[None]:
+def hold_lock_file(stage: Path) -> Iterator[None]:
     """Keep the lock file of `stage` for the duration of a block.
 
     Raises:
         OSError: it cannot be created.
     """
-    path = _mark(stage)
+    path = _lock_path(stage)
     handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         with contextlib.suppress(OSError):  # not every file system has locks
@@ -49,48 +49,52 @@ def claimed(stage: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def cleared(output: Path) -> list[str]:
+def remove_dead_stages(output: Path) -> list[str]:
     """Remove what killed runs left of this output; return messages about what was removed and what was kept."""
-    told = []
+    messages = []
     names = re.compile(rf"{re.escape(output.name)}\.(tmp|old)-[0-9a-f]{{8}}")
     try:
-        there = set(os.listdir(output.parent))
+        present = set(os.listdir(output.parent))
     except OSError:
         return []
-    for name in sorted(filter(names.fullmatch, there)):
+    for name in sorted(filter(names.fullmatch, present)):
         path = output.with_name(name)
         if f"{output.name}.old-" in name:
-            told.append(f"{path}: the output that a run was about to replace when it broke off; kept")
-        elif _is_dead(path) and _removed(path):
-            told.append(f"{path}: removed: left by a conversion that broke off")
+            messages.append(f"{path}: the output that a run was about to replace when it broke off; kept")
+        elif _is_dead(path) and _try_remove(path):
+            messages.append(f"{path}: removed: left by a conversion that broke off")
         else:
-            told.append(f"{path}: kept: another conversion writes it, or it is not provably ours")
-    return [*told, *_begun_only(output, names, there)]
+            messages.append(f"{path}: kept: another conversion writes it, or it is not provably ours")
+    return [*messages, *_remove_orphaned_locks(output, names, present)]
 
 
-def _begun_only(output: Path, names: re.Pattern[str], there: set[str]) -> Iterator[str]:
+def _remove_orphaned_locks(output: Path, names: re.Pattern[str], present: set[str]) -> Iterator[str]:
     """Remove lock files of dead runs that ended before they created their output."""
-    for mark in sorted(there):
-        name = mark[1:].removesuffix(".binlogtool")
-        if not names.fullmatch(name) or name in there or mark != _mark(stage := output.with_name(name)).name:
+    for lock_name in sorted(present):
+        name = lock_name[1:].removesuffix(".binlogtool")
+        if (
+            not names.fullmatch(name)
+            or name in present
+            or lock_name != _lock_path(stage := output.with_name(name)).name
+        ):
             continue
         with contextlib.suppress(OSError):
-            if _is_free(stage):
-                _mark(stage).unlink()
-                yield f"{_mark(stage)}: removed: left by a conversion that broke off"
+            if _is_unlocked(stage):
+                _lock_path(stage).unlink()
+                yield f"{_lock_path(stage)}: removed: left by a conversion that broke off"
 
 
 @contextlib.contextmanager
-def work_folder() -> Iterator[Path]:
+def create_work_folder() -> Iterator[Path]:
     """Create a temporary directory for the duration of a block; first remove those of killed runs."""
-    home = Path(tempfile.gettempdir())
+    temp_root = Path(tempfile.gettempdir())
     with contextlib.suppress(OSError):
-        for name in os.listdir(home):
-            if _WORK.fullmatch(name) and _is_dead(home / name):
-                _removed(home / name)
+        for name in os.listdir(temp_root):
+            if _WORK_FOLDER_NAME.fullmatch(name) and _is_dead(temp_root / name):
+                _try_remove(temp_root / name)
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
     try:
-        with claimed(folder):
+        with hold_lock_file(folder):
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -99,37 +103,37 @@ def work_folder() -> Iterator[Path]:
 def _is_dead(stage: Path) -> bool:
     """Return True if this program made it, for this user, on this machine, and its writer is gone."""
     try:
-        return _is_own(os.lstat(stage)) and _is_free(stage)
+        return _is_own_file(os.lstat(stage)) and _is_unlocked(stage)
     except OSError:
         return False
 
 
-def _is_free(stage: Path) -> bool:
+def _is_unlocked(stage: Path) -> bool:
     """Return True if its lock file is from this program, user and machine, and no process holds it locked."""
     try:
-        handle = os.open(_mark(stage), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        handle = os.open(_lock_path(stage), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return False
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        said = json.loads(os.read(handle, _LARGEST))
-        mine = {"schema": SCHEMA, "stage": stage.name, "host": socket.gethostname()}
-        return said == mine and _is_own(os.fstat(handle))
+        content = json.loads(os.read(handle, _MAX_LOCK_FILE_BYTES))
+        expected = {"schema": SCHEMA, "stage": stage.name, "host": socket.gethostname()}
+        return content == expected and _is_own_file(os.fstat(handle))
     except (OSError, ValueError):
         return False
     finally:
         os.close(handle)
 
 
-def _is_own(status: os.stat_result) -> bool:
-    alone = stat.S_ISDIR(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_nlink == 1)
-    return alone and status.st_uid == os.geteuid()
+def _is_own_file(status: os.stat_result) -> bool:
+    has_single_link = stat.S_ISDIR(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_nlink == 1)
+    return has_single_link and status.st_uid == os.geteuid()
 
 
-def _removed(stage: Path) -> bool:
+def _try_remove(stage: Path) -> bool:
     try:
         shutil.rmtree(stage) if stage.is_dir() else stage.unlink()
-        _mark(stage).unlink()
+        _lock_path(stage).unlink()
     except OSError:
         return False
     return True

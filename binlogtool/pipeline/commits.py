@@ -22,21 +22,21 @@ from msgspec.structs import replace
 
 import binlogtool
 from binlogtool.errors import InputOutputError, RefusedError
-from binlogtool.pipeline.manifest import Check
-from binlogtool.pipeline.stream_offset import Reached
+from binlogtool.pipeline.manifest import ManifestCheck
+from binlogtool.pipeline.stream_offset import ReadPosition
 
 SCHEMA = "binlogtool/append/1"
-FOLDER = "_binlogtool"
-KEPT = 8
+COMMIT_FOLDER = "_binlogtool"
+MAX_KEPT_COMMITS = 8
 """Number of commits that are kept; each lists the whole output, older ones are for reference only."""
 
-_COMMIT = re.compile(r"([1-9]\d*)\.json")
-_PART = re.compile(r"part-(\d{8,})\.(?:jsonl|parquet|orc|avro|(?:csv|json)(?:\.gz|\.bz2)?)")
-_PENDING = "pending-"
-_NO_CHECK = b'"check": ""'
+_COMMIT_NAME = re.compile(r"([1-9]\d*)\.json")
+_PART_NAME = re.compile(r"part-(\d{8,})\.(?:jsonl|parquet|orc|avro|(?:csv|json)(?:\.gz|\.bz2)?)")
+_PENDING_PREFIX = "pending-"
+_EMPTY_CHECK = b'"check": ""'
 
 
-class Taken(msgspec.Struct, frozen=True, rename={"begin": "from", "end": "to"}):
+class CommittedInput(msgspec.Struct, frozen=True, rename={"begin": "from", "end": "to"}):
     """How far one input file was converted.
 
     Args:
@@ -65,13 +65,13 @@ class Taken(msgspec.Struct, frozen=True, rename={"begin": "from", "end": "to"}):
     steady: str = ""
 
     @property
-    def reached(self) -> Reached:
+    def reached(self) -> ReadPosition:
         """The position reached, in the form that the reader needs."""
-        return Reached.from_dict({**self.place, "format": self.format, "done": self.done, "mark": self.mark,
+        return ReadPosition.from_dict({**self.place, "format": self.format, "done": self.done, "mark": self.mark,
                                   "born": self.generation})  # fmt: skip
 
 
-class Added(msgspec.Struct, frozen=True):
+class CommittedOutput(msgspec.Struct, frozen=True):
     """One file of the output. commit: number of the commit that added it."""
 
     path: str
@@ -81,14 +81,14 @@ class Added(msgspec.Struct, frozen=True):
     commit: int
 
 
-class Parent(msgspec.Struct, frozen=True):
+class ParentCommit(msgspec.Struct, frozen=True):
     """Reference to the previous commit. sha256: hash of its file."""
 
     number: int
     sha256: str
 
 
-class Commit(msgspec.Struct, frozen=True):
+class AppendCommit(msgspec.Struct, frozen=True):
     """State of the output after one run.
 
     rows: rows of the whole output; new: rows of this run. check: SHA-256 of the commit file without these digits;
@@ -96,10 +96,10 @@ class Commit(msgspec.Struct, frozen=True):
     """
 
     number: int = 0
-    parent: Parent | None = None
+    parent: ParentCommit | None = None
     options: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    inputs: tuple[Taken, ...] = ()
-    outputs: tuple[Added, ...] = ()
+    inputs: tuple[CommittedInput, ...] = ()
+    outputs: tuple[CommittedOutput, ...] = ()
     rows: int = 0
     new: int = 0
     findings: tuple[Mapping[str, Any], ...] = ()
@@ -107,17 +107,17 @@ class Commit(msgspec.Struct, frozen=True):
     tool: str = binlogtool.__version__
     check: str = ""
 
-    def written(self) -> bytes:
+    def to_bytes(self) -> bytes:
         """Return the content of the commit file."""
         plain = msgspec.json.format(msgspec.json.encode(replace(self, check="")), indent=1) + b"\n"
-        return plain.replace(_NO_CHECK, b'"check": "%b"' % hashlib.sha256(plain).hexdigest().encode())
+        return plain.replace(_EMPTY_CHECK, b'"check": "%b"' % hashlib.sha256(plain).hexdigest().encode())
 
-    def is_whole(self, data: bytes) -> bool:
+    def is_intact(self, data: bytes) -> bool:
         """Return True if the bytes of the commit file match its checksum."""
         return not self.check or hashlib.sha256(data.replace(self.check.encode(), b"")).hexdigest() == self.check
 
 
-class Store(msgspec.Struct, frozen=True):
+class CommitStore(msgspec.Struct, frozen=True):
     """The commit directory of an output, locked for this process."""
 
     output: Path
@@ -125,52 +125,52 @@ class Store(msgspec.Struct, frozen=True):
     @property
     def folder(self) -> Path:
         """Directory of the commits."""
-        return self.output / FOLDER
+        return self.output / COMMIT_FOLDER
 
-    def part(self, number: int, ending: str) -> Path:
+    def part_path(self, number: int, suffix: str) -> Path:
         """Return the path of the file that a commit adds. ending: suffix of its name, with the dot."""
-        return self.output / f"part-{number:08d}{ending}"
+        return self.output / f"part-{number:08d}{suffix}"
 
-    def pending(self, path: Path) -> Path:
+    def pending_path(self, path: Path) -> Path:
         """Return where a file is written before it is moved into place; readers that look for *.json do not see it."""
-        return self.folder / f"{_PENDING}{path.name.removesuffix('.json')}"
+        return self.folder / f"{_PENDING_PREFIX}{path.name.removesuffix('.json')}"
 
-    def last(self) -> Commit:
+    def read_last(self) -> AppendCommit:
         """Read the highest commit; return an empty commit with number 0 if there is none yet.
 
         Raises:
             InputOutputError: it is damaged, or does not match the files that it lists.
         """
-        numbers = self._numbers()
-        return self._checked(max(numbers)) if numbers else Commit()
+        numbers = self._list_numbers()
+        return self._read_commit(max(numbers)) if numbers else AppendCommit()
 
-    def _numbers(self) -> list[int]:
-        return [int(found[1]) for name in os.listdir(self.folder) if (found := _COMMIT.fullmatch(name))]
+    def _list_numbers(self) -> list[int]:
+        return [int(match[1]) for name in os.listdir(self.folder) if (match := _COMMIT_NAME.fullmatch(name))]
 
-    def _path(self, number: int) -> Path:
+    def _commit_path(self, number: int) -> Path:
         return self.folder / f"{number}.json"
 
-    def _checked(self, number: int) -> Commit:
-        path = self._path(number)
+    def _read_commit(self, number: int) -> AppendCommit:
+        path = self._commit_path(number)
         try:
-            found = msgspec.json.decode(data := path.read_bytes(), type=Commit)
+            commit = msgspec.json.decode(data := path.read_bytes(), type=AppendCommit)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InputOutputError(
                 f"{path}: is broken: {error}; put it back from a copy, or begin a new output"
             ) from error
-        if found.schema != SCHEMA or found.number != number:
+        if commit.schema != SCHEMA or commit.number != number:
             raise InputOutputError(f"{path}: is no commit number {number} of the shape {SCHEMA}")
-        if not found.is_whole(data):
+        if not commit.is_intact(data):
             raise InputOutputError(f"{path}: was changed: put it back from a copy, or begin a new output")
-        if found.rows != sum(one.rows for one in found.outputs):
-            raise InputOutputError(f"{path}: is broken: its files do not have the {found.rows:,} rows that it counts")
-        for one in found.outputs:
-            if not _has_size(self.output / one.path, one.size):
-                told = f"{self.output / one.path}: is not there with {one.size:,} bytes, as {path} says"
-                raise InputOutputError(f"{told}: put it back from a copy, or begin a new output")
-        return found
+        if commit.rows != sum(one.rows for one in commit.outputs):
+            raise InputOutputError(f"{path}: is broken: its files do not have the {commit.rows:,} rows that it counts")
+        for output in commit.outputs:
+            if not _has_size(self.output / output.path, output.size):
+                message = f"{self.output / output.path}: is not there with {output.size:,} bytes, as {path} says"
+                raise InputOutputError(f"{message}: put it back from a copy, or begin a new output")
+        return commit
 
-    def clear(self, last: Commit) -> list[str]:
+    def remove_uncommitted(self, last: AppendCommit) -> list[str]:
         """Remove what the run after the last commit left, and return what was removed as messages.
 
         Raises:
@@ -178,8 +178,8 @@ class Store(msgspec.Struct, frozen=True):
                 their
                 logs.
         """
-        pending = [path for path in self.folder.iterdir() if _is_pending(path.name)]
-        numbers = {path: int(found[1]) for path in self.output.iterdir() if (found := _PART.fullmatch(path.name))}
+        pending = [path for path in self.folder.iterdir() if _is_pending_name(path.name)]
+        numbers = {path: int(match[1]) for path in self.output.iterdir() if (match := _PART_NAME.fullmatch(path.name))}
         parts = [path for path, number in numbers.items() if number == last.number + 1]
         later = sorted(path for path, number in numbers.items() if number > last.number + 1)
         if later:
@@ -189,45 +189,45 @@ class Store(msgspec.Struct, frozen=True):
             path.unlink()
         return [f"{path}: removed: left by a run that broke off" for path in sorted((*pending, *parts))]
 
-    def commit(self, last: Commit, new: Commit) -> None:
+    def commit(self, last: AppendCommit, new: AppendCommit) -> None:
         """Make `new` the state of the output, and delete old commits."""
-        path = self._path(new.number)
+        path = self._commit_path(new.number)
         if last.number:
-            before = hashlib.sha256(self._path(last.number).read_bytes()).hexdigest()
-            new = replace(new, parent=Parent(last.number, before))
-        pending = self.pending(path)
-        pending.write_bytes(new.written())
-        self.move(pending, path)
-        for number in self._numbers():
-            if number <= new.number - KEPT:
-                self._path(number).unlink(missing_ok=True)
+            parent_sha256 = hashlib.sha256(self._commit_path(last.number).read_bytes()).hexdigest()
+            new = replace(new, parent=ParentCommit(last.number, parent_sha256))
+        pending = self.pending_path(path)
+        pending.write_bytes(new.to_bytes())
+        self.publish_file(pending, path)
+        for number in self._list_numbers():
+            if number <= new.number - MAX_KEPT_COMMITS:
+                self._commit_path(number).unlink(missing_ok=True)
 
-    def move(self, pending: Path, place: Path) -> None:
+    def publish_file(self, pending: Path, target: Path) -> None:
         """Sync a finished file, and move it into place."""
-        _sync(pending)
-        pending.rename(place)
-        _sync(place.parent)
+        _sync_path(pending)
+        pending.rename(target)
+        _sync_path(target.parent)
 
 
-def _is_pending(name: str) -> bool:
+def _is_pending_name(name: str) -> bool:
     """Return True for names of unfinished files."""
-    return name.startswith(_PENDING)
+    return name.startswith(_PENDING_PREFIX)
 
 
 @contextlib.contextmanager
-def opened(output: Path) -> Iterator[Store]:
+def open_commit_store(output: Path) -> Iterator[CommitStore]:
     """Open the commit directory of an output, creating it if necessary, and lock it for this process.
 
     Raises:
         RefusedError: the output is something else, or another process writes it.
         InputOutputError: it cannot be written.
     """
-    store = Store(output)
+    store = CommitStore(output)
     try:
-        _made(store)
+        _ensure_store(store)
         handle = os.open(store.folder / "lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         try:
-            _lock(handle, output)
+            _lock_store(handle, output)
             yield store
         finally:
             os.close(handle)
@@ -235,25 +235,25 @@ def opened(output: Path) -> Iterator[Store]:
         raise InputOutputError(f"{output}: cannot be written: {error.strerror or error}") from error
 
 
-def _lock(handle: int, output: Path) -> None:
+def _lock_store(handle: int, output: Path) -> None:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise RefusedError(f"{output}: another process appends to it") from error
 
 
-def _made(store: Store) -> None:
+def _ensure_store(store: CommitStore) -> None:
     output = store.output
     if not os.path.lexists(output):
         output.mkdir()
-        _sync(output.parent)
+        _sync_path(output.parent)
     if output.is_symlink() or not output.is_dir():
         raise RefusedError(f"{output} exists and is no directory of --append; name another output")
     if not store.folder.is_dir():
         if any(output.iterdir()):
             raise RefusedError(f"{output} exists and was not made with --append; name another output")
         store.folder.mkdir()
-        _sync(output)
+        _sync_path(output)
 
 
 def _has_size(path: Path, size: int) -> bool:
@@ -263,7 +263,7 @@ def _has_size(path: Path, size: int) -> bool:
         return False
 
 
-def _sync(path: Path) -> None:
+def _sync_path(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -271,10 +271,12 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def checks_of(proof: str, last: Commit, new: Commit, keys: int) -> tuple[Check, ...]:
+def build_append_checks(
+    proof: str, previous: AppendCommit, commit: AppendCommit, key_count: int
+) -> tuple[ManifestCheck, ...]:
     """Return the checks that a run passed. keys: number of row keys that were checked to be unique."""
     return (
-        Check("rows-in-equal-rows-out", proof),
-        Check("rows-before-and-new", f"{last.rows:,} + {new.new:,} = {new.rows:,}"),
-        Check("keys-are-unique", f"{keys:,} of (generation, file, record, row), behind all those before"),
+        ManifestCheck("rows-in-equal-rows-out", proof),
+        ManifestCheck("rows-before-and-new", f"{previous.rows:,} + {commit.new:,} = {commit.rows:,}"),
+        ManifestCheck("keys-are-unique", f"{key_count:,} of (generation, file, record, row), behind all those before"),
     )

@@ -11,7 +11,7 @@ from pyspark.accumulators import AccumulatorParam
 T = TypeVar("T")
 
 
-class _Names(AccumulatorParam[set[str]]):  # type: ignore[misc]
+class _BackendNamesParam(AccumulatorParam[set[str]]):  # type: ignore[misc]
     """Accumulate backend names as a set."""
 
     def zero(self, value: set[str]) -> set[str]:
@@ -21,17 +21,17 @@ class _Names(AccumulatorParam[set[str]]):  # type: ignore[misc]
         return value1 | value2
 
 
-def tally(context: Any) -> Any:
+def create_backend_accumulator(context: Any) -> Any:
     """Return a Spark accumulator of the backend names that executors use."""
-    return context.accumulator(set(), _Names())
+    return context.accumulator(set(), _BackendNamesParam())
 
 
-def noticed(shares: Iterable[Iterable[T]], names: Any) -> Iterator[T]:
+def report_backend(shares: Iterable[Iterable[T]], backend_names: Any) -> Iterator[T]:
     """Yield the items of all shares on an executor, after adding the name of its backend to the accumulator."""
     from binlogtool.errors import BinlogtoolError
-    from binlogtool.schema.backends import choose
+    from binlogtool.schema.backends import choose_backend
 
     with contextlib.suppress(BinlogtoolError):
-        names.add({choose("auto").name})
+        backend_names.add({choose_backend("auto").name})
     for share in shares:
         yield from share

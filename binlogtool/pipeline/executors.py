@@ -9,14 +9,14 @@ from binlogtool.errors import InputOutputError
 
 WAITING = "waiting for executors"
 
-_LOOK_S = 1.0
-_STILL_S = 2.0
+_CHECK_INTERVAL_S = 1.0
+_STABLE_S = 2.0
 """Seconds without a new executor after which all are assumed to be registered."""
-_COMING_S = 30.0
+_REGISTRATION_TIMEOUT_S = 30.0
 """How long to wait for the configured number of executors, as Spark itself does."""
 
 
-class Executors:
+class ExecutorWatch:
     """Check regularly whether a Spark context has executors.
 
     Args:
@@ -25,71 +25,77 @@ class Executors:
         promised: number of executors that the settings configure; None = it depends on the cluster.
     """
 
-    def __init__(self, context: Any, patience: float, promised: int | None = None) -> None:
+    def __init__(self, context: Any, timeout: float, expected: int | None = None) -> None:
         self._context = context
-        self._patience = patience
-        self._promised = promised
-        self._seen = self._looked = time.monotonic()
-        self._most = promised or 0
+        self._timeout = timeout
+        self._expected = expected
+        self._last_seen = self._last_checked = time.monotonic()
+        self._max_count = expected or 0
         self._waiting = self._settled = False
 
-    def begin(self) -> None:
+    def restart_timeout(self) -> None:
         """Restart the timeout."""
-        self._seen = self._looked = time.monotonic()
+        self._last_seen = self._last_checked = time.monotonic()
 
     @property
-    def waiting(self) -> str:
+    def waiting_text(self) -> str:
         """Progress text while waiting for executors."""
-        return f"{WAITING}: 0 of {self._most}" if self._most else f"{WAITING}: none yet"
+        return f"{WAITING}: 0 of {self._max_count}" if self._max_count else f"{WAITING}: none yet"
 
-    def missing(self) -> bool:
+    def is_waiting(self) -> bool:
         """Return True while there is no executor.
 
         Raises:
             InputOutputError: there was none for as long as the timeout.
         """
         now = time.monotonic()
-        if now - self._looked >= _LOOK_S:
-            self._looked = now
-            self._waiting = not self._count()
+        if now - self._last_checked >= _CHECK_INTERVAL_S:
+            self._last_checked = now
+            self._waiting = not self._count_executors()
             if not self._waiting:
-                self._seen = now
-            elif now - self._seen > self._patience:
+                self._last_seen = now
+            elif now - self._last_seen > self._timeout:
                 raise InputOutputError(
-                    f"no executor for {self._patience:g} seconds: the cluster has none free, or lost them all"
+                    f"no executor for {self._timeout:g} seconds: the cluster has none free, or lost them all"
                     " (--wait-executors SECONDS waits longer)"
                 )
         return self._waiting
 
-    def settle(self) -> None:
+    def wait_until_registered(self) -> None:
         """Wait until all expected executors have registered, so that a job gets enough tasks. Only waits once per
         session.
         """
-        first = last = None
-        count, end = 0, time.monotonic() + self._patience
+        first_time = last_time = None
+        count, end = 0, time.monotonic() + self._timeout
         while not self._settled and (now := time.monotonic()) < end:
-            if (found := self._count()) != count:
-                count, last = found, now
-                first = first or now
-            still = last is not None and now - last > (_STILL_S if self._promised is None else _COMING_S)
-            late = first is not None and now - first > _COMING_S
-            self._settled = bool(count) and (count == self._promised or still or late)
-            time.sleep(_LOOK_S / 4)
+            if (current := self._count_executors()) != count:
+                count, last_time = current, now
+                first_time = first_time or now
+            is_stable = last_time is not None and now - last_time > (
+                _STABLE_S if self._expected is None else _REGISTRATION_TIMEOUT_S
+            )
+            is_late = first_time is not None and now - first_time > _REGISTRATION_TIMEOUT_S
+            self._settled = bool(count) and (count == self._expected or is_stable or is_late)
+            time.sleep(_CHECK_INTERVAL_S / 4)
         self._settled = True
 
-    def _count(self) -> int:
+    def _count_executors(self) -> int:
         """Return the number of registered executors; Spark's list also contains the driver."""
-        found = int(self._context._jsc.sc().getExecutorMemoryStatus().size()) - 1
-        self._most = max(self._most, found)
-        return found
+        count = int(self._context._jsc.sc().getExecutorMemoryStatus().size()) - 1
+        self._max_count = max(self._max_count, count)
+        return count
 
 
-def promised(setting: Any) -> int | None:
+def configured_executors(get_setting: Any) -> int | None:
     """Return how many executors the settings configure; None if they do not say. setting: returns a setting or None."""
-    if setting("spark.dynamicAllocation.enabled") == "true":
+    if get_setting("spark.dynamicAllocation.enabled") == "true":
         return None
     for name in ("spark.executor.instances",):
-        if (value := setting(name)) is not None and value.isdigit():
+        if (value := get_setting(name)) is not None and value.isdigit():
             return int(value)
-    cores, most = setting("spark.executor.cores"), setting("spark.cores.max")
-    return int(most) // int(cores) if cores and most and cores.isdigit() and most.isdigit() and cores != "0" else None
+    cores, max_cores = get_setting("spark.executor.cores"), get_setting("spark.cores.max")
+    return (
+        int(max_cores) // int(cores)
+        if cores and max_cores and cores.isdigit() and max_cores.isdigit() and cores != "0"
+        else None
+    )

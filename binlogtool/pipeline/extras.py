@@ -8,7 +8,7 @@ from binlogtool import memory
 from binlogtool.errors import MissingExtraError
 
 
-def require(what: str, *modules: str, extra: str = "spark") -> None:
+def require_extra(purpose: str, *modules: str, extra: str = "spark") -> None:
     """Check that modules are installed, without importing them, and lift this process's memory limit.
 
     The limit is lifted because these modules, and Java, which is started after this, have memory limits of their own.
@@ -24,5 +24,5 @@ def require(what: str, *modules: str, extra: str = "spark") -> None:
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
         names = " and ".join(missing)
-        raise MissingExtraError(f"{what} needs {names}: install it with `pip install 'binlogtool[{extra}]'`")
-    memory.lift()
+        raise MissingExtraError(f"{purpose} needs {names}: install it with `pip install 'binlogtool[{extra}]'`")
+    memory.lift_ceiling()

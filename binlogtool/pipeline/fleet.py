@@ -22,31 +22,31 @@ from msgspec.structs import replace
 from binlogtool.errors import BinlogtoolError, UsageError
 from binlogtool.limits import MIB
 from binlogtool.log import detect, watch
-from binlogtool.log.named import Group
-from binlogtool.pipeline.account import OnStep, Step
-from binlogtool.pipeline.balance import GROUPS_PER_CORE, balanced
-from binlogtool.pipeline.inputs import stamp
-from binlogtool.pipeline.master import Master
-from binlogtool.pipeline.package import anchor
-from binlogtool.pipeline.record import Record, told
-from binlogtool.pipeline.session import Session, running
-from binlogtool.recovery.report import Report, joined
-from binlogtool.recovery.verify import Options, verify_group
-from binlogtool.recovery.verify_paths import logs_at
+from binlogtool.log.named import LogGroup
+from binlogtool.pipeline.account import ProgressCallback, ProgressStep
+from binlogtool.pipeline.balance import GROUPS_PER_CORE, balance_by_size
+from binlogtool.pipeline.inputs import read_stamp
+from binlogtool.pipeline.master import SparkMaster
+from binlogtool.pipeline.package import make_module_paths_absolute
+from binlogtool.pipeline.record import SparkJobStats, describe_job_stats
+from binlogtool.pipeline.session import SparkJobSession, use_session
+from binlogtool.recovery.report import Report, merge_reports
+from binlogtool.recovery.verify import LogVerifyOptions, verify_log
+from binlogtool.recovery.verify_paths import find_logs
 
 T = TypeVar("T")
 U = TypeVar("U")
 
-_TASK_BYTES = 8192 * MIB
+_MAX_TASK_BYTES = 8192 * MIB
 """Approximate limit of a task: if it fails, it is repeated as a whole."""
 
-_RESERVE_S = 2.0
+_SHUTDOWN_RESERVE_S = 2.0
 """Part of a time limit that is reserved for stopping Spark."""
 
 copyreg.pickle(MappingProxyType, lambda mapping: (MappingProxyType, (dict(mapping),)))  # facts of findings
 
 
-class Sized(Protocol):
+class SizedTask(Protocol):
     """Work for an executor."""
 
     @property
@@ -54,7 +54,7 @@ class Sized(Protocol):
         """Number of bytes that the work has to read."""
 
 
-class Unit(msgspec.Struct, frozen=True):
+class LogTask(msgspec.Struct, frozen=True):
     """A log for an executor.
 
     path: index of the path that named it. home: its file or directory. format: None = detected by content. size:
@@ -69,13 +69,13 @@ class Unit(msgspec.Struct, frozen=True):
     size: int
     strays: tuple[str, ...] = ()
 
-    def group(self) -> Group:
+    def to_group(self) -> LogGroup:
         """Return the log itself."""
-        format_ = None if self.format is None else detect.by_name(self.format)
-        return Group(self.home, format_, self.names, self.is_set, self.strays)
+        format_ = None if self.format is None else detect.find_format(self.format)
+        return LogGroup(self.home, format_, self.names, self.is_set, self.strays)
 
 
-class Fleet(msgspec.Struct, frozen=True):
+class SparkJobRunner(msgspec.Struct, frozen=True):
     """Run work on many logs, on Spark or in this process, and report progress.
 
     master: Spark's master. session: a running session to use instead of starting one. timeout: seconds after which
@@ -84,15 +84,15 @@ class Fleet(msgspec.Struct, frozen=True):
     record: receives statistics of the jobs.
     """
 
-    master: str | Master = "local[*]"
-    session: Session | None = None
-    on_step: OnStep | None = None
+    master: str | SparkMaster = "local[*]"
+    session: SparkJobSession | None = None
+    on_step: ProgressCallback | None = None
     timeout: float | None = None
-    here: bool = False
+    in_process: bool = False
     work: str = "binlogtool"
-    record: Record = msgspec.field(default_factory=Record)
+    record: SparkJobStats = msgspec.field(default_factory=SparkJobStats)
 
-    def run(self, stage: str, units: Sequence[Sized], job: Callable[[Any, int], Any]) -> list[Any]:
+    def run(self, stage: str, units: Sequence[SizedTask], job: Callable[[Any, int], Any]) -> list[Any]:
         """Return the rows that `job` makes of the distributed (number, unit) pairs. job: (RDD, number of tasks) ->
         RDD.
 
@@ -102,77 +102,79 @@ class Fleet(msgspec.Struct, frozen=True):
         """
         total = sum(unit.size for unit in units)
         if self.session is None:
-            self._tell("starting Spark", 0, total)
-        with running(self.session, Master.of(self.master).doing(self.work)) as session:
+            self._report_step("starting Spark", 0, total)
+        with use_session(self.session, SparkMaster.coerce(self.master).named_for(self.work)) as session:
             context = session.spark.sparkContext
 
-            def work() -> list[Any]:
-                from binlogtool.pipeline.engines import noticed, tally
+            def run_job() -> list[Any]:
+                from binlogtool.pipeline.engines import create_backend_accumulator, report_backend
 
-                tasks = max(GROUPS_PER_CORE * session.cores(), total // _TASK_BYTES)
-                shares = balanced([unit.size for unit in units], tasks)
+                tasks = max(GROUPS_PER_CORE * session.count_cores(), total // _MAX_TASK_BYTES)
+                shares = balance_by_size([unit.size for unit in units], tasks)
                 numbered = [[(i, units[i]) for i in share] for share in shares]
-                engines = tally(context)
-                spread = context.parallelize(numbered, max(1, len(numbered)))
-                spread = spread.mapPartitions(partial(noticed, names=engines))
-                rows: list[Any] = job(spread, max(1, len(numbered))).collect()
-                self.record.engines |= engines.value
+                backends = create_backend_accumulator(context)
+                distributed = context.parallelize(numbered, max(1, len(numbered)))
+                distributed = distributed.mapPartitions(partial(report_backend, backend_names=backends))
+                rows: list[Any] = job(distributed, max(1, len(numbered))).collect()
+                self.record.backends |= backends.value
                 return rows
 
-            def progress(p: Any) -> None:
-                self._tell(p.waiting or stage, total * p.done // max(p.total, 1), total)
+            def report_progress(progress: Any) -> None:
+                self._report_step(progress.waiting or stage, total * progress.done // max(progress.total, 1), total)
 
-            self._tell(stage, 0, total)
+            self._report_step(stage, 0, total)
             name = f"{self.work}: {stage}, {len(units):,} logs"
-            asked = None if self.on_step is None else progress
-            return session.run(work, asked, self.timeout, name=name, record=self.record)
+            on_progress = None if self.on_step is None else report_progress
+            return session.run(run_job, on_progress, self.timeout, name=name, record=self.record)
 
-    def results(self, stage: str, units: Sequence[Sized], job: Callable[[Iterable[tuple[int, Any]]], Any]) -> list[Any]:
+    def compute_results(
+        self, stage: str, units: Sequence[SizedTask], job: Callable[[Iterable[tuple[int, Any]]], Any]
+    ) -> list[Any]:
         """Return what `job` makes of each unit, in their order. job: `run_each` with its other arguments bound.
 
         Raises:
             As `run`; and the first error among the results.
         """
-        if self.here:
-            self._tell(stage, 0, sum(unit.size for unit in units))
-            found = dict(job(enumerate(units)))
+        if self.in_process:
+            self._report_step(stage, 0, sum(unit.size for unit in units))
+            results = dict(job(enumerate(units)))
         else:
-            found = dict(self.run(stage, units, lambda spread, _: spread.mapPartitions(job)))
-        return [demanded(found[number]) for number in range(len(units))]
+            results = dict(self.run(stage, units, lambda spread, _: spread.mapPartitions(job)))
+        return [result_or_raise(results[number]) for number in range(len(units))]
 
-    def tell_record(self) -> None:
+    def report_job_stats(self) -> None:
         """Report retried tasks, lost executors and slow backends to the progress listener."""
-        for text in told(self.record.as_value()):
-            watch.noted(text)
+        for text in describe_job_stats(self.record.to_dict()):
+            watch.report_note(text)
 
-    def _tell(self, stage: str, done: int, total: int) -> None:
+    def _report_step(self, stage: str, done: int, total: int) -> None:
         if self.on_step is not None:
-            self.on_step(Step(stage, done, total))
+            self.on_step(ProgressStep(stage, done, total))
 
 
-def units_of(number: int, path: str, found: Sequence[Group]) -> Iterator[Unit]:
+def make_log_tasks(number: int, path: str, groups: Sequence[LogGroup]) -> Iterator[LogTask]:
     """Yield the logs of a path as tasks that can be sent to executors."""
     if path == "-":
         raise UsageError("--master needs files: standard input cannot be read on other machines")
-    for group in found:
-        size = sum(_size(group.member_path(name)) for name in group.names)
+    for group in groups:
+        size = sum(_file_size(group.member_path(name)) for name in group.names)
         format_ = None if group.format is None else group.format.spec
-        yield Unit(number, group.path, format_, group.names, group.is_set, size, group.strays)
+        yield LogTask(number, group.path, format_, group.names, group.is_set, size, group.strays)
 
 
-def _size(path: str) -> int:
+def _file_size(path: str) -> int:
     """Return the size of a file in bytes; 0 if it cannot be read, which the executor reports."""
     try:
-        return stamp(path)[0]
+        return read_stamp(path)[0]
     except (BinlogtoolError, ValueError):
         return 0
 
 
-def verify_fleet(
+def verify_on_spark(
     paths: Iterable[str],
     format: str,
-    options: Options,
-    fleet: Fleet,
+    options: LogVerifyOptions,
+    runner: SparkJobRunner,
 ) -> list[Report | None]:
     """Verify logs on Spark; return one report per path, as `recovery.verify` makes it.
 
@@ -182,74 +184,76 @@ def verify_fleet(
         UsageError, MissingExtraError, InputOutputError, KeyboardInterrupt.
     """
     timeout = options.limits.timeout
-    end = None if timeout is None else time.time() + max(timeout - _RESERVE_S, 0.1)
-    units: list[Unit] = []
-    parts: list[list[Report | None]] = []
-    of_units: list[tuple[int, int]] = []
+    deadline = None if timeout is None else time.time() + max(timeout - _SHUTDOWN_RESERVE_S, 0.1)
+    units: list[LogTask] = []
+    reports_by_path: list[list[Report | None]] = []
+    unit_positions: list[tuple[int, int]] = []
     for number, path in enumerate(paths):
-        parts.append([])
-        for found in logs_at(path, format):
-            if isinstance(found, Report):
-                parts[number].append(found)
+        reports_by_path.append([])
+        for log in find_logs(path, format):
+            if isinstance(log, Report):
+                reports_by_path[number].append(log)
                 continue
-            units += units_of(number, found.path, [found.group])
-            of_units.append((number, len(parts[number])))
-            parts[number].append(None)
-    job = partial(_verified, options=options, end=end, home=os.getcwd())
-    for (number, place), report in zip(of_units, fleet.results("verify", units, job), strict=True):
-        parts[number][place] = report
-    fleet.tell_record()
-    return [None if None in part else joined(report for report in part if report) for part in parts]
+            units += make_log_tasks(number, log.path, [log.group])
+            unit_positions.append((number, len(reports_by_path[number])))
+            reports_by_path[number].append(None)
+    job = partial(_verify_logs, options=options, deadline=deadline, home=os.getcwd())
+    for (number, place), report in zip(unit_positions, runner.compute_results("verify", units, job), strict=True):
+        reports_by_path[number][place] = report
+    runner.report_job_stats()
+    return [None if None in part else merge_reports(report for report in part if report) for part in reports_by_path]
 
 
-def _verified(
-    units: Iterable[tuple[int, Unit]], *, options: Options, end: float | None, home: str
+def _verify_logs(
+    units: Iterable[tuple[int, LogTask]], *, options: LogVerifyOptions, deadline: float | None, home: str
 ) -> Iterator[tuple[int, Report | Exception | None]]:
     """Verify all logs of a task, on an executor."""
-    return each(units, work=partial(_verify, options=options, end=end), home=home)
+    return run_each(units, work=partial(_verify_log, options=options, deadline=deadline), home=home)
 
 
-def _verify(unit: Unit, *, options: Options, end: float | None) -> Report | None:
+def _verify_log(unit: LogTask, *, options: LogVerifyOptions, deadline: float | None) -> Report | None:
     """Verify one log, on an executor. end: deadline in seconds since 1970; None is returned after it."""
-    if end is None:
-        return verify_group(unit.group(), options)
-    left = end - time.time()
-    if left <= 0:
+    if deadline is None:
+        return verify_log(unit.to_group(), options)
+    remaining = deadline - time.time()
+    if remaining <= 0:
         return None
-    return verify_group(unit.group(), replace(options, limits=replace(options.limits, timeout=left)))
+    return verify_log(unit.to_group(), replace(options, limits=replace(options.limits, timeout=remaining)))
 
 
-def each(units: Iterable[tuple[int, U]], *, work: Callable[[U], T], home: str) -> Iterator[tuple[int, T | Exception]]:
+def run_each(
+    units: Iterable[tuple[int, U]], *, work: Callable[[U], T], home: str
+) -> Iterator[tuple[int, T | Exception]]:
     """Yield, on an executor, the result of each log, or the exception that ended its work; other logs are unaffected.
 
     home: the directory that relative paths refer to.
     """
-    with _inside(home):
+    with _change_directory(home):
         for number, unit in units:
             try:
                 yield number, work(unit)
             except Exception as error:
-                yield number, portable(error)
+                yield number, to_portable_error(error)
 
 
 @contextlib.contextmanager
-def _inside(home: str) -> Iterator[None]:
+def _change_directory(home: str) -> Iterator[None]:
     """Work in the driver's directory, if this machine has it."""
-    anchor()
+    make_module_paths_absolute()
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
             stack.enter_context(contextlib.chdir(home))
         yield
 
 
-def portable(error: Exception) -> Exception:
+def to_portable_error(error: Exception) -> Exception:
     """Return an error that can be pickled and sent to the driver."""
     if isinstance(error, BinlogtoolError | MemoryError):
         return error
     return RuntimeError("".join(traceback.format_exception(error)))
 
 
-def demanded(result: T | Exception) -> T:
+def result_or_raise(result: T | Exception) -> T:
     """Return the result; raise it if it is an exception."""
     if isinstance(result, Exception):
         raise result

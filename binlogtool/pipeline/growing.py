@@ -18,40 +18,47 @@ from itertools import pairwise
 import msgspec
 from msgspec.structs import replace
 
-from binlogtool.errors import BinlogtoolError, VanishedError
-from binlogtool.findings import Finding, finding
+from binlogtool.errors import BinlogtoolError, FileVanishedError
+from binlogtool.findings import Finding, make_finding
 from binlogtool.formats.detecting import Hints
 from binlogtool.log import detect
-from binlogtool.log.open import Log
-from binlogtool.log.parts import Part, parts_between
+from binlogtool.log.open import LogReader
+from binlogtool.log.parts import FilePart, split_range
 from binlogtool.log.source import base_name
-from binlogtool.pipeline.closing import is_written, log_of, numbers
-from binlogtool.pipeline.inputs import Stamp, files_of, stamp
-from binlogtool.pipeline.request import Request
-from binlogtool.pipeline.stream_offset import Budget, Reached, advanced, grown, is_other, mark_of
-from binlogtool.pipeline.tasks import Member
+from binlogtool.pipeline.closing import has_records_before, log_key, sequence_numbers
+from binlogtool.pipeline.inputs import FileStamp, list_files, read_stamp
+from binlogtool.pipeline.request import ReadRequest
+from binlogtool.pipeline.stream_offset import (
+    ReadBudget,
+    ReadPosition,
+    advance_position,
+    extend_position,
+    file_mark,
+    is_other_file,
+)
+from binlogtool.pipeline.tasks import TaskFile
 
-Files = dict[str, Reached]
-Listed = list[tuple[str, str]]
+ReadPositions = dict[str, ReadPosition]
+LogFiles = list[tuple[str, str]]
 """The files of one log in its order, with the names of their formats."""
 
-_SETTLED_NS = 2_000_000_000
+_STABLE_MTIME_NS = 2_000_000_000
 """A file with a younger modification time may be written again without changing it."""
 
 
-class Planned(msgspec.Struct, frozen=True):
+class PlannedRead(msgspec.Struct, frozen=True):
     """Bytes of a file that one task reads.
 
     reached: the file's position after this read. earlier: state carried over from earlier files, see `Hints`.
     """
 
-    member: Member
-    part: Part
-    reached: Reached
+    member: TaskFile
+    part: FilePart
+    reached: ReadPosition
     earlier: str | None = None
 
 
-class Told(msgspec.Struct, frozen=True):
+class GrowingFileFinding(msgspec.Struct, frozen=True):
     """A finding that is reported for a file in place of records."""
 
     file: str
@@ -59,14 +66,14 @@ class Told(msgspec.Struct, frozen=True):
     finding: Finding
 
 
-class Growing:
+class IncrementalInput:
     """The growing logs in given paths.
 
     final: no file will grow any more. strict: raise if a file cannot be read; otherwise its position stays unchanged.
     """
 
     def __init__(
-        self, paths: Sequence[str], format: str, request: Request, hints: Hints | None = None,
+        self, paths: Sequence[str], format: str, request: ReadRequest, hints: Hints | None = None,
         *, final: bool = False, strict: bool = False,
     ) -> None:  # fmt: skip
         self.paths = paths
@@ -75,24 +82,24 @@ class Growing:
         self.hints = hints
         self.final = final
         self.strict = strict
-        self._target: dict[str, int] | None = None
-        self._seen: dict[str, tuple[Stamp, bool, Reached]] = {}
-        self._turn = 0
+        self._frozen_sizes: dict[str, int] | None = None
+        self._unchanged: dict[str, tuple[FileStamp, bool, ReadPosition]] = {}
+        self._next_log = 0
 
     # -- positions ---------------------------------------------------------------------------------------------------
 
     def freeze(self) -> None:
         """Ignore files and bytes that appear after this call."""
-        self._target = None
-        self._target = {name: self._size(name) for log in self._logs() for name, _ in log}
+        self._frozen_sizes = None
+        self._frozen_sizes = {name: self._file_size(name) for log in self._list_logs() for name, _ in log}
 
-    def _size(self, name: str) -> int:
+    def _file_size(self, name: str) -> int:
         try:
-            return stamp(name)[0]
+            return read_stamp(name)[0]
         except BinlogtoolError:
             return 0
 
-    def advance(self, known: Files, budget: Budget) -> None:
+    def advance(self, positions: ReadPositions, budget: ReadBudget) -> None:
         """Move the position of each file to where it can be read to now; drop files that their server removed.
 
         With a budget, the oldest files of a log come first, and logs take turns. The bytes between two points without
@@ -103,114 +110,124 @@ class Growing:
             BinlogtoolError: a file cannot be read, if `strict`.
         """
         before: dict[str, list[str]] = {}
-        for name in known:
-            before.setdefault(log_of(name), []).append(name)
-        logs = list(self._logs())
-        turn = self._turn % len(logs) if logs else 0
-        for number, log in enumerate([*logs[turn:], *logs[:turn]], turn + 1):
-            _forget(log, known, before.get(log_of(log[0][0]), ()))
-            self._follow(log, known, budget)
-            if budget.spent:
-                self._turn = number
+        for name in positions:
+            before.setdefault(log_key(name), []).append(name)
+        logs = list(self._list_logs())
+        first_log = self._next_log % len(logs) if logs else 0
+        for number, log in enumerate([*logs[first_log:], *logs[:first_log]], first_log + 1):
+            _drop_purged(log, positions, before.get(log_key(log[0][0]), ()))
+            self._advance_log(log, positions, budget)
+            if budget.is_spent:
+                self._next_log = number
                 break
-        self._seen = {name: seen for name, seen in self._seen.items() if name in known}
+        self._unchanged = {name: seen for name, seen in self._unchanged.items() if name in positions}
 
-    def names(self) -> Iterator[tuple[str, str]]:
+    def list_files(self) -> Iterator[tuple[str, str]]:
         """Yield all files that exist and are not empty, with the names of their formats."""
-        return ((name, format_) for log in self._logs() for name, format_ in log if self._size(name))
+        return ((name, format_) for log in self._list_logs() for name, format_ in log if self._file_size(name))
 
-    def _logs(self) -> Iterator[Listed]:
+    def _list_logs(self) -> Iterator[LogFiles]:
         """Yield groups of files that a server writes one after the other: their names differ only in numbers."""
         logs: dict[str, dict[str, str]] = {}
         for path in self.paths:
             try:
-                found = files_of(path, self.format)
+                files = list_files(path, self.format)
             except BinlogtoolError:
                 if self.strict:
                     raise
                 continue
-            for name, format_ in found:
-                if (self._target is None or name in self._target) and not _is_passing(name, path, format_):
-                    logs.setdefault(log_of(name), {})[name] = format_
-        return (sorted(log.items(), key=lambda one: numbers(one[0])) for log in logs.values())
+            for name, format_ in files:
+                if (self._frozen_sizes is None or name in self._frozen_sizes) and not _is_temporary(
+                    name, path, format_
+                ):
+                    logs.setdefault(log_key(name), {})[name] = format_
+        return (sorted(log.items(), key=lambda one: sequence_numbers(one[0])) for log in logs.values())
 
-    def _follow(self, log: Listed, known: Files, budget: Budget) -> None:
+    def _advance_log(self, log: LogFiles, positions: ReadPositions, budget: ReadBudget) -> None:
         """Advance the files of one log, the oldest first."""
-        last = len(log) if self.final else self._last_written(log, known)
-        for (name, _), (following, _) in pairwise(log):
-            if following in known and name in known:
-                known[name] = known[name].without_definitions()
+        last = len(log) if self.final else self._find_last_written(log, positions)
+        for (name, _), (next_name, _) in pairwise(log):
+            if next_name in positions and name in positions:
+                positions[name] = positions[name].without_definitions()
         for number, (name, format_) in enumerate(log):
-            if budget.spent:
+            if budget.is_spent:
                 return
-            before, earlier = known.get(name), self._earlier(name, known)
-            reached = self._reached(name, before or Reached(format=format_), number < last, budget.bytes, earlier)
+            before, earlier = positions.get(name), self._carried_state(name, positions)
+            reached = self._next_position(
+                name, before or ReadPosition(format=format_), number < last, budget.bytes, earlier
+            )
             if reached is not None and reached != before:
-                known[name] = reached
-                budget.take(reached.bytes_since(before))
+                positions[name] = reached
+                budget.spend(reached.bytes_since(before))
 
-    def _last_written(self, log: Listed, known: Files) -> int:
+    def _find_last_written(self, log: LogFiles, positions: ReadPositions) -> int:
         """Return the index of the last file that was written to; files before it are complete, as are their parts in
         it (.ibb).
         """
-        written = (i for i in reversed(range(1, len(log))) if self._is_written(*log[i], known.get(log[i][0])))
-        return next(written, 0)
+        indexes = (i for i in reversed(range(1, len(log))) if self._is_written(*log[i], positions.get(log[i][0])))
+        return next(indexes, 0)
 
-    def _is_written(self, name: str, format: str, reached: Reached | None) -> bool:
+    def _is_written(self, name: str, format: str, reached: ReadPosition | None) -> bool:
         if reached is not None and (reached.place.record or reached.done):
             return True
         try:
-            with self.open(name, format) as log:
-                return is_written(log, self._end(name, log))
+            with self.open_file(name, format) as log:
+                return has_records_before(log, self._visible_end(name, log))
         except BinlogtoolError:
             return False
 
     @staticmethod
-    def _earlier(name: str, known: Mapping[str, Reached]) -> str | None:
+    def _carried_state(name: str, positions: Mapping[str, ReadPosition]) -> str | None:
         """Return what the completed files of a log carry over to one of its files, as `Hints.earlier`."""
-        log, number = log_of(name), numbers(name)
-        before = [one for one in known if log_of(one) == log and numbers(one) < number]
+        log, number = log_key(name), sequence_numbers(name)
+        before = [one for one in positions if log_key(one) == log and sequence_numbers(one) < number]
         if not before:
             return None
-        last = max(before, key=numbers)
-        carried = known[last].place.carried if known[last].done else None
+        last = max(before, key=sequence_numbers)
+        carried = positions[last].place.carried if positions[last].done else None
         return json.dumps({"name": base_name(last), "carried": carried}) if carried else None
 
-    def _reached(
-        self, name: str, before: Reached, closed: bool, most: int | None, earlier: str | None
-    ) -> Reached | None:
+    def _next_position(
+        self, name: str, before: ReadPosition, closed: bool, max_bytes: int | None, earlier: str | None
+    ) -> ReadPosition | None:
         """Return how far a file is to be read; None = unchanged.
 
         closed: the file will not grow any more. most: maximum number of bytes.
         """
         try:
-            now = stamp(name)
-            seen = (now, closed, before)
-            if self._seen.get(name) == seen or (self.strict and not now[0]):
+            file_stamp = read_stamp(name)
+            state = (file_stamp, closed, before)
+            if self._unchanged.get(name) == state or (self.strict and not file_stamp[0]):
                 return None
-            with self.open(name, before.format, earlier) as log:
-                if not log.files[0].layout.records:
+            with self.open_file(name, before.format, earlier) as log:
+                if not log.files[0].layout.has_records:
                     return None  # an index or state file beside a log
-                reached = self._further(log, before, self._end(name, log), most, closed=closed)
+                reached = self._advance_file(log, before, self._visible_end(name, log), max_bytes, closed=closed)
         except BinlogtoolError as error:
-            if self.strict and not isinstance(error, VanishedError):
+            if self.strict and not isinstance(error, FileVanishedError):
                 raise
             return None
-        if reached in (None, before) and time.time_ns() - now[1] > _SETTLED_NS:
-            self._seen[name] = seen
+        if reached in (None, before) and time.time_ns() - file_stamp[1] > _STABLE_MTIME_NS:
+            self._unchanged[name] = state
         return reached
 
     @staticmethod
-    def _further(log: Log, before: Reached, end: int, most: int | None, *, closed: bool) -> Reached | None:
-        if is_other(before, log):
-            before = Reached(format=before.format, born=before.born + 1)
-        return grown(log, before, end) if before.done else advanced(log, before, end, most, closed=closed)
+    def _advance_file(
+        log: LogReader, before: ReadPosition, end: int, max_bytes: int | None, *, closed: bool
+    ) -> ReadPosition | None:
+        if is_other_file(before, log):
+            before = ReadPosition(format=before.format, born=before.born + 1)
+        return (
+            extend_position(log, before, end)
+            if before.done
+            else advance_position(log, before, end, max_bytes, closed=closed)
+        )
 
-    def _end(self, name: str, log: Log) -> int:
+    def _visible_end(self, name: str, log: LogReader) -> int:
         size = log.files[0].size or 0
-        return size if self._target is None else min(size, self._target.get(name, 0))
+        return size if self._frozen_sizes is None else min(size, self._frozen_sizes.get(name, 0))
 
-    def open(self, name: str, format: str, earlier: str | None = None) -> Log:
+    def open_file(self, name: str, format: str, earlier: str | None = None) -> LogReader:
         """Open one file. earlier: state carried over from the files before it.
 
         Raises:
@@ -218,83 +235,90 @@ class Growing:
         """
         import binlogtool
 
-        r, hints = self.request, self.hints
+        request, hints = self.request, self.hints
         if earlier is not None:
             hints = replace(hints or Hints(), earlier=earlier)
-        return binlogtool.open(name, format=format, limits=r.limits, backend=r.backend, hints=hints)
+        return binlogtool.open(name, format=format, limits=request.limits, backend=request.backend, hints=hints)
 
     # -- new bytes -----------------------------------------------------------------------------------------------
 
-    def pieces(self, before: Mapping[str, Reached], after: Mapping[str, Reached]) -> list[Planned | Told]:
+    def list_reads(
+        self, before: Mapping[str, ReadPosition], after: Mapping[str, ReadPosition]
+    ) -> list[PlannedRead | GrowingFileFinding]:
         """Return what is new between two sets of positions: byte ranges to read, file by file, and findings."""
         new = [
             piece
             for name, one in after.items()
-            for piece in self._pieces(name, before.get(name), one, self._earlier(name, {**before, **after}))
+            for piece in self._list_file_reads(
+                name, before.get(name), one, self._carried_state(name, {**before, **after})
+            )
         ]
-        gone: list[Told] = [
-            Told(name, one.format, _changed(one, "removed before it was complete; what was not read is lost"))
+        removed: list[GrowingFileFinding] = [
+            GrowingFileFinding(name, one.format, _changed_finding(one, "removed before it was complete; what "
+                "was not read is lost"))
             for name, one in before.items() if name not in after and not one.done
         ]  # fmt: skip
-        return [*new, *gone]
+        return [*new, *removed]
 
-    def _pieces(
-        self, name: str, before: Reached | None, reached: Reached, earlier: str | None
-    ) -> Iterator[Planned | Told]:
+    def _list_file_reads(
+        self, name: str, before: ReadPosition | None, reached: ReadPosition, earlier: str | None
+    ) -> Iterator[PlannedRead | GrowingFileFinding]:
         if before == reached or (before is not None and before.without_definitions() == reached):
             return
         if before is not None and before.born != reached.born:
             text = "replaced by another one of its name, which is read from its beginning"
-            yield Told(name, reached.format, _changed(before, text))
+            yield GrowingFileFinding(name, reached.format, _changed_finding(before, text))
             before = None
         elif before is not None and before.done:
             size = reached.place.offset - before.place.offset
-            why = "it was done (by --final, or a later file)" if self.strict else "a later file of the log was begun"
-            text = f"extended by {size:,} bytes after {why}; they are not read"
-            yield Told(name, reached.format, _changed(before, text))
+            reason = "it was done (by --final, or a later file)" if self.strict else "a later file of the log was begun"
+            text = f"extended by {size:,} bytes after {reason}; they are not read"
+            yield GrowingFileFinding(name, reached.format, _changed_finding(before, text))
             return
-        for part in self._parts(name, before or Reached(), reached, earlier) if reached.begin else []:
+        for part in self._split_range(name, before or ReadPosition(), reached, earlier) if reached.begin else []:
             begin = 0 if part.start is None else part.start.offset
             end = reached.place.offset if part.end is None else part.end
-            yield Planned(Member(name, name, reached.format, end - begin), part, reached, earlier)
+            yield PlannedRead(TaskFile(name, name, reached.format, end - begin), part, reached, earlier)
 
-    def _parts(self, name: str, before: Reached, reached: Reached, earlier: str | None) -> list[Part]:
+    def _split_range(
+        self, name: str, before: ReadPosition, reached: ReadPosition, earlier: str | None
+    ) -> list[FilePart]:
         end = reached.place.offset
         if end - before.place.offset <= self.request.split_size:
-            return [Part(before.begin, end)]
+            return [FilePart(before.begin, end)]
         try:
-            with self.open(name, reached.format, earlier) as log:
-                return parts_between(log.scan(log.files[0]), self.request.split_size, before.begin, end)
+            with self.open_file(name, reached.format, earlier) as log:
+                return split_range(log.make_scan(log.files[0]), self.request.split_size, before.begin, end)
         except BinlogtoolError:
-            return [Part(before.begin, end)]
+            return [FilePart(before.begin, end)]
 
-    def is_as_planned(self, piece: Planned) -> bool:
+    def is_as_planned(self, piece: PlannedRead) -> bool:
         """Return False if the file was replaced since the read was planned; True also if it cannot be opened."""
         try:
-            with self.open(piece.member.path, piece.member.format) as log:
+            with self.open_file(piece.member.path, piece.member.format) as log:
                 mark = piece.reached.mark
-                return not mark or mark_of(log, piece.reached.place.offset) == mark
+                return not mark or file_mark(log, piece.reached.place.offset) == mark
         except BinlogtoolError:
             return True
 
 
-def _is_passing(name: str, path: str, format: str) -> bool:
+def _is_temporary(name: str, path: str, format: str) -> bool:
     """Return True for files that the server only has for a moment, unless such a file was named itself."""
-    patterns = () if name == path or format == "auto" else detect.by_name(format).files.passing
+    patterns = () if name == path or format == "auto" else detect.find_format(format).files.temporary_patterns
     return any(fnmatch.fnmatchcase(os.path.basename(name), pattern) for pattern in patterns)
 
 
-def _changed(one: Reached, text: str) -> Finding:
-    return finding("changed-while-read", one.place.offset, 0, f"the file was {text}")
+def _changed_finding(reached: ReadPosition, text: str) -> Finding:
+    return make_finding("changed-while-read", reached.place.offset, 0, f"the file was {text}")
 
 
-def _forget(log: Listed, known: Files, before: Iterable[str]) -> None:
+def _drop_purged(log: LogFiles, positions: ReadPositions, before: Iterable[str]) -> None:
     """Drop those of the files `before` that are missing while a later file of their log exists, as after a purge.
 
     Nothing is dropped if all or the last files are missing: the file system may be unavailable, or the server was
     reset.
     """
-    names, newest = {name for name, _ in log}, numbers(log[-1][0])
+    names, newest = {name for name, _ in log}, sequence_numbers(log[-1][0])
     for name in before:
-        if name not in names and numbers(name) < newest:
-            del known[name]
+        if name not in names and sequence_numbers(name) < newest:
+            del positions[name]

@@ -19,13 +19,13 @@ from pyspark.accumulators import AccumulatorParam
 
 from binlogtool.pipeline import rows
 from binlogtool.pipeline.writers import table_form
-from binlogtool.pipeline.writers.table_form import Shape
+from binlogtool.pipeline.writers.table_form import TableFileOptions
 
 if TYPE_CHECKING:
     from binlogtool.pipeline.datasource import BinlogReader
 
 
-class Handed(msgspec.Struct, frozen=True):
+class RowTotals(msgspec.Struct, frozen=True):
     """Totals of rows that were passed to Spark.
 
     text_bytes: bytes of the texts as written. damage: rows that are not records. bytes: bytes of the logs, in records
@@ -39,47 +39,49 @@ class Handed(msgspec.Struct, frozen=True):
     bytes: int = 0
     damage: int = 0
 
-    def __add__(self, other: Handed) -> Handed:
-        return Handed(*map(sum, zip(msgspec.structs.astuple(self), msgspec.structs.astuple(other), strict=True)))
+    def __add__(self, other: RowTotals) -> RowTotals:
+        return RowTotals(*map(sum, zip(msgspec.structs.astuple(self), msgspec.structs.astuple(other), strict=True)))
 
 
-def counted(made: pa.RecordBatch | pa.Table, shape: Shape) -> Handed:
+def total_rows(batch: pa.RecordBatch | pa.Table, file_options: TableFileOptions) -> RowTotals:
     """Return the totals of rows of `rows.SCHEMA` as they are written with these options."""
-    damage = made["record"].null_count
-    texts = sum(table_form.text_bytes(made[name], shape) for name in table_form.texts(shape))
-    size = compute.sum(made["size"]).as_py() or 0
-    return Handed(made.num_rows, texts, made.num_rows - damage, size, damage)
+    damage = batch["record"].null_count
+    text_size = sum(
+        table_form.count_text_bytes(batch[name], file_options) for name in table_form.stored_text_columns(file_options)
+    )
+    size = compute.sum(batch["size"]).as_py() or 0
+    return RowTotals(batch.num_rows, text_size, batch.num_rows - damage, size, damage)
 
 
-class Sums(AccumulatorParam[Handed]):  # type: ignore[misc]
+class RowTotalsParam(AccumulatorParam[RowTotals]):  # type: ignore[misc]
     """Add up the totals of tasks; Spark counts each task once, when it has succeeded."""
 
-    def zero(self, value: Handed) -> Handed:
+    def zero(self, value: RowTotals) -> RowTotals:
         """Return the neutral value (PySpark interface)."""
-        return Handed()
+        return RowTotals()
 
-    def addInPlace(self, value1: Handed, value2: Handed) -> Handed:
+    def addInPlace(self, value1: RowTotals, value2: RowTotals) -> RowTotals:
         """Add two values (PySpark interface)."""
         return value1 + value2
 
 
-class Handing:
+class ArrowRowMapper:
     """Function that Spark calls in each task with numbers of groups; it yields their rows. sums: accumulator of
     `RowTotals`.
     """
 
-    def __init__(self, reader: BinlogReader, shape: Shape, sums: Any) -> None:
+    def __init__(self, reader: BinlogReader, file_options: TableFileOptions, totals: Any) -> None:
         self._groups = [pickle.dumps(group) for group in reader.partitions()]  # a task needs one of them only
-        self._reader, self._shape, self._sums = reader.without_cuts(), shape, sums
+        self._reader, self._file_options, self._totals = reader.for_tasks(), file_options, totals
 
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the groups with these numbers."""
         for number in (one for batch in numbers for one in batch.column(0).to_pylist()):
-            for made in self._reader.read(pickle.loads(self._groups[number])):
-                self._sums.add(counted(made, self._shape))
-                yield made
+            for batch in self._reader.read(pickle.loads(self._groups[number])):
+                self._totals.add(total_rows(batch, self._file_options))
+                yield batch
 
-    def frame(self, spark: Any) -> Any:
+    def to_dataframe(self, spark: Any) -> Any:
         """Return all rows as a DataFrame: one task per group, in their order."""
         from pyspark.sql import DataFrame
         from pyspark.sql.udf import UserDefinedFunction

@@ -7,19 +7,19 @@ import hashlib
 import msgspec
 
 from binlogtool.errors import InputOutputError, RefusedError
-from binlogtool.pipeline.commits import Taken
+from binlogtool.pipeline.commits import CommittedInput
 
-_CHUNK = 1 << 20
+_CHUNK_BYTES = 1 << 20
 
 
-class Hashes(msgspec.Struct, frozen=True):
+class ContentHashes(msgspec.Struct, frozen=True):
     """SHA-256 hashes of the first bytes of a file. steady: without the bytes that a server rewrites later."""
 
     all: str
     steady: str
 
 
-def hashed(path: str, end: int, rewritten: tuple[int, int], last: Taken | None) -> Hashes:
+def hash_prefix(path: str, end: int, rewritten: tuple[int, int], previous: CommittedInput | None) -> ContentHashes:
     """Return the hashes of the first `end` bytes of a file.
 
     Args:
@@ -32,27 +32,27 @@ def hashed(path: str, end: int, rewritten: tuple[int, int], last: Taken | None) 
         RefusedError: the bytes that were read before have changed.
         InputOutputError: the file cannot be read.
     """
-    whole, steady, done, before = hashlib.sha256(), hashlib.sha256(), 0, 0 if last is None else last.end
-    compares = last is not None and last.steady != "" and before <= end
+    whole, steady, position, before = hashlib.sha256(), hashlib.sha256(), 0, 0 if previous is None else previous.end
+    compares = previous is not None and previous.steady != "" and before <= end
     try:
         with open(path, "rb") as file:
-            while done < end:
-                stop = before if compares and done < before else end
-                data = file.read(min(stop - done, _CHUNK))
+            while position < end:
+                stop = before if compares and position < before else end
+                data = file.read(min(stop - position, _CHUNK_BYTES))
                 if not data:
                     break
                 whole.update(data)
-                steady.update(_without(data, done, rewritten))
-                done += len(data)
-                if compares and last is not None and done == before and steady.hexdigest() != last.steady:
-                    told = f"its first {before:,} bytes are not those that were read before"
-                    raise RefusedError(f"{path}: {told}: put the file back as it was, or begin a new output")
+                steady.update(_exclude_range(data, position, rewritten))
+                position += len(data)
+                if compares and previous is not None and position == before and steady.hexdigest() != previous.steady:
+                    reason = f"its first {before:,} bytes are not those that were read before"
+                    raise RefusedError(f"{path}: {reason}: put the file back as it was, or begin a new output")
     except OSError as error:
         raise InputOutputError(f"{path}: cannot be read: {error.strerror}") from error
-    return Hashes(whole.hexdigest(), steady.hexdigest())
+    return ContentHashes(whole.hexdigest(), steady.hexdigest())
 
 
-def _without(data: bytes, at: int, rewritten: tuple[int, int]) -> bytes:
+def _exclude_range(data: bytes, offset: int, rewritten: tuple[int, int]) -> bytes:
     """Return `data`, which begins at offset `at`, without the bytes of the range."""
-    first, last = (max(0, place - at) for place in rewritten)
+    first, last = (max(0, place - offset) for place in rewritten)
     return data[:first] + data[last:] if first < len(data) else data

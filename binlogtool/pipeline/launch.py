@@ -44,7 +44,7 @@ _SUBMIT_CLASS = "org.apache.spark.deploy.SparkSubmit"
 _GATEWAY_CLASS = "org.apache.spark.api.python.PythonGatewayServer"
 """The class that SparkSubmit runs for PySpark after it has collected settings, of which a small job has none."""
 
-SILENT = (
+NO_LOGGING_OPTIONS = (
     "-Dslf4j.provider=org.slf4j.helpers.NOP_FallbackServiceProvider",
     "-Dslf4j.internal.verbosity=ERROR",
     "-Dlog4j2.loggerContextFactory=org.apache.logging.log4j.simple.SimpleLoggerContextFactory",
@@ -52,12 +52,12 @@ SILENT = (
 )
 """A small job writes no log: errors are reported as exceptions. Setting up Log4j takes a tenth of its time."""
 
-AS_INSTALLED = ("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote")
+NO_VERIFICATION_OPTIONS = ("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote")
 """Java verifies the bytecode of each class. The classes of a small job come only from the jars of the
 installed PySpark, which is trusted anyway; nothing from a log becomes a class. Verification takes a
 seventh of such a job. Java accepts the second option only after the first."""
 
-_NEVER = (
+_EXCLUDED_JARS = (
     "spark-mllib_", "spark-graphx", "spark-hive", "spark-connect", "spark-kubernetes", "spark-yarn", "kubernetes-",
     "hive-beeline", "hive-cli", "hive-common", "hive-exec", "hive-jdbc", "hive-metastore", "hive-serde",
     "hive-service-rpc", "hive-shims",
@@ -65,17 +65,17 @@ _NEVER = (
 """Jars that are not needed to write tables. MLlib registers functions by reflection in each session: a
 quarter of a small job."""
 
-_FIRST = (
+_JAR_ORDER = (
     "spark-catalyst", "scala-library", "spark-core", "spark-sql-api", "spark-sql", "log4j-core", "jackson-databind",
     "parquet-column", "hadoop-client-api", "parquet-", "spark-", "jackson-", "hadoop-client-runtime", "arrow-",
 )  # fmt: skip
 """Jars with most of the classes come first: each class is searched in one jar after the other."""
 
-_SUBMIT = """#!/bin/sh
+_SUBMIT_SCRIPT = """#!/bin/sh
 export SPARK_HOME={home}
 exec {command} "$@"
 """
-_USERS = (
+_USER_VARIABLES = (
     "SPARK_HOME",
     "SPARK_CONF_DIR",
     "SPARK_SUBMIT_OPTS",
@@ -86,13 +86,17 @@ _USERS = (
 """Environment variables that change what Spark's scripts do."""
 
 
-def is_direct() -> bool:
+def can_launch_directly() -> bool:
     """Return True if a driver on this machine can be started without Spark's scripts."""
-    home = _installed()
-    return not any(name in os.environ for name in _USERS) and not (home / "conf").exists() and (home / "jars").is_dir()
+    home = _pyspark_folder()
+    return (
+        not any(name in os.environ for name in _USER_VARIABLES)
+        and not (home / "conf").exists()
+        and (home / "jars").is_dir()
+    )
 
 
-def _installed() -> Path:
+def _pyspark_folder() -> Path:
     import pyspark
 
     return Path(pyspark.__file__).parent
@@ -106,29 +110,30 @@ def make_spark_home(java_home: Path, settings: Mapping[str, str], folder: Path, 
       settings
     of the user.
     """
-    home = _installed()
-    if not is_direct():
+    home = _pyspark_folder()
+    if not can_launch_directly():
         return None
     script = folder / "spark" / "bin" / "spark-submit"
     script.parent.mkdir(parents=True)
-    words = [
-        str(java_home / "bin" / "java"), "-cp", class_path(small=small),
+    command = [
+        str(java_home / "bin" / "java"), "-cp", build_class_path(small=small),
         f"-Xmx{settings['spark.driver.memory']}", *shlex.split(settings[JAVA_OPTIONS]),
-        *MODULE_OPTIONS, *((*AS_INSTALLED, *SILENT, _GATEWAY_CLASS) if small else (_SUBMIT_CLASS,)),
+        *MODULE_OPTIONS, *((*NO_VERIFICATION_OPTIONS, *NO_LOGGING_OPTIONS,
+        _GATEWAY_CLASS) if small else (_SUBMIT_CLASS,)),
     ]  # fmt: skip
-    script.write_text(_SUBMIT.format(home=shlex.quote(str(home)), command=shlex.join(words)))
+    script.write_text(_SUBMIT_SCRIPT.format(home=shlex.quote(str(home)), command=shlex.join(command)))
     script.chmod(0o700)
     return script.parent.parent
 
 
-def class_path(*, small: bool) -> str:
+def build_class_path(*, small: bool) -> str:
     """Return the class path of the installed PySpark. small: for a small job."""
-    home = _installed()
+    home = _pyspark_folder()
     if not small:
         return f"{home}/jars/*"
-    jars = [path for path in (home / "jars").glob("*.jar") if not path.name.startswith(_NEVER)]
-    return os.pathsep.join(str(path) for path in sorted(jars, key=lambda path: (_turn(path.name), path.name)))
+    jars = [path for path in (home / "jars").glob("*.jar") if not path.name.startswith(_EXCLUDED_JARS)]
+    return os.pathsep.join(str(path) for path in sorted(jars, key=lambda path: (_jar_rank(path.name), path.name)))
 
 
-def _turn(name: str) -> int:
-    return next((number for number, prefix in enumerate(_FIRST) if name.startswith(prefix)), len(_FIRST))
+def _jar_rank(name: str) -> int:
+    return next((number for number, prefix in enumerate(_JAR_ORDER) if name.startswith(prefix)), len(_JAR_ORDER))

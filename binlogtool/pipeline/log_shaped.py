@@ -14,30 +14,30 @@ from msgspec.structs import replace
 
 import binlogtool
 from binlogtool.errors import BinlogtoolError, InputOutputError, UsageError
-from binlogtool.findings import LEFT_OUT, Severity
-from binlogtool.formats.changes import Changes
+from binlogtool.findings import STATEMENT_LEFT_OUT, Severity
+from binlogtool.formats.changes import ChangeReader
 from binlogtool.formats.detecting import Hints
-from binlogtool.formats.scripting import Wording
+from binlogtool.formats.scripting import ScriptOptions
 from binlogtool.limits import Limits
 from binlogtool.log import detect
-from binlogtool.log.body_json import finding_json
-from binlogtool.log.logset import members_among
-from binlogtool.log.longvalues import Filler
-from binlogtool.log.records import Block, Passage, ScriptEnd, Text, Trouble
-from binlogtool.log.select import Selection, is_partial, proven_only
-from binlogtool.pipeline.account import Account, OnStep, Step
-from binlogtool.pipeline.envelopes.messages import Messages, beginning
-from binlogtool.pipeline.envelopes.values import Line
-from binlogtool.pipeline.envelopes.wishes import Options
-from binlogtool.pipeline.inputs import sha256
-from binlogtool.pipeline.manifest import Check, Input, Manifest, Output
-from binlogtool.pipeline.writers.backwards import Backwards
-from binlogtool.pipeline.writers.scripts import count_statements, pieces, reach
+from binlogtool.log.body_json import finding_to_value
+from binlogtool.log.logset import find_logs_among
+from binlogtool.log.longvalues import LongValueWriter
+from binlogtool.log.records import FileFinding, RecordBlock, ScriptSummary, ScriptText, SqlFragment
+from binlogtool.log.select import Selection, is_partial, refuse_salvage
+from binlogtool.pipeline.account import FindingTally, ProgressCallback, ProgressStep
+from binlogtool.pipeline.envelopes.messages import MessageScript, message_script_factory
+from binlogtool.pipeline.envelopes.values import MessageLine
+from binlogtool.pipeline.envelopes.wishes import EnvelopeOptions
+from binlogtool.pipeline.inputs import hash_file
+from binlogtool.pipeline.manifest import Manifest, ManifestCheck, ManifestInput, ManifestOutput
+from binlogtool.pipeline.writers.backwards import ReverseSpool
+from binlogtool.pipeline.writers.scripts import count_statements, record_texts, script_selection
 
-Lines = Callable[[Block], bytes]
+LineEncoder = Callable[[RecordBlock], bytes]
 """Encodes a block as lines, one per record, each with its line end."""
 
-Part = Block | Passage | Text | Trouble
+StreamPart = RecordBlock | SqlFragment | ScriptText | FileFinding
 
 
 class StreamJob(msgspec.Struct):
@@ -52,23 +52,23 @@ class StreamJob(msgspec.Struct):
     backend: str
     selection: Selection
     hints: Hints | None = None
-    lines: Lines | None = None
-    wording: Wording = Wording()
-    on_step: OnStep | None = None
-    envelope: Options | None = None
-    take: Callable[[Line], None] | None = None
-    messages: list[Messages] = msgspec.field(default_factory=list)
-    account: Account = msgspec.field(default_factory=Account)
-    taken: Counter[str] = msgspec.field(default_factory=Counter)
+    lines: LineEncoder | None = None
+    wording: ScriptOptions = ScriptOptions()
+    on_step: ProgressCallback | None = None
+    envelope: EnvelopeOptions | None = None
+    message_sink: Callable[[MessageLine], None] | None = None
+    messages: list[MessageScript] = msgspec.field(default_factory=list)
+    finding_tally: FindingTally = msgspec.field(default_factory=FindingTally)
+    records_by_file: Counter[str] = msgspec.field(default_factory=Counter)
     raw_bytes: int = 0
     damaged: bool = False
-    unchosen: bool = False
+    has_left_out: bool = False
     """True if an option left something out, which was reported as a finding."""
-    ends: list[ScriptEnd] = msgspec.field(default_factory=list)
+    script_ends: list[ScriptSummary] = msgspec.field(default_factory=list)
     remarks: tuple[str, ...] = ()
     """Names in the selection that the log does not have."""
 
-    def write(self, format: str, inputs: list[Input], stage: Path) -> Manifest:
+    def write(self, format: str, inputs: list[ManifestInput], stage: Path) -> Manifest:
         """Write the file at `stage`, and read it back.
 
         Raises:
@@ -80,20 +80,20 @@ class StreamJob(msgspec.Struct):
             binlogtool.open(files, format=format, limits=self.limits, backend=self.backend, hints=self.hints) as log,
             stage.open("xb") as out,
         ):
-            made = self._made(self.told(self.parts(log), inputs), stage.parent)
+            chunks = self._encode_parts(self.account_parts(self.read_parts(log), inputs), stage.parent)
             digest = hashlib.sha256()
-            for data in made:
+            for data in chunks:
                 digest.update(data)
                 out.write(data)
-            if not self.damaged and self.account.errors <= int(self.unchosen):
-                self._demand_names(log)
-        if self.wording.undo:
-            self.remarks += tuple(_unread_later(inputs))
-        stopped = self.selection.on_damage == "stop" and self.account.errors > 0
-        checks = () if stopped else tuple(self._proven(stage, digest.hexdigest()))
-        lines = self._rows
-        output = Output(stage.name, lines, stage.stat().st_size)
-        return self.manifest(inputs, (output,), checks, complete=not stopped)
+            if not self.damaged and self.finding_tally.errors <= int(self.has_left_out):
+                self._check_names_exist(log)
+        if self.wording.flashback:
+            self.remarks += tuple(_remark_unread_logs(inputs))
+        stopped = self.selection.on_damage == "stop" and self.finding_tally.errors > 0
+        checks = () if stopped else tuple(self._check_output(stage, digest.hexdigest()))
+        row_count = self._row_count
+        output = ManifestOutput(stage.name, row_count, stage.stat().st_size)
+        return self.build_manifest(inputs, (output,), checks, complete=not stopped)
 
     # -- writing -----------------------------------------------------------------------------------------------
 
@@ -101,100 +101,107 @@ class StreamJob(msgspec.Struct):
     def _is_script(self) -> bool:
         return self.to in ("sql", "sql-undo")
 
-    def _demand_names(self, log: binlogtool.Log) -> None:
+    def _check_names_exist(self, log: binlogtool.Log) -> None:
         """Check that something was selected.
 
         Raises:
             UsageError: the selection names what the log does not have, or a script would be empty.
         """
-        is_script, chosen = self._is_script, self.taken.total() if self.envelope is None else self.messages_made
-        chosen = sum(not one.is_empty for one in self.ends) if is_script else chosen
-        found = log.unmatched(self.selection, chosen)
-        if not chosen:
-            found.demand_none()
-            if is_script and not self.account.errors and (self.wording.undo or is_partial(self.selection)):
-                what = "no change of rows to take back" if self.wording.undo else "nothing for a script"
-                why = f" ({'; '.join(found.absent)})" if found.absent else ""
-                raise UsageError(f"the selection has {what}; nothing was written{why}")
-        self.remarks = (*found.missing, *found.absent)
+        is_script, selected = (
+            self._is_script,
+            self.records_by_file.total() if self.envelope is None else self.message_count,
+        )
+        selected = sum(not one.is_empty for one in self.script_ends) if is_script else selected
+        unmatched = log.find_unmatched(self.selection, selected)
+        if not selected:
+            unmatched.require_none()
+            if is_script and not self.finding_tally.errors and (self.wording.flashback or is_partial(self.selection)):
+                problem = "no change of rows to take back" if self.wording.flashback else "nothing for a script"
+                reason = f" ({'; '.join(unmatched.absent)})" if unmatched.absent else ""
+                raise UsageError(f"the selection has {problem}; nothing was written{reason}")
+        self.remarks = (*unmatched.missing, *unmatched.absent)
 
     @property
     def row_changes(self) -> int | None:
         """Number of row changes in the scripts; None = they are not counted."""
-        counts = [one.row_changes for one in self.ends if one.row_changes is not None]
+        counts = [one.row_changes for one in self.script_ends if one.row_changes is not None]
         return sum(counts) if counts else None
 
     @property
-    def messages_made(self) -> int:
+    def message_count(self) -> int:
         """Number of messages written so far."""
         return sum(one.count for one in self.messages)
 
-    def parts(self, log: Any) -> Iterator[Part]:
+    def read_parts(self, log: Any) -> Iterator[StreamPart]:
         """Return the parts of the log that the target is made of."""
         if self._is_script:
-            return iter(log.statements(reach(self.selection), self.wording))
+            return iter(log.statements(script_selection(self.selection), self.wording))
         if self.to == "raw":
-            proven_only(self.selection, "a stream of raw bytes")
+            refuse_salvage(self.selection, "a stream of raw bytes")
             return iter(log.blocks(self.selection, decode="frame", raw=True))
         if self.envelope is not None:
-            begin = beginning(self.envelope, self.selection, self.take)
+            create_messages = message_script_factory(self.envelope, self.selection, self.message_sink)
 
-            def begun(changes: Changes) -> Messages:
-                self.messages.append(begin(changes))
+            def start_messages(changes: ChangeReader) -> MessageScript:
+                self.messages.append(create_messages(changes))
                 return self.messages[-1]
 
-            return iter(log.messages(reach(self.selection), begun))
+            return iter(log.change_messages(script_selection(self.selection), start_messages))
         return iter(log.blocks(self.selection))
 
-    def told(self, parts: Iterable[Part], inputs: list[Input]) -> Iterator[Block | Passage | Text]:
+    def account_parts(
+        self, parts: Iterable[StreamPart], inputs: list[ManifestInput]
+    ) -> Iterator[RecordBlock | SqlFragment | ScriptText]:
         """Yield the parts except damage, which is recorded for the manifest; count records and report progress."""
-        before, total = _places(inputs)
+        before, total = _cumulative_sizes(inputs)
         for part in parts:
-            if isinstance(part, Trouble):
-                self.account.add(part.file, finding_json(part.finding), damage=True)
+            if isinstance(part, FileFinding):
+                self.finding_tally.add(part.file, finding_to_value(part.finding), damage=True)
                 if part.finding.severity is Severity.ERROR:
-                    self.unchosen |= part.finding.id == LEFT_OUT
-                    self.damaged |= part.finding.id != LEFT_OUT
+                    self.has_left_out |= part.finding.id == STATEMENT_LEFT_OUT
+                    self.damaged |= part.finding.id != STATEMENT_LEFT_OUT
                 continue
-            if isinstance(part, Text) and part.end is not None:
-                self.ends.append(part.end)
-            if isinstance(part, Passage):
-                self.taken[part.file] += len(part.record)
-            if isinstance(part, Block) and len(part):
-                self._book(part)
+            if isinstance(part, ScriptText) and part.end is not None:
+                self.script_ends.append(part.end)
+            if isinstance(part, SqlFragment):
+                self.records_by_file[part.file] += len(part.record)
+            if isinstance(part, RecordBlock) and len(part):
+                self._count_block(part)
                 if self.on_step is not None:
                     done = before[part.file] + int(part.offset[-1]) + int(part.size[-1])
-                    self.on_step(Step("converting", done, total, self.taken.total()))
+                    self.on_step(ProgressStep("converting", done, total, self.records_by_file.total()))
             yield part
 
-    def _book(self, block: Block) -> None:
-        self.taken[block.file] += len(block)
-        for one in (f for findings in block.findings.values() for f in findings):
-            unwritten = (self._is_script or self.envelope is not None) and one.severity is Severity.ERROR
-            self.account.add(block.file, finding_json(one), damage=unwritten)
+    def _count_block(self, block: RecordBlock) -> None:
+        self.records_by_file[block.file] += len(block)
+        for finding in (f for findings in block.findings.values() for f in findings):
+            unwritten = (self._is_script or self.envelope is not None) and finding.severity is Severity.ERROR
+            self.finding_tally.add(block.file, finding_to_value(finding), damage=unwritten)
 
-    def _made(self, parts: Iterable[Block | Passage | Text], folder: Path) -> Iterator[bytes | memoryview]:
+    def _encode_parts(
+        self, parts: Iterable[RecordBlock | SqlFragment | ScriptText], folder: Path
+    ) -> Iterator[bytes | memoryview]:
         """Yield the bytes of the file."""
-        if not self.wording.undo:
-            filler = Filler()
+        if not self.wording.flashback:
+            filler = LongValueWriter()
             for part in parts:
-                if isinstance(part, Text | Passage):
+                if isinstance(part, ScriptText | SqlFragment):
                     yield part.data
                 else:
-                    yield from filler.filled(self._encoded(part), part.taken)
+                    yield from filler.fill(self._encode_block(part), part.long_values)
             return
-        with Backwards(folder) as script:
+        with ReverseSpool(folder) as script:
             for part in parts:
-                script.add([bytes(part.data)] if isinstance(part, Text | Passage) else pieces(part))
+                script.add([bytes(part.data)] if isinstance(part, ScriptText | SqlFragment) else record_texts(part))
             yield from script.read()
 
-    def _encoded(self, block: Block) -> bytes:
+    def _encode_block(self, block: RecordBlock) -> bytes:
         if self.envelope is not None:
             return b"".join(body or b"" for body in block.bodies)
         if self.lines is not None:
             return self.lines(block)
         if self._is_script:
-            return b"".join(pieces(block))
+            return b"".join(record_texts(block))
         data = b"".join(block.raw or ())
         self.raw_bytes += sum(
             int(inner.size if inner else size) for size, inner in zip(block.size, block.inner, strict=True)
@@ -202,41 +209,54 @@ class StreamJob(msgspec.Struct):
         return data
 
     @property
-    def _rows(self) -> int:
+    def _row_count(self) -> int:
         """Number of records; of a script its row changes if they are counted; of an envelope its messages."""
-        records = self.taken.total() if self.row_changes is None else self.row_changes
-        return records if self.envelope is None else self.messages_made
+        records = self.records_by_file.total() if self.row_changes is None else self.row_changes
+        return records if self.envelope is None else self.message_count
 
     # -- the proof -----------------------------------------------------------------------------------------------------
 
-    def _proven(self, stage: Path, digest: str) -> Iterator[Check]:
-        rows, size, found = self.taken.total(), stage.stat().st_size, sha256(str(stage))
-        if found != digest:
+    def _check_output(self, stage: Path, digest: str) -> Iterator[ManifestCheck]:
+        rows, size, digest_back = self.records_by_file.total(), stage.stat().st_size, hash_file(str(stage))
+        if digest_back != digest:
             raise InputOutputError(f"{stage}: what was read back is not what was written")
         if self.envelope is not None:
-            lines, made = _count_lines(stage), self.messages_made
-            if lines != made:
-                raise InputOutputError(f"{stage}: {lines:,} lines were found where {made:,} were written")
-            yield Check("messages-in-equal-lines-out", f"{made:,} messages of {rows:,} records, {lines:,} lines")
+            lines, written = _count_lines(stage), self.message_count
+            if lines != written:
+                raise InputOutputError(f"{stage}: {lines:,} lines were found where {written:,} were written")
+            yield ManifestCheck(
+                "messages-in-equal-lines-out", f"{written:,} messages of {rows:,} records, {lines:,} lines"
+            )
         elif self.to == "jsonl":
             lines = _count_lines(stage)
             if lines != rows:
                 raise InputOutputError(f"{stage}: {lines:,} lines were found where {rows:,} were written")
-            yield Check("rows-in-equal-rows-out", f"{rows:,} records read, {lines:,} lines counted in the output")
+            yield ManifestCheck(
+                "rows-in-equal-rows-out", f"{rows:,} records read, {lines:,} lines counted in the output"
+            )
         if self.to == "raw":
             if self.raw_bytes != size:
                 raise InputOutputError(f"{stage}: {size:,} bytes were written for records of {self.raw_bytes:,}")
-            yield Check("bytes-in-equal-bytes-out", f"{rows:,} records of {self.raw_bytes:,} bytes, {size:,} written")
+            yield ManifestCheck(
+                "bytes-in-equal-bytes-out", f"{rows:,} records of {self.raw_bytes:,} bytes, {size:,} written"
+            )
         if self._is_script:
-            of = "" if self.row_changes is None else f" with {self.row_changes:,} row changes"
-            yield Check("statements-are-whole", f"{count_statements(stage):,} statements of {rows:,} records{of}")
-        yield Check("read-back-equal", f"sha256 {digest} of {size:,} bytes")
+            changes_text = "" if self.row_changes is None else f" with {self.row_changes:,} row changes"
+            yield ManifestCheck(
+                "statements-are-whole", f"{count_statements(stage):,} statements of {rows:,} records{changes_text}"
+            )
+        yield ManifestCheck("read-back-equal", f"sha256 {digest} of {size:,} bytes")
 
-    def manifest(
-        self, inputs: list[Input], outputs: tuple[Output, ...], checks: tuple[Check, ...], *, complete: bool
+    def build_manifest(
+        self,
+        inputs: list[ManifestInput],
+        outputs: tuple[ManifestOutput, ...],
+        checks: tuple[ManifestCheck, ...],
+        *,
+        complete: bool,
     ) -> Manifest:
         """Build the manifest. complete: the output is published."""
-        stopped = "options" if self.unchosen else self.to if self.envelope is None else "envelope"
+        stopped = "options" if self.has_left_out else self.to if self.envelope is None else "envelope"
         details: dict[str, Any] = {} if self.envelope is None else {"envelope": self.envelope.envelope}
         details |= {} if complete or self.damaged else {"stopped_by": stopped}
         details |= {"remarks": list(self.remarks)} if self.remarks else {}
@@ -246,42 +266,42 @@ class StreamJob(msgspec.Struct):
             output="",
             complete=complete,
             on_damage=self.selection.on_damage,
-            inputs=tuple(replace(i, records=self.taken[i.path]) for i in inputs),
+            inputs=tuple(replace(i, records=self.records_by_file[i.path]) for i in inputs),
             outputs=outputs,
-            rows=self._rows,
+            rows=self._row_count,
             damage=0,
-            findings=tuple(self.account.listed),
-            finding_counts=dict(self.account.counts),
+            findings=tuple(self.finding_tally.listed),
+            finding_counts=dict(self.finding_tally.counts),
             checks=checks,
             details=details,
         )
 
 
-def _unread_later(inputs: Sequence[Input]) -> Iterator[str]:
+def _remark_unread_logs(inputs: Sequence[ManifestInput]) -> Iterator[str]:
     """Yield a remark if the last input belongs to a set whose later logs are not among the inputs."""
     path = os.path.abspath(inputs[-1].path)
     folder, base = os.path.dirname(path), os.path.splitext(path)[0]
     try:
         names = [name for name in os.listdir(folder) if os.path.splitext(os.path.join(folder, name))[0] == base]
-        logs = members_among(folder, sorted(names), detect.by_name(inputs[-1].format)).logs if names[1:] else []
+        logs = find_logs_among(folder, sorted(names), detect.find_format(inputs[-1].format)).logs if names[1:] else []
     except (BinlogtoolError, OSError):
         return
-    given = {os.path.abspath(one.path) for one in inputs}
+    input_paths = {os.path.abspath(one.path) for one in inputs}
     for log in logs:
-        paths = [os.path.abspath(os.path.join(log.home, name)) for name in log.names]
-        later = [one for one in paths[paths.index(path) + 1 :] if one not in given] if path in paths else []
+        paths = [os.path.abspath(os.path.join(log.directory, name)) for name in log.names]
+        later = [one for one in paths[paths.index(path) + 1 :] if one not in input_paths] if path in paths else []
         if later:
             more = f" and {len(later) - 1:,} more" if later[1:] else ""
             text = f"not checked: whether the chosen rows were changed again in {os.path.basename(later[0])}{more}"
             yield f"{text}; give the later logs, or the directory, as well"
 
 
-def _places(inputs: list[Input]) -> tuple[dict[str, int], int]:
+def _cumulative_sizes(inputs: list[ManifestInput]) -> tuple[dict[str, int], int]:
     """Return the number of bytes before each file, and the total."""
     before, total = dict[str, int](), 0
-    for one in inputs:
-        before[one.path] = total
-        total += one.size
+    for input_ in inputs:
+        before[input_.path] = total
+        total += input_.size
     return before, total
 
 

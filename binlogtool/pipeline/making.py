@@ -9,16 +9,16 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding
-from binlogtool.log.open import Log
-from binlogtool.log.parts import Part
-from binlogtool.log.records import Block, Trouble
+from binlogtool.log.open import LogReader
+from binlogtool.log.parts import FilePart
+from binlogtool.log.records import FileFinding, RecordBlock
 from binlogtool.log.select import Selection
-from binlogtool.log.stretches import Stretch
+from binlogtool.log.stretches import RecordRange
 from binlogtool.pipeline import objects, rows
-from binlogtool.pipeline.nativerows import NativeRows
+from binlogtool.pipeline.nativerows import CompiledRows
 
 
-class Maker(Protocol):
+class RowBuilder(Protocol):
     """Builds rows. decode, raw: what it needs of the records (`Log.blocks`)."""
 
     @property
@@ -29,36 +29,38 @@ class Maker(Protocol):
     def raw(self) -> bool:
         """True if the bytes of the records are needed."""
 
-    def native(self) -> NativeRows | None:
+    def compiled_builder(self) -> CompiledRows | None:
         """Return the compiled builder of the same rows; None if there is none."""
 
-    def batches(self, block: Block) -> Iterator[pa.RecordBatch]:
+    def build_batches(self, block: RecordBlock) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a block."""
 
-    def damage(self, file: str, format: str, found: Finding) -> pa.RecordBatch:
+    def build_damage_batch(self, file: str, format: str, damage_finding: Finding) -> pa.RecordBatch:
         """Return the row for bytes that cannot be read."""
 
 
-def made_of(
-    log: Log, name: str | None, selection: Selection, part: Part, maker: Maker
-) -> Iterator[pa.RecordBatch | Block | Trouble]:
+def read_row_parts(
+    log: LogReader, name: str | None, selection: Selection, part: FilePart, builder: RowBuilder
+) -> Iterator[pa.RecordBatch | RecordBlock | FileFinding]:
     """Yield finished rows where the compiled builder made them, otherwise blocks and findings.
 
     name: the file name in finished rows; None = that of the log.
     """
-    native = maker.native()
-    if isinstance(maker, objects.ObjectRows):
+    compiled = builder.compiled_builder()
+    if isinstance(builder, objects.TableRowBuilder):
         rules = log.files[0].format.tables
-        wants = None
-        if rules is not None and rules().statements and maker.known:
-            selection, wants = replace(selection, objects=()), maker.is_own
-        yield from log.tables(selection, part=part, known=maker.known, wants=wants)
+        is_wanted = None
+        if rules is not None and rules().statements and builder.known:
+            selection, is_wanted = replace(selection, objects=()), builder.is_own_table
+        yield from log.table_rows(selection, part=part, known_tables=builder.known, is_selected=is_wanted)
         return
-    if native is None:
-        yield from log.blocks(selection, decode=maker.decode, raw=maker.raw, part=part)
+    if compiled is None:
+        yield from log.blocks(selection, decode=builder.decode, raw=builder.raw, part=part)
         return
-    for one in log.stretches(selection, decode=maker.decode, part=part):
-        if isinstance(one, Stretch):
-            yield from native.parts(one, rows.file_name(one.maker.file if name is None else name))
+    for log_part in log.record_ranges(selection, decode=builder.decode, part=part):
+        if isinstance(log_part, RecordRange):
+            yield from compiled.build_parts(
+                log_part, rows.printable_path(log_part.decoder.file if name is None else name)
+            )
         else:
-            yield one
+            yield log_part

@@ -10,12 +10,12 @@ import msgspec
 import binlogtool
 from binlogtool import results
 from binlogtool.findings import CHANGED_LATER, ENCRYPTED
-from binlogtool.pipeline.record import told
+from binlogtool.pipeline.record import describe_job_stats
 
 SCHEMA = "binlogtool/manifest/1"
 
 
-class Input(msgspec.Struct, frozen=True):
+class ManifestInput(msgspec.Struct, frozen=True):
     """One input file. size: bytes; records: number of its records that were converted.
 
     trouble: why it could not be read; format and sha256 are "" then.
@@ -29,7 +29,7 @@ class Input(msgspec.Struct, frozen=True):
     trouble: str = ""
 
 
-class Output(msgspec.Struct, frozen=True):
+class ManifestOutput(msgspec.Struct, frozen=True):
     """One output file: path relative to the output, number of rows, size in bytes, hash of its bytes."""
 
     path: str
@@ -38,7 +38,7 @@ class Output(msgspec.Struct, frozen=True):
     sha256: str = ""
 
 
-class Check(msgspec.Struct, frozen=True):
+class ManifestCheck(msgspec.Struct, frozen=True):
     """A statement that was checked on the finished output, with its figures."""
 
     name: str
@@ -58,13 +58,13 @@ class Manifest(msgspec.Struct, frozen=True):
     output: str
     complete: bool
     on_damage: str
-    inputs: tuple[Input, ...]
-    outputs: tuple[Output, ...]
+    inputs: tuple[ManifestInput, ...]
+    outputs: tuple[ManifestOutput, ...]
     rows: int
     damage: int
     findings: tuple[Mapping[str, Any], ...]
     finding_counts: Mapping[str, int] = msgspec.field(default_factory=dict)
-    checks: tuple[Check, ...] = ()
+    checks: tuple[ManifestCheck, ...] = ()
     details: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     @property
@@ -83,11 +83,11 @@ class Manifest(msgspec.Struct, frozen=True):
         return 0 if self.complete and not missing and CHANGED_LATER not in self.finding_counts else 1
 
     @property
-    def befell(self) -> tuple[str, ...]:
+    def spark_messages(self) -> tuple[str, ...]:
         """Messages about the Spark job: retried tasks, lost executors."""
-        return tuple(told(self.details["spark"])) if "spark" in self.details else ()
+        return tuple(describe_job_stats(self.details["spark"])) if "spark" in self.details else ()
 
-    def as_value(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
         return {
             "schema": SCHEMA,
@@ -96,13 +96,13 @@ class Manifest(msgspec.Struct, frozen=True):
             "to": self.to,
             "output": self.output if self.complete else None,
             "on_damage": self.on_damage,
-            "inputs": [_members(i, "path", "format", "size", "sha256", "records") for i in self.inputs],
-            "outputs": [_members(o, "path", "rows", "size", "sha256") for o in self.outputs],
+            "inputs": [_pick_attributes(i, "path", "format", "size", "sha256", "records") for i in self.inputs],
+            "outputs": [_pick_attributes(o, "path", "rows", "size", "sha256") for o in self.outputs],
             "rows": self.rows,
             "damage_rows": self.damage,
             "findings": [dict(f) for f in self.findings],
             "finding_counts": dict(self.finding_counts),
-            "checks": [_members(c, "name", "detail") for c in self.checks],
+            "checks": [_pick_attributes(c, "name", "detail") for c in self.checks],
             **({"details": dict(self.details)} if self.details else {}),
         }
 
@@ -111,5 +111,5 @@ class Manifest(msgspec.Struct, frozen=True):
         return results.manifest_as_json(self)
 
 
-def _members(value: Any, *names: str) -> dict[str, Any]:
+def _pick_attributes(value: Any, *names: str) -> dict[str, Any]:
     return {name: getattr(value, name) for name in names}

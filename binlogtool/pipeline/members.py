@@ -8,26 +8,26 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from binlogtool.errors import BinlogtoolError
-from binlogtool.findings import Finding, finding
+from binlogtool.findings import Finding, make_finding
 from binlogtool.formats.detecting import Hints
-from binlogtool.log.open import Log
-from binlogtool.log.parts import WHOLE, Part
-from binlogtool.log.records import Block, Trouble
+from binlogtool.log.open import LogReader
+from binlogtool.log.parts import WHOLE_FILE, FilePart
+from binlogtool.log.records import FileFinding, RecordBlock
 from binlogtool.pipeline import rows
 from binlogtool.pipeline.closing import is_damage
-from binlogtool.pipeline.making import Maker, made_of
-from binlogtool.pipeline.notes import put
-from binlogtool.pipeline.request import Request
-from binlogtool.pipeline.tasks import Member
+from binlogtool.pipeline.making import RowBuilder, read_row_parts
+from binlogtool.pipeline.notes import write_notes
+from binlogtool.pipeline.request import ReadRequest
+from binlogtool.pipeline.tasks import TaskFile
 
 
 def read_member(
-    member: Member,
-    request: Request,
+    member: TaskFile,
+    request: ReadRequest,
     hints: Hints | None = None,
-    part: Part = WHOLE,
-    maker: Maker = rows.ALL,
-    closed: Callable[[], bool] = bool,
+    part: FilePart = WHOLE_FILE,
+    builder: RowBuilder = rows.DEFAULT_LAYOUT,
+    is_file_closed: Callable[[], bool] = bool,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one file. Errors that end the work (an unreadable file, a limit) become a DAMAGE row as well.
 
@@ -35,30 +35,34 @@ def read_member(
     """
     format_, notes = member.format, list[Finding]()
     if member.trouble:
-        yield maker.damage(member.name, format_, finding("input-unreadable", None, 0, member.trouble))
+        yield builder.build_damage_batch(
+            member.name, format_, make_finding("input-unreadable", None, 0, member.trouble)
+        )
         return
     try:
         with open_member(member, request, hints) as log:
             format_ = log.files[0].format.name
-            for one in made_of(log, member.name, member.selection or request.selection, part, maker):
-                if isinstance(one, Block):
-                    yield from maker.batches(replace(one, file=member.name))
-                elif not isinstance(one, Trouble):
-                    yield one
-                elif is_damage(one.finding, closed):
-                    yield maker.damage(member.name, format_, one.finding)
+            for item in read_row_parts(log, member.name, member.selection or request.selection, part, builder):
+                if isinstance(item, RecordBlock):
+                    yield from builder.build_batches(replace(item, file=member.name))
+                elif not isinstance(item, FileFinding):
+                    yield item
+                elif is_damage(item.finding, is_file_closed):
+                    yield builder.build_damage_batch(member.name, format_, item.finding)
                 else:
-                    notes.append(one.finding)
+                    notes.append(item.finding)
     except BinlogtoolError as error:
-        found = finding("changed-while-read", None, 0, f"readable before, not now: {error}")
-        yield maker.damage(member.name, format_, found)
+        changed_finding = make_finding("changed-while-read", None, 0, f"readable before, not now: {error}")
+        yield builder.build_damage_batch(member.name, format_, changed_finding)
     if notes and request.notes is not None:
-        put(request.notes, rows.file_name(member.name), repr(part), notes)
+        write_notes(request.notes, rows.printable_path(member.name), repr(part), notes)
 
 
-def open_member(member: Member, request: Request, hints: Hints | None) -> Log:
+def open_member(member: TaskFile, request: ReadRequest, hints: Hints | None) -> LogReader:
     """Open the log of one file, as the request specifies."""
     import binlogtool
 
-    own = request.hints_of(member, hints)
-    return binlogtool.open(member.path, format=member.format, limits=request.limits, backend=request.backend, hints=own)
+    member_hints = request.member_hints(member, hints)
+    return binlogtool.open(
+        member.path, format=member.format, limits=request.limits, backend=request.backend, hints=member_hints
+    )

@@ -16,51 +16,51 @@ import pyarrow.compute as compute
 from msgspec.structs import replace
 
 from binlogtool.errors import MissingExtraError, UsageError
-from binlogtool.log.records import Trouble
+from binlogtool.log.records import FileFinding
 from binlogtool.log.select import Selection
 from binlogtool.pipeline import rows
-from binlogtool.pipeline.account import MAX_LISTED
-from binlogtool.pipeline.recordrows import RecordRows
-from binlogtool.pipeline.typed.notebook_rows import ChangedRows
-from binlogtool.pipeline.typed.wishes import reach, wishes
+from binlogtool.pipeline.account import MAX_LISTED_FINDINGS
+from binlogtool.pipeline.recordrows import RecordRowSource
+from binlogtool.pipeline.typed.notebook_rows import ChangedRowSource
+from binlogtool.pipeline.typed.wishes import build_typed_options, typed_selection
 
 if TYPE_CHECKING:
     import pandas
     import polars
 
     from binlogtool.pipeline.opened import Log
-    from binlogtool.pipeline.typed.notebook_rows import OnFound
+    from binlogtool.pipeline.typed.notebook_rows import OnFinding
 
 
-_FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
+_MIN_DATETIME_US, _MAX_DATETIME_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 """Range of `datetime` in microseconds: years 1 to 9999."""
-_HELD = 8 << 20
+_MERGE_BYTES = 8 << 20
 """Maximum bytes of small batches that are merged into one."""
 
 
-class Maker(Protocol):
+class RowSource(Protocol):
     """Reads a log as rows."""
 
-    def schema(self, log: Log) -> pa.Schema:
+    def read_schema(self, log: Log) -> pa.Schema:
         """Return the schema of the rows; called before any rows are read."""
 
-    def batches(self, log: Log, found: OnFound) -> Iterator[pa.RecordBatch]:
+    def build_batches(self, log: Log, on_finding: OnFinding) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one pass. found: receives findings with their file."""
 
 
-class Rows:
+class LogRows:
     """Rows of a log, all with one schema. Each iteration, export and query reads the log anew.
 
     Damage is skipped and reported in `findings`: the content of a file raises no exception.
     """
 
-    def __init__(self, log: Log, maker: Maker, columns: Sequence[str], title: str) -> None:
-        self._log, self._maker, self._columns, self._title = log, maker, columns, title
+    def __init__(self, log: Log, source: RowSource, columns: Sequence[str], title: str) -> None:
+        self._log, self._source, self._columns, self._title = log, source, columns, title
         self._schema: pa.Schema | None = None
-        self._found: tuple[Trouble, ...] | None = None
+        self._findings: tuple[FileFinding, ...] | None = None
 
     @property
-    def schema(self) -> pa.Schema:
+    def read_schema(self) -> pa.Schema:
         """Names and types of the columns; those of a table are found by one pass over the log.
 
         Raises:
@@ -68,12 +68,12 @@ class Rows:
             InputOutputError: a file cannot be read.
         """
         if self._schema is None:
-            with self._log.again() as log:
-                self._schema = _chosen(self._maker.schema(log), self._columns)
+            with self._log.reopen() as log:
+                self._schema = _select_columns(self._source.read_schema(log), self._columns)
         return self._schema
 
     @property
-    def findings(self) -> tuple[Trouble, ...]:
+    def findings(self) -> tuple[FileFinding, ...]:
         """Findings about the log, as (file, finding); at most 1000.
 
         They are those of the last complete pass; if there was none yet, one is made.
@@ -81,12 +81,12 @@ class Rows:
         Raises:
             As `schema`.
         """
-        if self._found is None:
-            for _ in self._pass():
+        if self._findings is None:
+            for _ in self._read_pass():
                 pass
-        return self._found or ()
+        return self._findings or ()
 
-    def batches(self, size: int = rows.MAX_BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+    def build_batches(self, size: int = rows.MAX_BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """Yield record batches of at most `size` rows; only a few of them are in memory at a time.
 
         Raises:
@@ -95,32 +95,34 @@ class Rows:
         """
         if size < 1:
             raise UsageError(f"batches of {size} rows: 1 is the least")
-        return _sized(self._pass(), size)
+        return _resize_batches(self._read_pass(), size)
 
-    def _pass(self) -> Iterator[pa.RecordBatch]:
-        names, found = self.schema.names, list[Trouble]()
+    def _read_pass(self) -> Iterator[pa.RecordBatch]:
+        names, findings = self.read_schema.names, list[FileFinding]()
 
-        def add(one: Trouble) -> None:
-            if len(found) < MAX_LISTED:
-                found.append(one)
+        def add_finding(trouble: FileFinding) -> None:
+            if len(findings) < MAX_LISTED_FINDINGS:
+                findings.append(trouble)
 
-        with self._log.again() as log:
-            for batch in self._maker.batches(log, add):
+        with self._log.reopen() as log:
+            for batch in self._source.build_batches(log, add_finding):
                 yield batch.select(names)
-        self._found = tuple(found)
+        self._findings = tuple(findings)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield the rows as dictionaries: times are `datetime`, decimals `Decimal`; a time after year 9999 is None."""
-        for batch in self.batches():
-            yield from _dictionaries(batch)
+        for batch in self.build_batches():
+            yield from _to_dictionaries(batch)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return a new stream of batches (Arrow PyCapsule interface)."""
-        return pa.RecordBatchReader.from_batches(self.schema, self.batches()).__arrow_c_stream__(requested_schema)
+        return pa.RecordBatchReader.from_batches(self.read_schema, self.build_batches()).__arrow_c_stream__(
+            requested_schema
+        )
 
     def to_arrow(self) -> pa.Table:
         """Return all rows as a table in memory."""
-        return pa.Table.from_batches(list(self.batches()), self.schema)
+        return pa.Table.from_batches(list(self.build_batches()), self.read_schema)
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return all rows as a pandas DataFrame in memory.
@@ -128,7 +130,7 @@ class Rows:
         Raises:
             MissingExtraError: pandas is not installed.
         """
-        _demand("pandas")
+        _require_library("pandas")
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> polars.DataFrame:
@@ -137,17 +139,19 @@ class Rows:
         Raises:
             MissingExtraError: polars is not installed.
         """
-        _demand("polars")
+        _require_library("polars")
         import polars
 
         return polars.DataFrame(self.to_arrow())  # keeps our own exceptions
 
     def __repr__(self) -> str:
-        found = "" if self._found is None else f", {len(self._found):,} findings"
-        return f"<rows of {self._title}{found}>"
+        finding_text = "" if self._findings is None else f", {len(self._findings):,} findings"
+        return f"<rows of {self._title}{finding_text}>"
 
 
-def rows_of(log: Log, selection: Selection, table: str | None, image: str | None, columns: tuple[str, ...]) -> Rows:
+def create_log_rows(
+    log: Log, selection: Selection, table: str | None, image: str | None, columns: tuple[str, ...]
+) -> LogRows:
     """Create the rows of a log; see `Log.rows`.
 
     Raises:
@@ -158,19 +162,21 @@ def rows_of(log: Log, selection: Selection, table: str | None, image: str | None
     if table is None:
         if image is not None:
             raise UsageError(f"image={image!r} is for the rows of a table: name one")
-        return Rows(log, RecordRows(rows.view(columns), selection), columns, "records")
+        return LogRows(log, RecordRowSource(rows.create_layout(columns), selection), columns, "records")
     if selection.objects:
         raise UsageError(f"objects in the selection: the table is {table}; leave them out")
-    chosen = replace(wishes(selection, image, per_table=False), objects=(glob.escape(table),), per_table=False)
-    return Rows(log, ChangedRows(table, chosen, reach(selection)), columns, table)
+    typed_options = replace(
+        build_typed_options(selection, image, per_table=False), objects=(glob.escape(table),), per_table=False
+    )
+    return LogRows(log, ChangedRowSource(table, typed_options, typed_selection(selection)), columns, table)
 
 
-def _demand(library: str) -> None:
+def _require_library(library: str) -> None:
     if importlib.util.find_spec(library) is None:
         raise MissingExtraError(f"to_{library}() needs {library}: install it with `pip install {library}`")
 
 
-def _chosen(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
+def _select_columns(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
     """Return the schema of the selected columns.
 
     Raises:
@@ -178,43 +184,43 @@ def _chosen(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
     """
     for name in columns:
         if name not in schema.names:
-            near = get_close_matches(name, schema.names, 1)
-            text = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(schema.names)}"
+            suggestions = get_close_matches(name, schema.names, 1)
+            text = f"did you mean {suggestions[0]!r}?" if suggestions else f"there are {', '.join(schema.names)}"
             raise UsageError(f"columns: there is no {name!r}; {text}")
     return pa.schema([schema.field(name) for name in columns]) if columns else schema
 
 
-def _sized(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
+def _resize_batches(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
     """Merge small batches, and split large ones."""
-    held, count, held_bytes = list[pa.RecordBatch](), 0, 0
+    pending, count, pending_bytes = list[pa.RecordBatch](), 0, 0
     for batch in batches:
-        if held and (count + batch.num_rows > size or held_bytes > _HELD):
-            yield _joined(held)
-            held, count, held_bytes = [], 0, 0
+        if pending and (count + batch.num_rows > size or pending_bytes > _MERGE_BYTES):
+            yield _merge_batches(pending)
+            pending, count, pending_bytes = [], 0, 0
         for start in range(0, batch.num_rows - size, size):
             yield batch.slice(start, size)
         rest = batch.slice((batch.num_rows - 1) // size * size) if batch.num_rows > size else batch
         if rest.num_rows:
-            held.append(rest)
-            count, held_bytes = count + rest.num_rows, held_bytes + rest.nbytes
-    if held:
-        yield _joined(held)
+            pending.append(rest)
+            count, pending_bytes = count + rest.num_rows, pending_bytes + rest.nbytes
+    if pending:
+        yield _merge_batches(pending)
 
 
-def _dictionaries(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+def _to_dictionaries(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     try:
         return list(batch.to_pylist())
     except OverflowError:
-        columns = [_datable(one) if pa.types.is_timestamp(one.type) else one for one in batch.columns]
+        columns = [_drop_out_of_range_times(one) if pa.types.is_timestamp(one.type) else one for one in batch.columns]
         return list(pa.RecordBatch.from_arrays(columns, names=batch.schema.names).to_pylist())
 
 
-def _datable(times: pa.Array) -> pa.Array:
+def _drop_out_of_range_times(times: pa.Array) -> pa.Array:
     """Return the times with those outside of `datetime`'s range as null."""
     numbers = times.cast(pa.int64())
-    fits = compute.and_(compute.greater_equal(numbers, _FIRST), compute.less_equal(numbers, _LAST))
+    fits = compute.and_(compute.greater_equal(numbers, _MIN_DATETIME_US), compute.less_equal(numbers, _MAX_DATETIME_US))
     return compute.if_else(fits, times, pa.scalar(None, times.type))
 
 
-def _joined(held: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return held[0] if len(held) == 1 else pa.concat_batches(held)
+def _merge_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

@@ -15,14 +15,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from binlogtool.findings import Finding
-from binlogtool.log.body_json import finding_json
-from binlogtool.pipeline.account import Account
+from binlogtool.log.body_json import finding_to_value
+from binlogtool.pipeline.account import FindingTally
 
 FOLDER = "_notes"
 """Directory in the output that is removed when it is complete."""
 
 
-def put(folder: str, file: str, task: str, notes: Sequence[Finding]) -> None:
+def write_notes(folder: str, file: str, task: str, notes: Sequence[Finding]) -> None:
     """Write the notes of one task about a file. task: text that identifies the task.
 
     Raises:
@@ -32,14 +32,14 @@ def put(folder: str, file: str, task: str, notes: Sequence[Finding]) -> None:
     name = hashlib.sha256(f"{file}\0{task}".encode(errors="surrogateescape")).hexdigest()
     path = Path(folder) / name
     pending = path.with_name(f"{name}.{os.getpid()}")
-    pending.write_text(json.dumps([file, [dict(finding_json(one)) for one in notes]]))
+    pending.write_text(json.dumps([file, [dict(finding_to_value(one)) for one in notes]]))
     pending.replace(path)
 
 
-def take(folder: Path, account: Account) -> None:
+def collect_notes(folder: Path, finding_tally: FindingTally) -> None:
     """Add all notes that tasks wrote to a tally, and remove them."""
     for path in sorted(folder.glob("*")) if folder.is_dir() else ():
         file, notes = json.loads(path.read_text())
-        for one in notes:
-            account.add(file, one, damage=False)
+        for note in notes:
+            finding_tally.add(file, note, damage=False)
     shutil.rmtree(folder, ignore_errors=True)

@@ -12,15 +12,15 @@ from binlogtool.errors import UsageError
 from binlogtool.formats.detecting import Hints
 from binlogtool.limits import Limits
 from binlogtool.log import open as opened_file
-from binlogtool.log.select import Selection, hints_for
+from binlogtool.log.select import Selection, add_selection_hints
 
 if TYPE_CHECKING:
-    from binlogtool.pipeline.notebook import Rows
+    from binlogtool.pipeline.notebook import LogRows
 
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 
 
-class Log(opened_file.Log):
+class Log(opened_file.LogReader):
     """Records of one or more files, in order. Use as a context manager, or call `close`."""
 
     def rows(
@@ -31,7 +31,7 @@ class Log(opened_file.Log):
         columns: Sequence[str] = (),
         start: str | datetime | None = None,
         selection: Selection = Selection(),
-    ) -> Rows:
+    ) -> LogRows:
         """Return the records as rows or, with the name of a table, its changed rows with the table's columns and
         types.
 
@@ -50,20 +50,20 @@ class Log(opened_file.Log):
             MissingExtraError: pyarrow or numpy is not installed.
             UsageError: the options contradict each other, or the log is a stream.
         """
-        from binlogtool.pipeline.extras import require
+        from binlogtool.pipeline.extras import require_extra
 
-        require("rows()", "pyarrow", "numpy", extra="arrow")
-        from binlogtool.pipeline.notebook import rows_of
+        require_extra("rows()", "pyarrow", "numpy", extra="arrow")
+        from binlogtool.pipeline.notebook import create_log_rows
 
-        _demand_kinds(table, columns)
+        _check_argument_types(table, columns)
         if isinstance(start, datetime):
-            selection = replace(selection, start_time=_microseconds(start))
+            selection = replace(selection, start_time=_to_microseconds(start))
         elif isinstance(start, str):
             selection = replace(selection, start=start)
         elif start is not None:
             raise UsageError(f"start={start!r}: write a position as text, or a datetime")
-        hints = hints_for(selection, self._hints, script=table is not None)
-        return rows_of(self.again(hints), selection, table, image, tuple(columns))
+        hints = add_selection_hints(selection, self._hints, script=table is not None)
+        return create_log_rows(self.reopen(hints), selection, table, image, tuple(columns))
 
     @property
     def backend(self) -> str:
@@ -86,7 +86,7 @@ class Log(opened_file.Log):
         return [(path, "auto" if format_ is None else format_.name) for path, _, format_ in self._plan]
 
 
-def _demand_kinds(table: Any, columns: Any) -> None:
+def _check_argument_types(table: Any, columns: Any) -> None:
     """Raise UsageError for arguments of a wrong type that are a likely mistake."""
     if table is not None and not isinstance(table, str):
         raise UsageError(f"rows({table!r}): the name of a table is a text")
@@ -94,5 +94,5 @@ def _demand_kinds(table: Any, columns: Any) -> None:
         raise UsageError(f"columns={columns!r}: write a list of names, [{columns!r}]")
 
 
-def _microseconds(moment: datetime) -> int:
+def _to_microseconds(moment: datetime) -> int:
     return ((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND

@@ -11,22 +11,22 @@ from zipimport import zipimporter
 
 import binlogtool
 
-_MOMENT = (2020, 1, 1, 0, 0, 0)
-_LEFT_OUT = ("__pycache__",)
+_ENTRY_TIME = (2020, 1, 1, 0, 0, 0)
+_EXCLUDED_FOLDERS = ("__pycache__",)
 
 
-def write_zip(target: Path) -> Path:
+def write_package_zip(target: Path) -> Path:
     """Write the package with its formats to `target`, and return that path; the same files give the same bytes."""
     root = Path(binlogtool.__file__).parent
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in _files(root):
-            entry = zipfile.ZipInfo(str(path.relative_to(root.parent)), _MOMENT)
+        for path in _list_files(root):
+            entry = zipfile.ZipInfo(str(path.relative_to(root.parent)), _ENTRY_TIME)
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, path.read_bytes())
     return target
 
 
-def anchor() -> None:
+def make_module_paths_absolute() -> None:
     """Make the module search path absolute on an executor, so that changing the directory does not break imports.
 
     Spark names the zip by a relative path.
@@ -43,8 +43,8 @@ def anchor() -> None:
             loader.archive = os.path.abspath(loader.archive)
 
 
-def _files(root: Path) -> Iterator[Path]:
+def _list_files(root: Path) -> Iterator[Path]:
     """Yield the files in a fixed order; the link `formats` of a source tree is followed, and forms no cycle."""
     for folder, folders, names in os.walk(root, followlinks=True):
-        folders[:] = sorted(name for name in folders if name not in _LEFT_OUT)
+        folders[:] = sorted(name for name in folders if name not in _EXCLUDED_FOLDERS)
         yield from (Path(folder) / name for name in sorted(names) if not name.endswith(".pyc"))

@@ -26,7 +26,7 @@ from binlogtool.pipeline import rows
 from binlogtool.pipeline.tasks import can_split
 
 if TYPE_CHECKING:
-    from binlogtool.pipeline.datasource import Request
+    from binlogtool.pipeline.datasource import ReadRequest
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -34,77 +34,85 @@ _LOWER = (EqualTo, GreaterThan, GreaterThanOrEqual)
 _UPPER = (EqualTo, LessThan, LessThanOrEqual)
 
 
-def narrowed(request: Request, filters: Iterable[Filter]) -> Request:
+def narrow_request(request: ReadRequest, filters: Iterable[Filter]) -> ReadRequest:
     """Return the request without what the conditions exclude, as far as that is known before reading."""
     if not can_split(request.selection):  # counts must apply before Spark's conditions
         return request
-    for one in filters:
-        column: Sequence[str] = getattr(one, "attribute", ())
-        narrow = _NARROW.get(column[0]) if len(column) == 1 else None
-        request = request if narrow is None else narrow(request, one)
+    for condition in filters:
+        column: Sequence[str] = getattr(condition, "attribute", ())
+        narrow = _NARROWERS.get(column[0]) if len(column) == 1 else None
+        request = request if narrow is None else narrow(request, condition)
     return request
 
 
-def _values(one: Filter) -> tuple[str, ...] | None:
+def _allowed_texts(condition: Filter) -> tuple[str, ...] | None:
     """Return the texts that a condition allows; None if it does not list texts."""
-    given: Any = one.value if isinstance(one, In) else (one.value,) if isinstance(one, EqualTo) else ()
-    return tuple(given) if given and all(isinstance(value, str) for value in given) else None
+    values: Any = (
+        condition.value if isinstance(condition, In) else (condition.value,) if isinstance(condition, EqualTo) else ()
+    )
+    return tuple(values) if values and all(isinstance(value, str) for value in values) else None
 
 
-def _file(request: Request, one: Filter) -> Request:
-    names = _values(one)
+def _narrow_files(request: ReadRequest, condition: Filter) -> ReadRequest:
+    names = _allowed_texts(condition)
     if names is None:
         return request
-    kept = tuple(m for m in request.members if rows.file_name(m.name) in names)
-    return replace(request, members=kept, cuts=())
+    members = tuple(m for m in request.members if rows.printable_path(m.name) in names)
+    return replace(request, members=members, cuts=())
 
 
-def _type(request: Request, one: Filter) -> Request:
-    names = _values(one)
+def _narrow_types(request: ReadRequest, condition: Filter) -> ReadRequest:
+    names = _allowed_texts(condition)
     if names is None or request.selection.types:
         return request
-    return _selecting(request, types=names)
+    return _with_selection(request, types=names)
 
 
-def _object(request: Request, one: Filter) -> Request:
-    names = _values(one)
+def _narrow_objects(request: ReadRequest, condition: Filter) -> ReadRequest:
+    names = _allowed_texts(condition)
     if names is None or request.selection.objects:
         return request
-    return _selecting(request, objects=tuple(glob.escape(name) for name in names))
+    return _with_selection(request, objects=tuple(glob.escape(name) for name in names))
 
 
-def _time(request: Request, one: Filter) -> Request:
-    value = getattr(one, "value", None)
+def _narrow_time(request: ReadRequest, condition: Filter) -> ReadRequest:
+    value = getattr(condition, "value", None)
     if not isinstance(value, datetime) or value.tzinfo is None:
         return request
-    at, old = (value - _EPOCH) // _MICROSECOND, request.selection
-    if isinstance(one, _LOWER):
-        request = _selecting(request, start_time=at if old.start_time is None else max(at, old.start_time))
-    if isinstance(one, _UPPER):
-        request = _selecting(request, stop_time=at + 1 if old.stop_time is None else min(at + 1, old.stop_time))
+    microseconds, selection = (value - _EPOCH) // _MICROSECOND, request.selection
+    if isinstance(condition, _LOWER):
+        request = _with_selection(
+            request,
+            start_time=microseconds if selection.start_time is None else max(microseconds, selection.start_time),
+        )
+    if isinstance(condition, _UPPER):
+        request = _with_selection(
+            request,
+            stop_time=microseconds + 1 if selection.stop_time is None else min(microseconds + 1, selection.stop_time),
+        )
     return request
 
 
-def _seq(request: Request, one: Filter) -> Request:
-    value, old = getattr(one, "value", None), request.selection
+def _narrow_sequence(request: ReadRequest, condition: Filter) -> ReadRequest:
+    value, selection = getattr(condition, "value", None), request.selection
     if type(value) is not int or value < 0:
         return request
-    if isinstance(one, _LOWER) and old.start is None:
-        request = _selecting(request, start=f"seq:{value}")
-    if isinstance(one, _UPPER) and old.stop is None:
-        request = _selecting(request, stop=f"seq:{value + 1}")
+    if isinstance(condition, _LOWER) and selection.start is None:
+        request = _with_selection(request, start=f"seq:{value}")
+    if isinstance(condition, _UPPER) and selection.stop is None:
+        request = _with_selection(request, stop=f"seq:{value + 1}")
     return request
 
 
-def _selecting(request: Request, **changes: Any) -> Request:
+def _with_selection(request: ReadRequest, **changes: Any) -> ReadRequest:
     selection: Selection = replace(request.selection, **changes)
     return replace(request, selection=selection)
 
 
-_NARROW: Mapping[str, Callable[[Request, Filter], Request]] = {
-    "file": _file,
-    "type": _type,
-    "object": _object,
-    "time": _time,
-    "seq": _seq,
+_NARROWERS: Mapping[str, Callable[[ReadRequest, Filter], ReadRequest]] = {
+    "file": _narrow_files,
+    "type": _narrow_types,
+    "object": _narrow_objects,
+    "time": _narrow_time,
+    "seq": _narrow_sequence,
 }

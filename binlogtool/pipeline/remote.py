@@ -18,21 +18,21 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, unquote
 
 from binlogtool.errors import InputOutputError, MissingExtraError, UsageError
-from binlogtool.findings import Finding, finding
+from binlogtool.findings import Finding, make_finding
 from binlogtool.limits import KIB, MIB
-from binlogtool.log.logset import MAX_DEPTH, MAX_ENTRIES, OWN_FILES
+from binlogtool.log.logset import MAX_DEPTH, MAX_ENTRIES, OWN_FILE_MARKER
 
-BLOCK = 256 * KIB
+BLOCK_BYTES = 256 * KIB
 """Bytes fetched for a small read; larger reads are fetched unchanged."""
 
-_KEPT = 8
-_HASHED = 8 * MIB
-_TRIES = 3
-_PATIENCE_S = 20
+_MAX_CACHED_BLOCKS = 8
+_HASH_CHUNK_BYTES = 8 * MIB
+_MAX_ATTEMPTS = 3
+_RETRY_LIMIT_S = 20
 _S3_OPTIONS = ("endpoint_override", "region", "scheme", "tls_ca_file_path")
-_LEADING = re.compile(r"When .*?: (?=AWS Error)")
-_KEYS = re.compile(r"://[^/]*@")
-_PLAIN = "/!$&'()+*,;=:@~"
+_AWS_ERROR_PREFIX = re.compile(r"When .*?: (?=AWS Error)")
+_URL_CREDENTIALS = re.compile(r"://[^/]*@")
+_UNQUOTED = "/!$&'()+*,;=:@~"
 """Characters that are not quoted in the path of a URL."""
 
 
@@ -42,8 +42,8 @@ class RemoteSource:
     def __init__(self, url: str) -> None:
         self.name = url
         self.fetched = 0
-        self._fs, self._path = system_of(url)
-        with told(url):
+        self._fs, self._path = resolve_filesystem(url)
+        with translate_errors(url):
             self._info = self._fs.get_file_info(self._path)
             if not self._info.is_file:
                 what = "is a directory" if self._info.type.name == "Directory" else "no such file"
@@ -56,33 +56,33 @@ class RemoteSource:
         """Fill `view` from `offset`, and return the number of bytes; short only at the end of the file."""
         assert self.size is not None
         view = view[: max(0, self.size - offset)]
-        if len(view) >= BLOCK:
+        if len(view) >= BLOCK_BYTES:
             data = self._fetch(offset, len(view))
             view[: len(data)] = data
             return len(data)
         done = 0
         while done < len(view):
-            number, skip = divmod(offset + done, BLOCK)
-            data = self._block(number)[skip : skip + len(view) - done]
+            number, skip = divmod(offset + done, BLOCK_BYTES)
+            data = self._get_block(number)[skip : skip + len(view) - done]
             if not data:
                 break
             view[done : done + len(data)] = data
             done += len(data)
         return done
 
-    def _block(self, number: int) -> bytes:
-        known = self._blocks.get(number)
-        if known is None:
+    def _get_block(self, number: int) -> bytes:
+        data = self._blocks.get(number)
+        if data is None:
             assert self.size is not None
-            known = self._fetch(number * BLOCK, min(BLOCK, self.size - number * BLOCK))
-            if len(self._blocks) >= _KEPT:
+            data = self._fetch(number * BLOCK_BYTES, min(BLOCK_BYTES, self.size - number * BLOCK_BYTES))
+            if len(self._blocks) >= _MAX_CACHED_BLOCKS:
                 self._blocks.popitem(last=False)
-            self._blocks[number] = known
+            self._blocks[number] = data
         self._blocks.move_to_end(number)
-        return known
+        return data
 
     def _fetch(self, offset: int, size: int) -> bytes:
-        with told(self.name):
+        with translate_errors(self.name):
             data = self._file.read_at(size, offset)
         self.fetched += len(data)
         if len(data) != size:
@@ -93,15 +93,15 @@ class RemoteSource:
         """Return `offset`: holes of remote files are unknown."""
         return offset
 
-    def changed(self) -> Finding | None:
+    def find_change(self) -> Finding | None:
         """Compare size and modification time with those at opening; return a finding if they differ."""
-        with told(self.name):
+        with translate_errors(self.name):
             now = self._fs.get_file_info(self._path)
         if not now.is_file:
-            return finding("changed-while-read", 0, 0, "the file was removed or renamed while it was read")
+            return make_finding("changed-while-read", 0, 0, "the file was removed or renamed while it was read")
         if (now.size, now.mtime_ns) == (self._info.size, self._info.mtime_ns):
             return None
-        return finding(
+        return make_finding(
             "changed-while-read", min(now.size, self._info.size), 0, "the file changed while it was read",
             size_before=self._info.size, size_after=now.size,
         )  # fmt: skip
@@ -122,7 +122,7 @@ def open_remote(url: str) -> RemoteSource:
 
 
 @contextmanager
-def told(url: str, done: str = "read") -> Iterator[None]:
+def translate_errors(url: str, action: str = "read") -> Iterator[None]:
     """Convert errors of the file system to InputOutputError with a one-line message. done: participle for the
     message.
     """
@@ -130,10 +130,10 @@ def told(url: str, done: str = "read") -> Iterator[None]:
         yield
     except OSError as error:
         text = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputOutputError(f"{url}: cannot be {done}: {_LEADING.sub('', text)}") from error
+        raise InputOutputError(f"{url}: cannot be {action}: {_AWS_ERROR_PREFIX.sub('', text)}") from error
 
 
-def system_of(url: str) -> tuple[Any, str]:
+def resolve_filesystem(url: str) -> tuple[Any, str]:
     """Return the file system of a URL, and the path in it.
 
     Raises:
@@ -146,96 +146,96 @@ def system_of(url: str) -> tuple[Any, str]:
     except ImportError as error:
         raise MissingExtraError("URLs need pyarrow: install it with `pip install 'binlogtool[spark]'`") from error
     try:
-        with told(url):
+        with translate_errors(url):
             if url.startswith("s3://"):
-                return _s3(url)
-            fs, path = FileSystem.from_uri(_patient(url))
+                return _resolve_s3(url)
+            fs, path = FileSystem.from_uri(_limit_gcs_retries(url))
             return fs, path
     except ValueError as error:
-        raise UsageError(f"{_KEYS.sub('://', url)}: {str(error).splitlines()[0]}") from error
+        raise UsageError(f"{_URL_CREDENTIALS.sub('://', url)}: {str(error).splitlines()[0]}") from error
 
 
-def _patient(url: str) -> str:
+def _limit_gcs_retries(url: str) -> str:
     """Limit how long Google Cloud Storage is retried; pyarrow's default is a quarter of an hour."""
     if not url.startswith(("gs://", "gcs://")) or "retry_limit_seconds" in url:
         return url
-    return f"{url}{'&' if '?' in url else '?'}retry_limit_seconds={_PATIENCE_S}"
+    return f"{url}{'&' if '?' in url else '?'}retry_limit_seconds={_RETRY_LIMIT_S}"
 
 
-def _s3(url: str) -> tuple[Any, str]:
+def _resolve_s3(url: str) -> tuple[Any, str]:
     """Resolve an S3 URL with endpoint and region from the environment, which pyarrow does not read, and few retries."""
     from pyarrow.fs import resolve_s3_region
 
-    place, _, query = url.removeprefix("s3://").partition("?")
-    server, _, key = place.partition("/")
-    if "@" in server:
+    location, _, query = url.removeprefix("s3://").partition("?")
+    bucket, _, key = location.partition("/")
+    if "@" in bucket:
         raise ValueError("keys in a URL would stand in every output; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
-    if not server:
+    if not bucket:
         raise ValueError("a bucket is missing: write s3://BUCKET/KEY")
-    asked = dict(parse_qsl(query))
-    if unknown := set(asked) - set(_S3_OPTIONS):
+    url_options = dict(parse_qsl(query))
+    if unknown := set(url_options) - set(_S3_OPTIONS):
         raise ValueError(f"{min(unknown)!r} is none of {', '.join(_S3_OPTIONS)}")
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    if endpoint and "endpoint_override" not in asked:
+    if endpoint and "endpoint_override" not in url_options:
         scheme, _, host = endpoint.rstrip("/").rpartition("://")
-        asked |= {"endpoint_override": host, "scheme": scheme or "https"}
-    region = asked.get("region") or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    if not region and "endpoint_override" not in asked:
-        region = resolve_s3_region(server)
-    options = {**asked, **({"region": region} if region else {})}
-    return _s3_client(tuple(sorted(options.items()))), unquote(f"{server}/{key}").rstrip("/")
+        url_options |= {"endpoint_override": host, "scheme": scheme or "https"}
+    region = url_options.get("region") or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if not region and "endpoint_override" not in url_options:
+        region = resolve_s3_region(bucket)
+    options = {**url_options, **({"region": region} if region else {})}
+    return _s3_client(tuple(sorted(options.items()))), unquote(f"{bucket}/{key}").rstrip("/")
 
 
 @lru_cache(maxsize=8)
 def _s3_client(options: tuple[tuple[str, str], ...]) -> Any:
     from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
 
-    return S3FileSystem(retry_strategy=AwsStandardS3RetryStrategy(max_attempts=_TRIES), **dict(options))
+    return S3FileSystem(retry_strategy=AwsStandardS3RetryStrategy(max_attempts=_MAX_ATTEMPTS), **dict(options))
 
 
-def remote_names(url: str) -> list[str] | None:
+def list_remote_files(url: str) -> list[str] | None:
     """Return the files below a directory, relative to it and quoted for a URL, sorted; None if it is not a directory.
 
     Raises:
         InputOutputError: it cannot be listed, or has too many files.
         UsageError.
     """
-    fs, path = system_of(url)
-    with told(url):
+    fs, path = resolve_filesystem(url)
+    with translate_errors(url):
         if fs.get_file_info(path).type.name != "Directory":
             return None
     if "?" in url:
         raise UsageError(f"{url}: a directory is named without `?`; set AWS_ENDPOINT_URL and the like instead")
     from pyarrow.fs import FileSelector
 
-    with told(url):
-        found = fs.get_file_info(FileSelector(path, recursive=True))
+    with translate_errors(url):
+        entries = fs.get_file_info(FileSelector(path, recursive=True))
     top = path.rstrip("/") + "/"
-    names = [one.path.removeprefix(top) for one in found if one.is_file]
+    names = [one.path.removeprefix(top) for one in entries if one.is_file]
     if len(names) > MAX_ENTRIES:
         raise InputOutputError(f"{url}: more than {MAX_ENTRIES:,} files; name them instead")
-    near = (name for name in names if name.count("/") <= MAX_DEPTH and OWN_FILES not in os.path.basename(name))
-    return sorted(quote(name, _PLAIN) for name in near)
+    listed = (name for name in names if name.count("/") <= MAX_DEPTH and OWN_FILE_MARKER not in os.path.basename(name))
+    return sorted(quote(name, _UNQUOTED) for name in listed)
 
 
-def remote_stamp(url: str) -> tuple[int, int, int, int]:
+def read_remote_stamp(url: str) -> tuple[int, int, int, int]:
     """Return values that change when the file does: size, modification time in ns, 0, 0."""
-    fs, path = system_of(url)
-    with told(url):
+    fs, path = resolve_filesystem(url)
+    with translate_errors(url):
         info = fs.get_file_info(path)
     if not info.is_file:
         raise InputOutputError(f"{url}: cannot be read: no such file")
     return int(info.size), int(info.mtime_ns or 0), 0, 0
 
 
-def remote_sha256(url: str) -> str:
+def hash_remote_file(url: str) -> str:
     """Return the SHA-256 of a file; all its bytes are fetched."""
-    source, digest, at = RemoteSource(url), hashlib.sha256(), 0
-    buffer = memoryview(bytearray(_HASHED))
+    source, digest, offset = RemoteSource(url), hashlib.sha256(), 0
+    buffer = memoryview(bytearray(_HASH_CHUNK_BYTES))
     try:
-        while got := source.read_at(at, buffer):
-            digest.update(buffer[:got])
-            at += got
+        while received := source.read_at(offset, buffer):
+            digest.update(buffer[:received])
+            offset += received
     finally:
         source.close()
     return digest.hexdigest()

@@ -18,17 +18,17 @@ from binlogtool.log.hints import read_hints
 from binlogtool.log.select import Selection, check_where
 from binlogtool.log.source import is_url, open_source
 from binlogtool.pipeline.balance import GROUPS_PER_CORE
-from binlogtool.pipeline.inputs import files_of
-from binlogtool.pipeline.tasks import SPLIT_SIZE, Member, Parts
+from binlogtool.pipeline.inputs import list_files
+from binlogtool.pipeline.tasks import SPLIT_SIZE, Parts, TaskFile
 
-SECRET = "hints.secret"
+HINTS_OPTION = "hints.secret"
 """Option with the hints, which may contain keys: Spark redacts options whose name contains 'secret'."""
 
 
-UNSIGNED = ("data", "decimal")
+UNSIGNED_MODES = ("data", "decimal")
 
 
-class Request(msgspec.Struct, frozen=True):
+class ReadRequest(msgspec.Struct, frozen=True):
     """Description of what a Spark job reads; serialised as one JSON option.
 
     groups: maximum number of partitions for files that are not split. split_size: files larger than this many bytes
@@ -43,7 +43,7 @@ class Request(msgspec.Struct, frozen=True):
     space whose typed rows are read (`objects`). unsigned: "data" or "decimal", see `from_options`.
     """
 
-    members: tuple[Member, ...]
+    members: tuple[TaskFile, ...]
     groups: int = 8
     backend: str = "auto"
     limits: Limits = msgspec.field(default_factory=Limits)
@@ -58,7 +58,7 @@ class Request(msgspec.Struct, frozen=True):
     unsigned: str = "data"
     histories: tuple[str, ...] = ()
 
-    def hints_of(self, member: Member, hints: Hints | None) -> Hints | None:
+    def member_hints(self, member: TaskFile, hints: Hints | None) -> Hints | None:
         """Return the hints for one member: the user's, with what earlier files carry over to it."""
         if member.earlier is None:
             return hints
@@ -69,7 +69,7 @@ class Request(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self).decode()
 
     @classmethod
-    def from_json(cls, text: str) -> Request:
+    def from_json(cls, text: str) -> ReadRequest:
         """Parse the value of the option `request`."""
         return msgspec.json.decode(text, type=cls)
 
@@ -79,23 +79,23 @@ def hints_to_json(hints: Hints) -> str:
     return msgspec.json.encode(hints).decode()
 
 
-def hints_of(options: Mapping[str, str]) -> Hints | None:
+def parse_hints(options: Mapping[str, str]) -> Hints | None:
     """Return the hints in the options: as a whole, or as keyfile, keyfileSecret, schema and level; None without any.
 
     Raises:
         InputOutputError, UsageError: see `read_hints`.
     """
-    if SECRET in options:
-        return msgspec.json.decode(options[SECRET], type=Hints)
-    named = [options.get(name) for name in ("schema", "keyfile", "keyfileSecret", "level")]
+    if HINTS_OPTION in options:
+        return msgspec.json.decode(options[HINTS_OPTION], type=Hints)
+    values = [options.get(name) for name in ("schema", "keyfile", "keyfileSecret", "level")]
     objects = any(options.get(name) for name in ("object", "objects", "where"))
-    if not any((*named, objects)):
+    if not any((*values, objects)):
         return None
-    found = read_hints(schema=named[0], keyfile=named[1], keyfile_secret=named[2], level=named[3])
-    return replace(found, objects=objects)
+    hints = read_hints(schema=values[0], keyfile=values[1], keyfile_secret=values[2], level=values[3])
+    return replace(hints, objects=objects)
 
 
-def from_options(options: Mapping[str, str], *, files: bool = True) -> Request:
+def parse_options(options: Mapping[str, str], *, files: bool = True) -> ReadRequest:
     """Build the request of a query from its options. files: look up the files that the paths name.
 
     Options: format: as `--format`. columns: names, separated by commas. payload: decoded, raw or none. splitSize:
@@ -111,29 +111,29 @@ def from_options(options: Mapping[str, str], *, files: bool = True) -> Request:
         InputOutputError: nothing has such a path.
     """
     if "request" in options:
-        return Request.from_json(options["request"])
-    _refuse_unknown(options)
-    paths, unsigned = paths_of(options), options.get("unsigned", "data")
-    if unsigned not in UNSIGNED:
-        raise UsageError(f"unsigned={unsigned}: choose one of {', '.join(UNSIGNED)}")
-    named = [name for path in paths for name in _existing(path)] if files else []
-    members = tuple(member for name in named for member in members_of(name, options.get("format", "auto")))
-    most = options.get("maxRecord")
+        return ReadRequest.from_json(options["request"])
+    _check_known_options(options)
+    paths, unsigned = parse_paths(options), options.get("unsigned", "data")
+    if unsigned not in UNSIGNED_MODES:
+        raise UsageError(f"unsigned={unsigned}: choose one of {', '.join(UNSIGNED_MODES)}")
+    existing_paths = [name for path in paths for name in _expand_pattern(path)] if files else []
+    members = tuple(member for name in existing_paths for member in list_members(name, options.get("format", "auto")))
+    max_record = options.get("maxRecord")
     times = [options.get(name) for name in ("startTime", "stopTime")]
-    return Request(
+    return ReadRequest(
         members,
         GROUPS_PER_CORE * (os.cpu_count() or 1),
         options.get("engine", "auto"),
-        Limits() if most is None else Limits(max_record=parse_size(most)),
+        Limits() if max_record is None else Limits(max_record=parse_size(max_record)),
         Selection(
             start_time=None if times[0] is None else int(times[0]),
             stop_time=None if times[1] is None else int(times[1]),
-            types=_names(options.get("types")),
-            objects=_names(options.get("objects")),
-            where=_condition(options.get("where")),
+            types=_split_names(options.get("types")),
+            objects=_split_names(options.get("objects")),
+            where=_check_condition(options.get("where")),
         ),
         max(1, parse_size(options.get("splitSize", str(SPLIT_SIZE)))),
-        _names(options.get("columns")),
+        _split_names(options.get("columns")),
         options.get("payload", "decoded"),
         options.get("object"),
         unsigned=unsigned,
@@ -143,22 +143,24 @@ def from_options(options: Mapping[str, str], *, files: bool = True) -> Request:
 _OPTIONS = (
     "path", "paths", "format", "schema", "keyfile", "keyfileSecret", "level", "object", "objects", "types", "where",
     "startTime", "stopTime", "columns", "payload", "splitSize", "unsigned", "engine", "maxRecord", "pushdown",
-    "maxFilesPerTrigger", "maxBytesPerTrigger", "checkpointLocation", SECRET, "request",
+    "maxFilesPerTrigger", "maxBytesPerTrigger", "checkpointLocation", HINTS_OPTION, "request",
 )  # fmt: skip
 """Options of the data source. Spark passes their names in lower case or as given."""
 
 
-def _refuse_unknown(options: Mapping[str, str]) -> None:
-    known = {name.lower(): name for name in _OPTIONS}
+def _check_known_options(options: Mapping[str, str]) -> None:
+    names_by_lower = {name.lower(): name for name in _OPTIONS}
     for name in options:
-        if name.lower() in known or "." in name or name.startswith("__"):
+        if name.lower() in names_by_lower or "." in name or name.startswith("__"):
             continue
-        near = [known[one] for one in get_close_matches(name.lower(), known, 3)]
-        hint = f"did you mean {' or '.join(near)}?" if near else f"options are {', '.join(_OPTIONS[1:-2])}"
+        suggestions = [names_by_lower[one] for one in get_close_matches(name.lower(), names_by_lower, 3)]
+        hint = (
+            f"did you mean {' or '.join(suggestions)}?" if suggestions else f"options are {', '.join(_OPTIONS[1:-2])}"
+        )
         raise UsageError(f"there is no option {name!r}; {hint}")
 
 
-def _existing(path: str) -> list[str]:
+def _expand_pattern(path: str) -> list[str]:
     """Return the paths that a path or a pattern names.
 
     Raises:
@@ -166,25 +168,25 @@ def _existing(path: str) -> list[str]:
     """
     if is_url(path) or os.path.lexists(path):
         return [path]
-    found = sorted(glob.glob(path)) if glob.has_magic(path) else []
-    if not found:
-        what = "no file has a name like this" if glob.has_magic(path) else "no such file or directory"
-        raise InputOutputError(f"{path}: {what}")
-    return found
+    matches = sorted(glob.glob(path)) if glob.has_magic(path) else []
+    if not matches:
+        problem = "no file has a name like this" if glob.has_magic(path) else "no such file or directory"
+        raise InputOutputError(f"{path}: {problem}")
+    return matches
 
 
-def _condition(text: str | None) -> str | None:
+def _check_condition(text: str | None) -> str | None:
     """Return the condition after checking it; it is compiled again where records are read."""
     if text is not None:
         check_where(text)
     return text
 
 
-def _names(text: str | None) -> tuple[str, ...]:
+def _split_names(text: str | None) -> tuple[str, ...]:
     return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 
-def paths_of(options: Mapping[str, str]) -> list[str]:
+def parse_paths(options: Mapping[str, str]) -> list[str]:
     """Return the paths that `load` was given: one or several.
 
     Raises:
@@ -197,15 +199,15 @@ def paths_of(options: Mapping[str, str]) -> list[str]:
     return [options["path"]]
 
 
-def members_of(path: str, format: str) -> list[Member]:
+def list_members(path: str, format: str) -> list[TaskFile]:
     """Return the files behind a path. A file that cannot be opened is a member, too, which is read as a DAMAGE row."""
-    made = []
-    for name, known in files_of(path, format):
+    members = []
+    for name, format_name in list_files(path, format):
         try:
             source = open_source(name)
         except BinlogtoolError:
-            made.append(Member(name, name, known, 0))
+            members.append(TaskFile(name, name, format_name, 0))
             continue
-        made.append(Member(name, name, known, source.size or 0))
+        members.append(TaskFile(name, name, format_name, source.size or 0))
         source.close()
-    return made
+    return members

@@ -26,24 +26,24 @@ import msgspec
 import binlogtool
 from binlogtool.errors import InputOutputError, LimitError
 from binlogtool.pipeline import aot, java, package
-from binlogtool.pipeline.aot import Cache
-from binlogtool.pipeline.background import STOP_LIMIT_S, in_background, silence
-from binlogtool.pipeline.claims import work_folder
-from binlogtool.pipeline.executors import Executors, promised
-from binlogtool.pipeline.extras import require
-from binlogtool.pipeline.launch import class_path, is_direct, make_spark_home
-from binlogtool.pipeline.master import Master, demand_answer, demand_sense, is_local, is_loopback
-from binlogtool.pipeline.record import Record
-from binlogtool.pipeline.spark_settings import settings, user_settings
+from binlogtool.pipeline.aot import JvmCache
+from binlogtool.pipeline.background import STOP_TIMEOUT_S, run_in_background, suppress_logging
+from binlogtool.pipeline.claims import create_work_folder
+from binlogtool.pipeline.executors import ExecutorWatch, configured_executors
+from binlogtool.pipeline.extras import require_extra
+from binlogtool.pipeline.launch import build_class_path, can_launch_directly, make_spark_home
+from binlogtool.pipeline.master import SparkMaster, check_master_answers, check_master_url, is_local_url, is_loopback
+from binlogtool.pipeline.record import SparkJobStats
+from binlogtool.pipeline.spark_settings import build_settings, read_user_settings
 
 T = TypeVar("T")
 
-_SAID = 2
-_LAST_CALL_S = 0.5
+_SHOWN_LOG_LINES = 2
+_FINAL_CALL_TIMEOUT_S = 0.5
 """How long to wait for the last call to a killed Java process, which fails silently."""
-_TRACE = re.compile(r"\s*(at |\.\.\. \d+ )")
+_STACK_TRACE_LINE = re.compile(r"\s*(at |\.\.\. \d+ )")
 _JAVA_CLASS = re.compile(r"^(?:Caused by: |Exception in thread \"\w+\" )?(?:[a-z]\w*\.)+[A-Z][\w$]*: ")
-_LOG4J = """\
+_LOG4J_PROPERTIES = """\
 rootLogger.level = error
 rootLogger.appenderRef.c.ref = console
 appender.console.type = Console
@@ -56,7 +56,7 @@ logger.gw.level = error
 """
 
 
-class Progress(msgspec.Struct, frozen=True):
+class SparkProgress(msgspec.Struct, frozen=True):
     """Progress of the running Spark job, in tasks; `total` grows when later stages appear.
 
     waiting: text that says that executors are missing; empty if there are some.
@@ -67,10 +67,10 @@ class Progress(msgspec.Struct, frozen=True):
     waiting: str = ""
 
 
-OnProgress = Callable[[Progress], None]
+OnProgress = Callable[[SparkProgress], None]
 
 
-class Session(msgspec.Struct, frozen=True):
+class SparkJobSession(msgspec.Struct, frozen=True):
     """A running Spark session.
 
     spark: the SparkSession. folder: temporary directory, removed at the end. executors: watches the executors of a
@@ -80,7 +80,7 @@ class Session(msgspec.Struct, frozen=True):
 
     spark: Any
     folder: Path
-    executors: Executors | None = None
+    executors: ExecutorWatch | None = None
 
     def run(
         self,
@@ -89,7 +89,7 @@ class Session(msgspec.Struct, frozen=True):
         timeout: float | None = None,
         *,
         name: str = "",
-        record: Record | None = None,
+        record: SparkJobStats | None = None,
     ) -> T:
         """Run `action`, which uses Spark, in the background; report progress and handle Ctrl-C.
 
@@ -100,47 +100,49 @@ class Session(msgspec.Struct, frozen=True):
             InputOutputError: there is no executor.
             KeyboardInterrupt: on SIGINT; Spark has been killed then, leave the `with` block.
         """
-        context, end = self.spark.sparkContext, None if timeout is None else time.monotonic() + timeout
-        record = record or Record()
-        group = record.group()
+        context, deadline = self.spark.sparkContext, None if timeout is None else time.monotonic() + timeout
+        record = record or SparkJobStats()
+        group = record.start_group()
         if self.executors is not None:
-            self.executors.begin()
+            self.executors.restart_timeout()
 
-        def named() -> T:
+        def run_in_group() -> T:
             context.setJobGroup(group, name)
             return action()
 
         def poll() -> None:
-            if end is not None and time.monotonic() > end:
+            if deadline is not None and time.monotonic() > deadline:
                 context.cancelAllJobs()
                 raise LimitError("the time limit ended the work")
-            waiting = self.executors.waiting if self.executors is not None and self.executors.missing() else ""
+            waiting = self.executors.waiting_text if self.executors is not None and self.executors.is_waiting() else ""
             if on_progress:
-                on_progress(self._progress(group, waiting))
+                on_progress(self._read_progress(group, waiting))
 
-        done = in_background(named, poll, context._gateway.proc.kill)
-        record.look(context)
-        return done
+        result = run_in_background(run_in_group, poll, context._gateway.proc.kill)
+        record.update(context)
+        return result
 
-    def cores(self) -> int:
+    def count_cores(self) -> int:
         """Return how many tasks run in parallel; waits for the executors of a cluster."""
         if self.executors is not None:
-            self.executors.settle()
+            self.executors.wait_until_registered()
         return int(self.spark.sparkContext.defaultParallelism)
 
-    def _progress(self, group: str, waiting: str) -> Progress:
+    def _read_progress(self, group: str, waiting: str) -> SparkProgress:
         tracker = self.spark.sparkContext.statusTracker()
         stages: set[int] = set()
         for job in tracker.getJobIdsForGroup(group):
             info = tracker.getJobInfo(job)
             stages.update(info.stageIds if info else ())
         infos = [info for info in map(tracker.getStageInfo, stages) if info]
-        to_come = (len(stages) - len(infos)) * max((i.numTasks for i in infos), default=0)
-        return Progress(sum(i.numCompletedTasks for i in infos), sum(i.numTasks for i in infos) + to_come, waiting)
+        estimated = (len(stages) - len(infos)) * max((i.numTasks for i in infos), default=0)
+        return SparkProgress(
+            sum(i.numCompletedTasks for i in infos), sum(i.numTasks for i in infos) + estimated, waiting
+        )
 
 
 @contextlib.contextmanager
-def open_session(master: str | Master = "local[*]", *, small: bool = False) -> Iterator[Session]:
+def open_session(master: str | SparkMaster = "local[*]", *, small: bool = False) -> Iterator[SparkJobSession]:
     """Start Spark for the duration of a `with` block; afterwards its processes and files are removed.
 
     Args:
@@ -157,36 +159,36 @@ def open_session(master: str | Master = "local[*]", *, small: bool = False) -> I
             process ended within the block or refused a call.
         KeyboardInterrupt: on SIGINT while it starts.
     """
-    chosen = Master.of(master)
-    demand_sense(chosen.url)
-    require("this", "pyspark", "pyarrow")
-    demand_answer(chosen.url)
-    user = user_settings(chosen.conf)
+    chosen = SparkMaster.coerce(master)
+    check_master_url(chosen.url)
+    require_extra("this", "pyspark", "pyarrow")
+    check_master_answers(chosen.url)
+    user_conf = read_user_settings(chosen.conf)
     java_program = java.find_java()
-    knowledge = _kept(java_program, chosen, small=small and not user)
-    with work_folder() as folder, _without_zips_of(folder), knowledge as kept:
-        options = (*(java.SMALL if small else ()), *(kept.options if kept is not None else ()))
+    cache_context = _select_jvm_cache(java_program, chosen, small=small and not user_conf)
+    with create_work_folder() as folder, _restore_module_path(folder), cache_context as jvm_cache:
+        options = (*(java.SMALL_JOB_OPTIONS if small else ()), *(jvm_cache.options if jvm_cache is not None else ()))
         home = java.make_java_home(java_program, folder, options)
-        with _environment(**_worker_environment(chosen.url)), _without_traces():
-            with _environment(JAVA_HOME=str(home)):  # only while starting: other programs keep their own Java
-                spark = _start(chosen, user, folder, small=small)
-            at_once = small and user.get("spark.eventLog.enabled") != "true"  # the event log needs a clean stop
-            cache = kept if kept is not None and not kept.made else None
+        with _set_environment(**_worker_environment(chosen.url)), _mute_py4j():
+            with _set_environment(JAVA_HOME=str(home)):  # only while starting: other programs keep their own Java
+                spark = _start_spark(chosen, user_conf, folder, small=small)
+            is_killed = small and user_conf.get("spark.eventLog.enabled") != "true"  # the event log needs a clean stop
+            new_cache = jvm_cache if jvm_cache is not None and not jvm_cache.exists else None
             try:
-                with _troubles_in_a_line():
-                    yield Session(spark, folder, _executors(spark.sparkContext, chosen))
+                with _translate_java_errors():
+                    yield SparkJobSession(spark, folder, _create_executor_watch(spark.sparkContext, chosen))
             except BaseException as error:
-                cache, at_once = (
+                new_cache, is_killed = (
                     None,
-                    at_once or isinstance(error, KeyboardInterrupt),
+                    is_killed or isinstance(error, KeyboardInterrupt),
                 )  # after which nothing is left to stop
                 raise
             finally:
-                _stop(spark, cache, at_once=at_once)
+                _stop_spark(spark, new_cache, is_killed=is_killed)
 
 
 @contextlib.contextmanager
-def _without_zips_of(folder: Path) -> Iterator[None]:
+def _restore_module_path(folder: Path) -> Iterator[None]:
     """Remove the zips in `folder`, which Spark adds, from the module search path at the end."""
     try:
         yield
@@ -195,10 +197,10 @@ def _without_zips_of(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def running(session: Session | None, master: str | Master) -> Iterator[Session]:
+def use_session(session: SparkJobSession | None, master: str | SparkMaster) -> Iterator[SparkJobSession]:
     """Provide the given session, or a new one at `master`."""
     if session is not None:
-        with _troubles_in_a_line():
+        with _translate_java_errors():
             yield session
     else:
         with open_session(master) as opened:
@@ -206,7 +208,7 @@ def running(session: Session | None, master: str | Master) -> Iterator[Session]:
 
 
 @contextlib.contextmanager
-def _troubles_in_a_line() -> Iterator[None]:
+def _translate_java_errors() -> Iterator[None]:
     """Convert errors of the Java side, or its loss, to InputOutputError."""
     from py4j.protocol import Py4JError, Py4JNetworkError
 
@@ -215,11 +217,11 @@ def _troubles_in_a_line() -> Iterator[None]:
     except Py4JNetworkError as error:
         raise InputOutputError("Spark's Java process ended in the middle of the work") from error
     except Py4JError as error:
-        raise InputOutputError(f"Spark could not do it: {cause_of(error)}") from error
+        raise InputOutputError(f"Spark could not do it: {root_cause(error)}") from error
 
 
 @contextlib.contextmanager
-def _without_traces() -> Iterator[None]:
+def _mute_py4j() -> Iterator[None]:
     """Drop the tracebacks that py4j writes to the root logger for each lost connection."""
 
     def is_not_py4j(record: logging.LogRecord) -> bool:
@@ -232,25 +234,31 @@ def _without_traces() -> Iterator[None]:
         logging.root.removeFilter(is_not_py4j)
 
 
-def cause_of(error: Exception) -> str:
+def root_cause(error: Exception) -> str:
     """Return the innermost cause that Java reports, or the first line, without the names of Java classes."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     causes = [line for line in lines if line.startswith("Caused by:")]
     return _JAVA_CLASS.sub("", causes[-1] if causes else lines[0])
 
 
-def _kept(program: Path, master: Master, *, small: bool) -> contextlib.AbstractContextManager[Cache | None]:
+def _select_jvm_cache(
+    java_program: Path, master: SparkMaster, *, small: bool
+) -> contextlib.AbstractContextManager[JvmCache | None]:
     """Return the class cache for jobs with the same classes; none for a cluster, whose driver is started by scripts.
 
     small: see `launch`.
     """
-    if not (master.is_local and is_direct()):
+    if not (master.is_local and can_launch_directly()):
         return contextlib.nullcontext()
-    return aot.kept(program, java.version_of(program), [class_path(small=small)])
+    return aot.open_jvm_cache(java_program, java.read_java_version(java_program), [build_class_path(small=small)])
 
 
-def _executors(context: Any, master: Master) -> Executors | None:
-    return None if master.is_local else Executors(context, master.wait_executors, promised(context.getConf().get))
+def _create_executor_watch(context: Any, master: SparkMaster) -> ExecutorWatch | None:
+    return (
+        None
+        if master.is_local
+        else ExecutorWatch(context, master.wait_executors, configured_executors(context.getConf().get))
+    )
 
 
 def _worker_environment(master: str) -> dict[str, str]:
@@ -262,56 +270,62 @@ def _worker_environment(master: str) -> dict[str, str]:
     """
     package_root = str(Path(binlogtool.__file__).parent.parent)
     paths = [package_root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    own = sys.executable if is_local(master) else os.environ.get("PYSPARK_PYTHON", sys.executable)
-    values = {"PYSPARK_PYTHON": own, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, paths)), "PYTHONSAFEPATH": "1"}
+    python = sys.executable if is_local_url(master) else os.environ.get("PYSPARK_PYTHON", sys.executable)
+    values = {
+        "PYSPARK_PYTHON": python,
+        "PYTHONPATH": os.pathsep.join(map(os.path.abspath, paths)),
+        "PYTHONSAFEPATH": "1",
+    }
     if is_loopback(master):
         values["SPARK_LOCAL_IP"] = "127.0.0.1"
     return values
 
 
 @contextlib.contextmanager
-def _environment(**values: str) -> Iterator[None]:
+def _set_environment(**values: str) -> Iterator[None]:
     """Set environment variables for a while; PySpark only takes paths from there."""
-    before = {name: os.environ.get(name) for name in values}
+    old_values = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
         yield
     finally:
-        for name, value in before.items():
+        for name, value in old_values.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
 
 
-def _start(master: Master, user: Mapping[str, str], folder: Path, *, small: bool) -> Any:
-    (folder / "log4j2.properties").write_text(_LOG4J)
+def _start_spark(master: SparkMaster, user_conf: Mapping[str, str], folder: Path, *, small: bool) -> Any:
+    (folder / "log4j2.properties").write_text(_LOG4J_PROPERTIES)
     abandoned = threading.Event()
 
     def give_up() -> None:
         abandoned.set()
-        _kill(folder)
+        _kill_java(folder)
 
     try:
-        return in_background(
-            lambda: _create(_launched(master, user, folder, small=small), folder, abandoned, small=small),
+        return run_in_background(
+            lambda: _create_spark_session(
+                _launch_java(master, user_conf, folder, small=small), folder, abandoned, small=small
+            ),
             on_interrupt=give_up,
         )
     except Exception as error:
-        _kill(folder)
-        _forget()
-        raise InputOutputError(f"Spark cannot start: {_last_words(folder) or error}") from error
+        _kill_java(folder)
+        _reset_pyspark()
+        raise InputOutputError(f"Spark cannot start: {_read_last_messages(folder) or error}") from error
 
 
-def _create(launched: tuple[Any, Any], folder: Path, abandoned: threading.Event, *, small: bool) -> Any:
+def _create_spark_session(launched: tuple[Any, Any], folder: Path, abandoned: threading.Event, *, small: bool) -> Any:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     conf, gateway = launched
     if abandoned.is_set():
-        _kill(folder)
+        _kill_java(folder)
     context = SparkContext(conf=conf, gateway=gateway)
-    context._accumulatorServer.handle_error = _unheard  # the connection breaks when Java is killed
+    context._accumulatorServer.handle_error = _ignore_error  # the connection breaks when Java is killed
     spark = SparkSession(context)
     if not small:
         from binlogtool.pipeline.datasource import BinlogSource
@@ -320,26 +334,26 @@ def _create(launched: tuple[Any, Any], folder: Path, abandoned: threading.Event,
     return spark
 
 
-def _launched(master: Master, user: Mapping[str, str], folder: Path, *, small: bool) -> tuple[Any, Any]:
+def _launch_java(master: SparkMaster, user_conf: Mapping[str, str], folder: Path, *, small: bool) -> tuple[Any, Any]:
     """Return Spark's settings, and the connection to its Java process."""
     from pyspark import SparkConf
     from pyspark.java_gateway import launch_gateway
 
-    chosen = settings(folder, user, loopback=is_loopback(master.url), name=master.name, small=small)
-    direct = None
+    conf_values = build_settings(folder, user_conf, loopback=is_loopback(master.url), name=master.name, small=small)
+    spark_home = None
     if master.is_local:
-        direct = make_spark_home(Path(os.environ["JAVA_HOME"]), chosen, folder, small=small and not user)
+        spark_home = make_spark_home(Path(os.environ["JAVA_HOME"]), conf_values, folder, small=small and not user_conf)
     else:
-        chosen["spark.submit.pyFiles"] = str(package.write_zip(folder / "binlogtool.zip"))
-    conf = SparkConf(loadDefaults=False).setMaster(master.url).setAll(list(chosen.items()))
-    home = {} if direct is None else {"SPARK_HOME": str(direct)}
-    with (folder / "spark.log").open("wb") as log, _environment(**home):
-        _stand_in(folder, os.environ["PYSPARK_PYTHON"])
-        own = {"stdout": log, "stderr": log, "start_new_session": True, "cwd": folder}
-        return conf, launch_gateway(conf, own)
+        conf_values["spark.submit.pyFiles"] = str(package.write_package_zip(folder / "binlogtool.zip"))
+    conf = SparkConf(loadDefaults=False).setMaster(master.url).setAll(list(conf_values.items()))
+    home_variable = {} if spark_home is None else {"SPARK_HOME": str(spark_home)}
+    with (folder / "spark.log").open("wb") as log, _set_environment(**home_variable):
+        _write_python_stub(folder, os.environ["PYSPARK_PYTHON"])
+        popen_options = {"stdout": log, "stderr": log, "start_new_session": True, "cwd": folder}
+        return conf, launch_gateway(conf, popen_options)
 
 
-def _stand_in(folder: Path, python: str) -> None:
+def _write_python_stub(folder: Path, python: str) -> None:
     """Write a script that starts this Python where the driver looks for the Python of an archive for executors."""
     if "/" not in python or os.path.isabs(python):
         return
@@ -349,11 +363,11 @@ def _stand_in(folder: Path, python: str) -> None:
     script.chmod(0o700)
 
 
-def _unheard(*_: object) -> None:
+def _ignore_error(*_: object) -> None:
     pass
 
 
-def _stop(spark: Any, cache: Cache | None, *, at_once: bool) -> None:
+def _stop_spark(spark: Any, cache: JvmCache | None, *, is_killed: bool) -> None:
     """Stop Spark cleanly, with a time limit, then end its Java process. at_once: only end the process.
 
     cache: class cache that Java is to write when it ends.
@@ -361,16 +375,16 @@ def _stop(spark: Any, cache: Cache | None, *, at_once: bool) -> None:
     gateway = spark.sparkContext._gateway
     done = threading.Event()
 
-    def work() -> None:
+    def stop_cleanly() -> None:
         with contextlib.suppress(Exception):
             spark.stop()
             gateway.shutdown()
         done.set()
 
-    with silence():
-        if not at_once or cache is not None:
-            threading.Thread(target=work, daemon=True).start()
-            done.wait(STOP_LIMIT_S if cache is None else aot.PATIENCE_S)
+    with suppress_logging():
+        if not is_killed or cache is not None:
+            threading.Thread(target=stop_cleanly, daemon=True).start()
+            done.wait(STOP_TIMEOUT_S if cache is None else aot.WRITE_TIMEOUT_S)
         process = gateway.proc
         process.stdin.close()
         if cache is not None and done.is_set():
@@ -378,25 +392,25 @@ def _stop(spark: Any, cache: Cache | None, *, at_once: bool) -> None:
         if not done.is_set():
             process.kill()
         try:
-            process.wait(STOP_LIMIT_S)
+            process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        if not at_once or cache is not None:
-            done.wait(_LAST_CALL_S)
-    _forget()
+        if not is_killed or cache is not None:
+            done.wait(_FINAL_CALL_TIMEOUT_S)
+    _reset_pyspark()
 
 
-def _kill(folder: Path) -> None:
+def _kill_java(folder: Path) -> None:
     """Kill the Java process; its Python workers end with it, as their pipes close."""
-    pid_file = java.pid_file(folder)
+    pid_file = java.pid_file_path(folder)
     with contextlib.suppress(OSError, ValueError):
         pid = int(pid_file.read_text())
         pid_file.unlink()
         os.kill(pid, signal.SIGKILL)
 
 
-def _forget() -> None:
+def _reset_pyspark() -> None:
     """Reset PySpark's class attributes, which refer to the dead session, so that a later session can start."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -405,11 +419,11 @@ def _forget() -> None:
     SparkSession._instantiatedSession = None
 
 
-def _last_words(folder: Path) -> str:
+def _read_last_messages(folder: Path) -> str:
     """Return the last messages that Spark printed, without stack traces."""
     with contextlib.suppress(OSError):
         text = (folder / "spark.log").read_text(errors="replace")
-        lines = [line.strip() for line in text.splitlines() if line.strip() and not _TRACE.match(line)]
+        lines = [line.strip() for line in text.splitlines() if line.strip() and not _STACK_TRACE_LINE.match(line)]
         causes = [line for line in lines if line.startswith("Caused by:")]
-        return " | ".join(_JAVA_CLASS.sub("", line) for line in (causes or lines)[-_SAID:])
+        return " | ".join(_JAVA_CLASS.sub("", line) for line in (causes or lines)[-_SHOWN_LOG_LINES:])
     return ""

@@ -19,55 +19,55 @@ from binlogtool.errors import LimitError
 from binlogtool.formats.detecting import Hints
 from binlogtool.limits import MIB
 from binlogtool.pipeline import notes, rows
-from binlogtool.pipeline.account import Account
+from binlogtool.pipeline.account import FindingTally
 from binlogtool.pipeline.datasource import BinlogReader
-from binlogtool.pipeline.handing import Handed, counted
-from binlogtool.pipeline.request import Request
-from binlogtool.pipeline.writers.table_form import Shape
+from binlogtool.pipeline.handing import RowTotals, total_rows
+from binlogtool.pipeline.request import ReadRequest
+from binlogtool.pipeline.writers.table_form import TableFileOptions
 
-INPUT = 4 * MIB
+MAX_INPUT_BYTES = 4 * MIB
 """Maximum total size of the files of a small job."""
 
-OUTPUT = 64 * MIB
+MAX_OUTPUT_BYTES = 64 * MIB
 """Maximum size of its rows in memory; a compressed log may exceed it."""
 
-FILES = 256
+MAX_INPUT_FILES = 256
 
 
-class Made(msgspec.Struct, frozen=True):
+class SmallJobRows(msgspec.Struct, frozen=True):
     """Rows of all files, in order, and the notes that no row represents."""
 
     rows: pa.Table
-    notes: Account
+    note_tally: FindingTally
 
-    def handed(self, shape: Shape) -> Handed:
+    def row_totals(self, file_options: TableFileOptions) -> RowTotals:
         """Return the totals of the rows that Spark gets."""
-        return counted(self.rows, shape)
+        return total_rows(self.rows, file_options)
 
 
-def is_small(sizes: Sequence[int]) -> bool:
+def is_small_job(sizes: Sequence[int]) -> bool:
     """Return True if files of these sizes (bytes) are a small job."""
-    return len(sizes) <= FILES and sum(sizes) <= INPUT
+    return len(sizes) <= MAX_INPUT_FILES and sum(sizes) <= MAX_INPUT_BYTES
 
 
-def made(request: Request, hints: Hints | None, end: float | None) -> Made | None:
+def build_small_job_rows(request: ReadRequest, hints: Hints | None, deadline: float | None) -> SmallJobRows | None:
     """Build the rows of a request; None if they are too large for this path. end: deadline (`time.monotonic`).
 
     Raises:
         LimitError: the deadline passed.
     """
-    account, taken, size = Account(), list[pa.RecordBatch](), 0
-    memory.keep_resident()
+    note_tally, batches, size = FindingTally(), list[pa.RecordBatch](), 0
+    memory.set_resident_ceiling()
     with tempfile.TemporaryDirectory(prefix="binlogtool-") as folder:
-        kept = Path(folder) / notes.FOLDER
-        reader = BinlogReader(replace(request, groups=1, notes=str(kept)), hints)
+        notes_folder = Path(folder) / notes.FOLDER
+        reader = BinlogReader(replace(request, groups=1, notes=str(notes_folder)), hints)
         for group in reader.partitions():
             for batch in reader.read(group):
-                taken.append(batch)
+                batches.append(batch)
                 size += batch.nbytes
-                if size > OUTPUT:
+                if size > MAX_OUTPUT_BYTES:
                     return None
-                if end is not None and time.monotonic() > end:
+                if deadline is not None and time.monotonic() > deadline:
                     raise LimitError("the time limit ended the work")
-        notes.take(kept, account)
-    return Made(pa.Table.from_batches(taken, rows.SCHEMA), account)
+        notes.collect_notes(notes_folder, note_tally)
+    return SmallJobRows(pa.Table.from_batches(batches, rows.SCHEMA), note_tally)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from binlogtool.errors import InputOutputError, UsageError
 
-NEEDED = {
+REQUIRED_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
@@ -25,16 +25,16 @@ NEEDED = {
 """Other values would change what is in the tables, or let Python workers import modules from a working directory, which
 may contain files of other users."""
 
-_OWN = ("spark.master", "spark.submit.pyFiles", *NEEDED)
-_PATHS = ("spark.jars", "spark.files", "spark.archives")
+_FIXED_SETTINGS = ("spark.master", "spark.submit.pyFiles", *REQUIRED_SETTINGS)
+_PATH_SETTINGS = ("spark.jars", "spark.files", "spark.archives")
 """Settings of the user that name files: Spark's Java works in a directory of its own."""
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-_LINE = re.compile(r"\s*([^\s#!=:][^\s=:]*)(?:\s*[=:]\s*|\s+)(.*)")
-_MAX_BYTES = 1 << 20
+_CONF_LINE = re.compile(r"\s*([^\s#!=:][^\s=:]*)(?:\s*[=:]\s*|\s+)(.*)")
+_MAX_CONF_BYTES = 1 << 20
 
 
-SMALL = {
+SMALL_JOB_SETTINGS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
@@ -45,8 +45,8 @@ SMALL = {
 """For a job of seconds: compiling, re-planning or measuring a query would take longer than its rows."""
 
 
-def settings(
-    folder: Path, user: Mapping[str, str], *, loopback: bool, name: str = "binlogtool", small: bool = False
+def build_settings(
+    folder: Path, user_conf: Mapping[str, str], *, loopback: bool, name: str = "binlogtool", small: bool = False
 ) -> dict[str, str]:
     """Return the settings that Spark starts with: quiet, UTC, everything temporary in `folder`.
 
@@ -66,28 +66,37 @@ def settings(
         "spark.local.dir": str(folder),
     }
     if small:
-        defaults |= SMALL
+        defaults |= SMALL_JOB_SETTINGS
     if loopback:
         defaults |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    given = {key: _absolute(value) if key in _PATHS else value for key, value in user.items() if key not in _OWN}
-    return {**defaults, **given, **NEEDED, JAVA_OPTIONS: " ".join(filter(None, [java, user.get(JAVA_OPTIONS)]))}
+    user_values = {
+        key: _make_paths_absolute(value) if key in _PATH_SETTINGS else value
+        for key, value in user_conf.items()
+        if key not in _FIXED_SETTINGS
+    }
+    return {
+        **defaults,
+        **user_values,
+        **REQUIRED_SETTINGS,
+        JAVA_OPTIONS: " ".join(filter(None, [java, user_conf.get(JAVA_OPTIONS)])),
+    }
 
 
-def _absolute(paths: str) -> str:
+def _make_paths_absolute(paths: str) -> str:
     """Make comma-separated local paths absolute; URLs stay unchanged."""
     return ",".join(one if "://" in one or not one else os.path.abspath(one) for one in paths.split(","))
 
 
-def user_settings(conf: Iterable[tuple[str, str]]) -> dict[str, str]:
+def read_user_settings(conf: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Return the settings of the user's file, overridden by `conf`.
 
     Raises:
         InputOutputError: the file cannot be read.
     """
-    return {**_of_file(), **dict(conf)}
+    return {**_read_defaults_file(), **dict(conf)}
 
 
-def as_setting(text: str) -> tuple[str, str]:
+def parse_setting(text: str) -> tuple[str, str]:
     """Return (key, value) of "KEY=VALUE".
 
     Raises:
@@ -96,12 +105,12 @@ def as_setting(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not re.fullmatch(r"spark\.[\w.\-]+", key):
         raise UsageError(f"--conf {text}: write spark.NAME=VALUE")
-    if key in _OWN:
+    if key in _FIXED_SETTINGS:
         raise UsageError(f"--conf {key}: binlogtool sets this itself, as its results depend on it")
     return key, value
 
 
-def _of_file() -> dict[str, str]:
+def _read_defaults_file() -> dict[str, str]:
     home = os.environ.get("SPARK_HOME")
     folder = os.environ.get("SPARK_CONF_DIR") or (home and os.path.join(home, "conf"))
     path = Path(folder or "", "spark-defaults.conf")
@@ -109,7 +118,7 @@ def _of_file() -> dict[str, str]:
         return {}
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
-            lines = file.read(_MAX_BYTES).splitlines()
+            lines = file.read(_MAX_CONF_BYTES).splitlines()
     except OSError as error:
         raise InputOutputError(f"{path}: {error.strerror}") from error
-    return {found[1]: found[2].strip() for found in map(_LINE.fullmatch, lines) if found}
+    return {found[1]: found[2].strip() for found in map(_CONF_LINE.fullmatch, lines) if found}

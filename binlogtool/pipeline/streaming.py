@@ -34,25 +34,25 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from binlogtool.errors import BinlogtoolError, UsageError
-from binlogtool.findings import finding
+from binlogtool.findings import make_finding
 from binlogtool.formats.detecting import Hints
 from binlogtool.limits import parse_size
 from binlogtool.pipeline import objects, rows
-from binlogtool.pipeline.balance import in_groups
-from binlogtool.pipeline.growing import Files, Growing, Planned, Told
-from binlogtool.pipeline.making import Maker
+from binlogtool.pipeline.balance import group_by_size
+from binlogtool.pipeline.growing import GrowingFileFinding, IncrementalInput, PlannedRead, ReadPositions
+from binlogtool.pipeline.making import RowBuilder
 from binlogtool.pipeline.members import read_member
-from binlogtool.pipeline.object_columns import columns_of
-from binlogtool.pipeline.request import Request, from_options, hints_of, members_of, paths_of
-from binlogtool.pipeline.stream_offset import Budget, Reached
-from binlogtool.pipeline.table_definitions import with_histories
-from binlogtool.pipeline.tasks import Member
+from binlogtool.pipeline.object_columns import collect_columns
+from binlogtool.pipeline.request import ReadRequest, list_members, parse_hints, parse_options, parse_paths
+from binlogtool.pipeline.stream_offset import ReadBudget, ReadPosition
+from binlogtool.pipeline.table_definitions import add_histories
+from binlogtool.pipeline.tasks import TaskFile
 
 
-class Share(InputPartition):  # type: ignore[misc]
+class StreamPartition(InputPartition):  # type: ignore[misc]
     """Pieces that one task reads. ids: other names of the request's table."""
 
-    def __init__(self, pieces: Sequence[Planned | Told], ids: Sequence[str]) -> None:
+    def __init__(self, pieces: Sequence[PlannedRead | GrowingFileFinding], ids: Sequence[str]) -> None:
         super().__init__(pieces)
         self.pieces = pieces
         self.ids = ids
@@ -64,32 +64,32 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     """
 
     def __init__(
-        self, paths: Sequence[str], format: str, request: Request, hints: Hints | None = None,
-        maker: Maker = rows.ALL, limit: ReadLimit | None = None,
+        self, paths: Sequence[str], format: str, request: ReadRequest, hints: Hints | None = None,
+        builder: RowBuilder = rows.DEFAULT_LAYOUT, limit: ReadLimit | None = None,
     ) -> None:  # fmt: skip
-        self.growing = Growing(paths, format, request, hints)
+        self.source = IncrementalInput(paths, format, request, hints)
         self.request = request
         self.hints = hints
-        self.maker = maker
+        self.builder = builder
         self.limit = limit
 
     @classmethod
-    def of(cls, options: Mapping[str, str], schema: Any) -> BinlogStream:
+    def from_options(cls, options: Mapping[str, str], schema: Any) -> BinlogStream:
         """Create the reader for the options of a query. schema: of its rows, as Spark passes it.
 
         Raises:
             UsageError: an option has an invalid value.
         """
-        request = from_options(options, files=False)
-        made: Maker = (
-            rows.view(request.columns, request.payload) if request.object is None
-            else objects.ObjectRows(objects.fields_of(schema))
+        request = parse_options(options, files=False)
+        builder: RowBuilder = (
+            rows.create_layout(request.columns, request.payload) if request.object is None
+            else objects.TableRowBuilder(objects.schema_fields(schema))
         )  # fmt: skip
-        paths, format_ = paths_of(options), options.get("format", "auto")
+        paths, format_ = parse_paths(options), options.get("format", "auto")
         for path in paths:
             if "*" in path and not os.path.exists(path):  # otherwise the query would wait for it
                 raise UsageError(f"{path}: name the directory of the log; patterns are not looked up")
-        return cls(paths, format_, request, hints_of(options), made, limit_of(options))
+        return cls(paths, format_, request, parse_hints(options), builder, parse_read_limit(options))
 
     # -- offsets ---------------------------------------------------------------------------------------------------
 
@@ -103,70 +103,72 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Ignore files and bytes that appear after this call."""
-        self.growing.freeze()
+        self.source.freeze()
 
     def latestOffset(self, start: Mapping[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
         """Return how far each file is to be read; a file that cannot be read keeps its position."""
-        known = files_in(start)
-        self.growing.advance(known, budget_of(limit))
-        made = {"files": {name: one.as_dict() for name, one in known.items()}}
-        return made | self._ids(start or {})
+        positions = parse_positions(start)
+        self.source.advance(positions, to_budget(limit))
+        offset = {"files": {name: one.to_dict() for name, one in positions.items()}}
+        return offset | self._find_table_ids(start or {})
 
-    def _ids(self, start: Mapping[str, Any]) -> dict[str, Any]:
+    def _find_table_ids(self, start: Mapping[str, Any]) -> dict[str, Any]:
         """Return the table's other names once they are found; later its definition may be in a file that was
         removed.
         """
         if self.request.object is None or start.get("ids") is not None:
             return {"ids": start["ids"]} if "ids" in start else {}
-        members = tuple(member for path in self.growing.paths for member in self._members(path))
-        found = columns_of(with_histories(replace(self.request, members=members), self.hints), self.hints)
-        return {"ids": sorted(found.ids)} if found.described else {}
+        members = tuple(member for path in self.source.paths for member in self._list_members(path))
+        collector = collect_columns(add_histories(replace(self.request, members=members), self.hints), self.hints)
+        return {"ids": sorted(collector.ids)} if collector.is_described else {}
 
-    def _members(self, path: str) -> list[Member]:
+    def _list_members(self, path: str) -> list[TaskFile]:
         try:
-            return members_of(path, self.growing.format)
+            return list_members(path, self.source.format)
         except BinlogtoolError:
             return []
 
     # -- reading ----------------------------------------------------------------------------------------------
 
-    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[Share]:
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[StreamPartition]:
         """Return what is new between two offsets: parts of big files, and groups of small ones."""
-        pieces = self.growing.pieces(files_in(start), files_in(end))
-        return [Share(share, end.get("ids") or ()) for share in self._shared(pieces)]
+        pieces = self.source.list_reads(parse_positions(start), parse_positions(end))
+        return [StreamPartition(share, end.get("ids") or ()) for share in self._group_pieces(pieces)]
 
-    def _shared(self, pieces: Sequence[Planned | Told]) -> Iterator[list[Planned | Told]]:
-        r = self.request
-        sizes = [piece.member.size if isinstance(piece, Planned) else 0 for piece in pieces]
-        yield from ([piece] for piece, size in zip(pieces, sizes, strict=True) if size >= r.split_size)
-        small = [i for i, size in enumerate(sizes) if size < r.split_size]
-        yield from in_groups([pieces[i] for i in small], [sizes[i] for i in small], r.groups)
+    def _group_pieces(
+        self, pieces: Sequence[PlannedRead | GrowingFileFinding]
+    ) -> Iterator[list[PlannedRead | GrowingFileFinding]]:
+        request = self.request
+        sizes = [piece.member.size if isinstance(piece, PlannedRead) else 0 for piece in pieces]
+        yield from ([piece] for piece, size in zip(pieces, sizes, strict=True) if size >= request.split_size)
+        small = [i for i, size in enumerate(sizes) if size < request.split_size]
+        yield from group_by_size([pieces[i] for i in small], [sizes[i] for i in small], request.groups)
 
-    def read(self, partition: Share) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: StreamPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition."""
-        request, maker, name = self.request, self.maker, self.request.object
-        if name is not None and isinstance(maker, objects.ObjectRows):
-            request, maker = objects.selecting(request, partition.ids), maker.named(name, partition.ids)
+        request, builder, name = self.request, self.builder, self.request.object
+        if name is not None and isinstance(builder, objects.TableRowBuilder):
+            request, builder = objects.select_object(request, partition.ids), builder.for_table(name, partition.ids)
         for piece in partition.pieces:
-            if isinstance(piece, Told):
-                yield self.maker.damage(piece.file, piece.format, piece.finding)
-            elif self.growing.is_as_planned(piece):
-                closed = partial(bool, piece.reached.done)
+            if isinstance(piece, GrowingFileFinding):
+                yield self.builder.build_damage_batch(piece.file, piece.format, piece.finding)
+            elif self.source.is_as_planned(piece):
+                is_file_closed = partial(bool, piece.reached.done)
                 hints = self.hints
                 if piece.earlier is not None:
                     hints = replace(hints or Hints(), earlier=piece.earlier)
-                yield from read_member(piece.member, request, hints, piece.part, maker, closed)
+                yield from read_member(piece.member, request, hints, piece.part, builder, is_file_closed)
             else:
-                found = finding("changed-while-read", 0, 0, "the file was replaced before its new bytes were read")
-                yield self.maker.damage(piece.member.name, piece.member.format, found)
+                found = make_finding("changed-while-read", 0, 0, "the file was replaced before its new bytes were read")
+                yield self.builder.build_damage_batch(piece.member.name, piece.member.format, found)
 
 
-def files_in(offset: Mapping[str, Any] | None) -> Files:
+def parse_positions(offset: Mapping[str, Any] | None) -> ReadPositions:
     """Return the read positions in an offset."""
-    return {name: Reached.from_dict(one) for name, one in (offset or {}).get("files", {}).items()}
+    return {name: ReadPosition.from_dict(one) for name, one in (offset or {}).get("files", {}).items()}
 
 
-def limit_of(options: Mapping[str, str]) -> ReadLimit | None:
+def parse_read_limit(options: Mapping[str, str]) -> ReadLimit | None:
     """Return the limit of a micro-batch: maxFilesPerTrigger (a number) or maxBytesPerTrigger (such as `1GiB`).
 
     Raises:
@@ -181,13 +183,13 @@ def limit_of(options: Mapping[str, str]) -> ReadLimit | None:
         return ReadMaxFiles(int(files))
     if size is None:
         return None
-    if (most := parse_size(size)) < 1:
+    if (max_bytes := parse_size(size)) < 1:
         raise UsageError(f"maxBytesPerTrigger {size!r}: give a size from 1 byte on")
-    return ReadMaxBytes(most)
+    return ReadMaxBytes(max_bytes)
 
 
-def budget_of(limit: ReadLimit | None) -> Budget:
+def to_budget(limit: ReadLimit | None) -> ReadBudget:
     """Return the budget of one micro-batch."""
     if isinstance(limit, ReadMaxFiles):
-        return Budget(files=limit.max_files)
-    return Budget(bytes=limit.max_bytes if isinstance(limit, ReadMaxBytes) else None)
+        return ReadBudget(files=limit.max_files)
+    return ReadBudget(bytes=limit.max_bytes if isinstance(limit, ReadMaxBytes) else None)

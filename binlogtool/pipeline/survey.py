@@ -15,23 +15,23 @@ import msgspec
 from binlogtool.errors import InputOutputError
 from binlogtool.formats.detecting import Hints
 from binlogtool.limits import Limits
-from binlogtool.pipeline.fleet import Fleet, each
-from binlogtool.pipeline.inputs import sha256
-from binlogtool.pipeline.request import Request
-from binlogtool.pipeline.tasks import Member, Parts, parts_of
+from binlogtool.pipeline.fleet import SparkJobRunner, run_each
+from binlogtool.pipeline.inputs import hash_file
+from binlogtool.pipeline.request import ReadRequest
+from binlogtool.pipeline.tasks import Parts, TaskFile, find_parts
 
 
-class Hash(msgspec.Struct, frozen=True):
+class FileHash(msgspec.Struct, frozen=True):
     """SHA-256 of a file as hexadecimal text. trouble: why there is none."""
 
     sha256: str
     trouble: str = ""
 
 
-class Hashing(msgspec.Struct, frozen=True):
+class HashTask(msgspec.Struct, frozen=True):
     """Task that hashes a file. lenient: do not raise for a file that cannot be read."""
 
-    member: Member
+    member: TaskFile
     lenient: bool = False
 
     @property
@@ -39,42 +39,42 @@ class Hashing(msgspec.Struct, frozen=True):
         """Number of bytes to read."""
         return self.member.size
 
-    def done(self) -> Hash:
+    def execute(self) -> FileHash:
         """Return the hash.
 
         Raises:
             InputOutputError: the file cannot be read.
         """
         if self.member.trouble:
-            return Hash("", self.member.trouble)
+            return FileHash("", self.member.trouble)
         try:
-            return Hash(sha256(self.member.path))
+            return FileHash(hash_file(self.member.path))
         except InputOutputError as error:
             if not self.lenient:
                 raise
-            return Hash("", str(error))
+            return FileHash("", str(error))
 
 
-class Ways(msgspec.Struct, frozen=True):
+class SplitOptions(msgspec.Struct, frozen=True):
     """How files are split. split_size: files above this many bytes are split; None = none. request: the members'
     request.
     """
 
     split_size: int | None
-    request: Request
+    request: ReadRequest
     hints: Hints | None
 
-    def of(self, member: Member) -> Cutting:
+    def create_task(self, member: TaskFile) -> SplitTask:
         """Return the task that splits one member."""
-        r = self.request
+        request = self.request
         size = self.split_size or member.size
-        return Cutting(member, size, r.backend, r.limits, r.hints_of(member, self.hints))
+        return SplitTask(member, size, request.backend, request.limits, request.member_hints(member, self.hints))
 
 
-class Cutting(msgspec.Struct, frozen=True):
+class SplitTask(msgspec.Struct, frozen=True):
     """Task that finds the parts of a file."""
 
-    member: Member
+    member: TaskFile
     split_size: int
     backend: str
     limits: Limits
@@ -85,32 +85,38 @@ class Cutting(msgspec.Struct, frozen=True):
         """Number of bytes to scan."""
         return self.member.size
 
-    def done(self) -> Parts:
+    def execute(self) -> Parts:
         """Return the parts."""
-        return parts_of(self.member, self.split_size, self.backend, self.limits, self.hints)
+        return find_parts(self.member, self.split_size, self.backend, self.limits, self.hints)
 
 
-class Survey(msgspec.Struct, frozen=True):
+class InputScan(msgspec.Struct, frozen=True):
     """Per file, in the order of the request: its hash, and its parts (None = it is not split)."""
 
-    hashes: tuple[Hash, ...]
+    hashes: tuple[FileHash, ...]
     cuts: tuple[Parts | None, ...]
 
 
-def surveyed(fleet: Fleet, members: Sequence[Member], how: Ways, *, lenient: bool = False) -> Survey:
+def scan_inputs(
+    runner: SparkJobRunner, members: Sequence[TaskFile], split_options: SplitOptions, *, lenient: bool = False
+) -> InputScan:
     """Hash all files, and find the parts of large ones. lenient: see `HashTask`.
 
     Raises:
         InputOutputError: a file cannot be read.
     """
-    big = [i for i, one in enumerate(members) if how.split_size is not None and one.size > how.split_size]
-    asked: list[Hashing | Cutting] = [Hashing(one, lenient) for one in members]
-    asked += [how.of(members[i]) for i in big]
-    job = partial(each, work=_answered, home=os.getcwd())
-    answers = fleet.results("reading headers", asked, job)
-    cuts = dict(zip(big, answers[len(members) :], strict=True))
-    return Survey(tuple(answers[: len(members)]), tuple(cuts.get(i) for i in range(len(members))))
+    split_indexes = [
+        i
+        for i, one in enumerate(members)
+        if split_options.split_size is not None and one.size > split_options.split_size
+    ]
+    tasks: list[HashTask | SplitTask] = [HashTask(one, lenient) for one in members]
+    tasks += [split_options.create_task(members[i]) for i in split_indexes]
+    job = partial(run_each, work=_execute_task, home=os.getcwd())
+    results = runner.compute_results("reading headers", tasks, job)
+    parts_by_index = dict(zip(split_indexes, results[len(members) :], strict=True))
+    return InputScan(tuple(results[: len(members)]), tuple(parts_by_index.get(i) for i in range(len(members))))
 
 
-def _answered(question: Hashing | Cutting) -> Any:
-    return question.done()
+def _execute_task(task: HashTask | SplitTask) -> Any:
+    return task.execute()

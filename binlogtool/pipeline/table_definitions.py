@@ -11,52 +11,54 @@ from binlogtool.errors import BinlogtoolError
 from binlogtool.formats.base import Format
 from binlogtool.formats.detecting import Hints
 from binlogtool.log import detect
-from binlogtool.log.open import Log
-from binlogtool.pipeline.closing import log_of, numbers
-from binlogtool.pipeline.inputs import format_of
-from binlogtool.pipeline.request import Request
-from binlogtool.pipeline.tasks import Member
+from binlogtool.log.open import LogReader
+from binlogtool.pipeline.closing import log_key, sequence_numbers
+from binlogtool.pipeline.inputs import resolve_format
+from binlogtool.pipeline.request import ReadRequest
+from binlogtool.pipeline.tasks import TaskFile
 
 
-def with_histories(request: Request, hints: Hints | None) -> Request:
+def add_histories(request: ReadRequest, hints: Hints | None) -> ReadRequest:
     """Return the request with the state that earlier files carry over to each member: one pass over the files'
     statements.
 
     Only for formats whose files are not self-contained.
     """
-    found: dict[str, int] = {}
+    history_numbers: dict[str, int] = {}
     earlier: dict[str, int] = {}
-    for log in _logs(request.members):
-        for path, history in _histories(log, request, hints):
-            earlier[path] = found.setdefault(history, len(found))
+    for log in _group_by_log(request.members):
+        for path, history in _read_histories(log, request, hints):
+            earlier[path] = history_numbers.setdefault(history, len(history_numbers))
     members = tuple(replace(one, earlier=earlier.get(one.path)) for one in request.members)
-    return replace(request, members=members, histories=tuple(found))
+    return replace(request, members=members, histories=tuple(history_numbers))
 
 
-def _logs(members: Sequence[Member]) -> list[list[Member]]:
+def _group_by_log(members: Sequence[TaskFile]) -> list[list[TaskFile]]:
     """Return the members of each log that has several, in its order."""
-    logs: dict[str, list[Member]] = {}
+    logs: dict[str, list[TaskFile]] = {}
     for member in members:
-        if not member.trouble and _carries(member):
-            logs.setdefault(log_of(member.path), []).append(member)
-    return [sorted(log, key=lambda one: numbers(one.path)) for log in logs.values() if len(log) > 1]
+        if not member.trouble and _carries_state(member):
+            logs.setdefault(log_key(member.path), []).append(member)
+    return [sorted(log, key=lambda one: sequence_numbers(one.path)) for log in logs.values() if len(log) > 1]
 
 
-def _carries(member: Member) -> bool:
+def _carries_state(member: TaskFile) -> bool:
     with contextlib.suppress(BinlogtoolError):
-        return detect.by_name(format_of(member.path, member.format)).reading.carries
+        return detect.find_format(resolve_format(member.path, member.format)).reading.carries_state
     return False
 
 
-def _histories(members: Sequence[Member], request: Request, hints: Hints | None) -> Iterator[tuple[str, str]]:
+def _read_histories(
+    members: Sequence[TaskFile], request: ReadRequest, hints: Hints | None
+) -> Iterator[tuple[str, str]]:
     """Yield (path, carried state) of those members to which state is carried over."""
     files: list[tuple[str, str, Format | None]] = [
-        (one.path, one.path, detect.by_name(format_of(one.path, one.format))) for one in members
+        (one.path, one.path, detect.find_format(resolve_format(one.path, one.format))) for one in members
     ]
-    log = Log(files, request.limits, request.backend, hints or Hints())
+    log = LogReader(files, request.limits, request.backend, hints or Hints())
     with contextlib.closing(log):
         for number, member in enumerate(members):
             with contextlib.suppress(BinlogtoolError):
-                history = log.carried_to(number)
+                history = log.export_carried_state(number)
                 if history is not None:
                     yield member.path, history

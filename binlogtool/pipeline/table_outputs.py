@@ -16,32 +16,32 @@ from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.formats.detecting import Hints
 from binlogtool.limits import MIB, Limits
 from binlogtool.log import detect
-from binlogtool.log.open import Log
+from binlogtool.log.open import LogReader
 from binlogtool.log.select import Selection
 from binlogtool.pipeline import notes
-from binlogtool.pipeline.account import OnStep, Phases, Step
-from binlogtool.pipeline.fleet import Fleet
-from binlogtool.pipeline.inputs import full_path
-from binlogtool.pipeline.manifest import Check, Input, Manifest
-from binlogtool.pipeline.master import Master, common_folder, work_of
-from binlogtool.pipeline.session import OnProgress, Session, cause_of, open_session, running
-from binlogtool.pipeline.tasks import Member, can_split
+from binlogtool.pipeline.account import ProgressCallback, ProgressStep, WeightedProgress
+from binlogtool.pipeline.fleet import SparkJobRunner
+from binlogtool.pipeline.inputs import absolute_path
+from binlogtool.pipeline.manifest import Manifest, ManifestCheck, ManifestInput
+from binlogtool.pipeline.master import SparkMaster, describe_paths, describe_work
+from binlogtool.pipeline.session import OnProgress, SparkJobSession, open_session, root_cause, use_session
+from binlogtool.pipeline.tasks import TaskFile, can_split
 from binlogtool.pipeline.writers import table_form
-from binlogtool.pipeline.writers.table_form import Shape
+from binlogtool.pipeline.writers.table_form import TableFileOptions
 
 if TYPE_CHECKING:
-    from binlogtool.pipeline.handing import Handed
-    from binlogtool.pipeline.request import Request
-    from binlogtool.pipeline.small import Made
-    from binlogtool.pipeline.written import Counted
+    from binlogtool.pipeline.handing import RowTotals
+    from binlogtool.pipeline.request import ReadRequest
+    from binlogtool.pipeline.small import SmallJobRows
+    from binlogtool.pipeline.written import OutputCounts
 
-_PARQUET = Shape("parquet")
-_PHASES = {"reading headers": 0.1, "converting": 0.8, "reading back": 0.1}
+_DEFAULT_OPTIONS = TableFileOptions("parquet")
+_STAGE_WEIGHTS = {"reading headers": 0.1, "converting": 0.8, "reading back": 0.1}
 """Stages of a job, and the share of its time that each takes."""
 _PARTS_PER_FILE = 4
-MOST_SPLIT = 1024 * MIB
+MAX_SPLIT_SIZE = 1024 * MIB
 """Maximum part of a log in a big job."""
-SPLIT_SIZE = 16 * MIB
+MIN_SPLIT_SIZE = 16 * MIB
 """Shorter logs are not split: parts must be small compared with an output file, so that the files have similar sizes.
 """
 
@@ -54,202 +54,239 @@ class TableJob(msgspec.Struct, frozen=True):
     limits: Limits
     backend: str
     selection: Selection
-    master: str | Master
-    session: Session | None = None
-    on_step: OnStep | None = None
+    master: str | SparkMaster
+    session: SparkJobSession | None = None
+    on_step: ProgressCallback | None = None
     hints: Hints | None = None
-    shape: Shape = _PARQUET
+    shape: TableFileOptions = _DEFAULT_OPTIONS
 
-    def write(self, inputs: list[Input], stage: Path) -> Manifest:
+    def write(self, inputs: list[ManifestInput], stage: Path) -> Manifest:
         """Write a directory of files at `stage`.
 
         Raises:
             UsageError: --skip, --limit or --tail with several files.
             MissingExtraError, InputOutputError, LimitError, KeyboardInterrupt.
         """
-        return replace(self, on_step=self._phases(inputs))._written(inputs, stage)
+        return replace(self, on_step=self._weight_progress(inputs))._write_and_check(inputs, stage)
 
-    def _phases(self, inputs: list[Input]) -> OnStep | None:
-        return None if self.on_step is None else Phases(self.on_step, _PHASES, sum(i.size for i in inputs))
+    def _weight_progress(self, inputs: list[ManifestInput]) -> ProgressCallback | None:
+        return (
+            None
+            if self.on_step is None
+            else WeightedProgress(self.on_step, _STAGE_WEIGHTS, sum(i.size for i in inputs))
+        )
 
-    def _written(self, inputs: list[Input], stage: Path) -> Manifest:
-        from binlogtool.pipeline.handing import Handed, Sums
-        from binlogtool.pipeline.written import counted
+    def _write_and_check(self, inputs: list[ManifestInput], stage: Path) -> Manifest:
+        from binlogtool.pipeline.handing import RowTotals, RowTotalsParam
+        from binlogtool.pipeline.written import count_output
 
-        _demand_order(inputs, self.selection)
-        end = None if self.limits.timeout is None else time.monotonic() + self.limits.timeout
-        small, inputs = self._small(inputs, end)
-        self._tell("starting Spark", 0, sum(i.size for i in inputs))
-        with self._running(small, self._work(inputs)) as session:
-            fleet = Fleet(
+        _check_no_counting(inputs, self.selection)
+        deadline = None if self.limits.timeout is None else time.monotonic() + self.limits.timeout
+        small_rows, inputs = self._build_small_job(inputs, deadline)
+        self._report_step("starting Spark", 0, sum(i.size for i in inputs))
+        with self._open_session(small_rows, self._describe_work(inputs)) as session:
+            runner = SparkJobRunner(
                 session=session,
                 on_step=self.on_step,
-                timeout=_left(end),
-                here=small is not None,
-                work=self._work(inputs),
+                timeout=_remaining_seconds(deadline),
+                in_process=small_rows is not None,
+                work=self._describe_work(inputs),
             )
-            sums = session.spark.sparkContext.accumulator(Handed(), Sums())
-            if small is None:
-                frame, inputs = self._read(session, fleet, inputs, stage, sums)
+            totals = session.spark.sparkContext.accumulator(RowTotals(), RowTotalsParam())
+            if small_rows is None:
+                frame, inputs = self._read_on_executors(session, runner, inputs, stage, totals)
             else:
-                sums.add(small.handed(self.shape))
-                frame = session.spark.createDataFrame(small.rows).coalesce(1)
-            work = partial(self._spark_write, session, frame, stage)
-            name = f"{fleet.work}: converting"
-            session.run(work, self._progress(inputs), _left(end), name=name, record=fleet.record)
-            fleet = replace(fleet, timeout=_left(end))
-            written = counted(fleet, stage, self.shape, events=self._is_of_events(inputs))
-        notes.take(stage / notes.FOLDER, written.account)
-        if small is not None:
-            written.account.join(small.notes)
-        done = _proven(inputs, written, sums.value, self.selection, self.shape)
+                totals.add(small_rows.row_totals(self.shape))
+                frame = session.spark.createDataFrame(small_rows.rows).coalesce(1)
+            work = partial(self._write_with_spark, session, frame, stage)
+            name = f"{runner.work}: converting"
+            session.run(
+                work, self._progress_callback(inputs), _remaining_seconds(deadline), name=name, record=runner.record
+            )
+            runner = replace(runner, timeout=_remaining_seconds(deadline))
+            counts = count_output(runner, stage, self.shape, events=self._has_event_rows(inputs))
+        notes.collect_notes(stage / notes.FOLDER, counts.finding_tally)
+        if small_rows is not None:
+            counts.finding_tally.merge(small_rows.note_tally)
+        manifest = _build_manifest(inputs, counts, totals.value, self.selection, self.shape)
         if session.executors is None:
-            return done
-        return replace(done, details={"spark": {**fleet.record.as_value(), "observed": asdict(sums.value)}})
+            return manifest
+        return replace(manifest, details={"spark": {**runner.record.to_dict(), "observed": asdict(totals.value)}})
 
-    def _small(self, inputs: list[Input], end: float | None) -> tuple[Made | None, list[Input]]:
+    def _build_small_job(
+        self, inputs: list[ManifestInput], deadline: float | None
+    ) -> tuple[SmallJobRows | None, list[ManifestInput]]:
         """Return the rows of a small job, and the inputs with their hashes; None for the rows if the job is not
         small.
         """
-        from binlogtool.pipeline.small import is_small, made
+        from binlogtool.pipeline.small import build_small_job_rows, is_small_job
 
-        if self.session is not None or not Master.of(self.master).is_local or not is_small([i.size for i in inputs]):
+        if (
+            self.session is not None
+            or not SparkMaster.coerce(self.master).is_local
+            or not is_small_job([i.size for i in inputs])
+        ):
             return None, inputs
-        request, found = self._surveyed(Fleet(on_step=self.on_step, here=True), inputs, 1)
-        rows = made(request, self.hints, end)
-        return rows, inputs if rows is None else found
+        request, hashed_inputs = self._plan_request(SparkJobRunner(on_step=self.on_step, in_process=True), inputs, 1)
+        rows = build_small_job_rows(request, self.hints, deadline)
+        return rows, inputs if rows is None else hashed_inputs
 
     @contextlib.contextmanager
-    def _running(self, small: Made | None, work: str) -> Iterator[Session]:
-        master = Master.of(self.master).doing(work)
-        with running(self.session, master) if small is None else open_session(master, small=True) as session:
+    def _open_session(self, small_rows: SmallJobRows | None, work: str) -> Iterator[SparkJobSession]:
+        master = SparkMaster.coerce(self.master).named_for(work)
+        with use_session(self.session, master) if small_rows is None else open_session(master, small=True) as session:
             yield session
 
-    def _read(
-        self, session: Session, fleet: Fleet, inputs: list[Input], stage: Path, sums: Any
-    ) -> tuple[Any, list[Input]]:
+    def _read_on_executors(
+        self, session: SparkJobSession, runner: SparkJobRunner, inputs: list[ManifestInput], stage: Path, totals: Any
+    ) -> tuple[Any, list[ManifestInput]]:
         """Return the rows of a job on executors, and the inputs with their hashes. sums: see `ArrowRowMapper`."""
         from binlogtool.pipeline.datasource import BinlogReader
-        from binlogtool.pipeline.handing import Handing
+        from binlogtool.pipeline.handing import ArrowRowMapper
 
-        request, inputs = self._surveyed(fleet, inputs, session.cores())
+        request, inputs = self._plan_request(runner, inputs, session.count_cores())
         reader = BinlogReader(replace(request, notes=str(stage.absolute() / notes.FOLDER)), self.hints)
-        return Handing(reader, self.shape, sums).frame(session.spark), inputs
+        return ArrowRowMapper(reader, self.shape, totals).to_dataframe(session.spark), inputs
 
-    def _work(self, inputs: list[Input]) -> str:
-        return work_of(f"convert --to {self.shape.to}", [common_folder([i.path for i in inputs])])
+    def _describe_work(self, inputs: list[ManifestInput]) -> str:
+        return describe_work(f"convert --to {self.shape.to}", [describe_paths([i.path for i in inputs])])
 
-    def _is_of_events(self, inputs: list[Input]) -> bool:
+    def _has_event_rows(self, inputs: list[ManifestInput]) -> bool:
         """Return True if records are events that share the number of the record that contains them."""
         level = None if self.hints is None else self.hints.level
-        return level is not None and level in {detect.by_name(i.format).reading.event_level for i in inputs if i.format}
+        return level is not None and level in {
+            detect.find_format(i.format).reading.event_level for i in inputs if i.format
+        }
 
-    def _tell(self, stage: str, done: int, total: int) -> None:
+    def _report_step(self, stage: str, done: int, total: int) -> None:
         if self.on_step is not None:
-            self.on_step(Step(stage, done, total))
+            self.on_step(ProgressStep(stage, done, total))
 
-    def _progress(self, inputs: list[Input]) -> OnProgress | None:
+    def _progress_callback(self, inputs: list[ManifestInput]) -> OnProgress | None:
         """Return a callback that reports Spark tasks as bytes, assuming groups of similar size; None without
         `on_step`.
         """
         if self.on_step is None:
             return None
         total = sum(i.size for i in inputs)
-        return lambda p: self._tell(p.waiting or "converting", total * p.done // max(p.total, 1), total)
+        return lambda p: self._report_step(p.waiting or "converting", total * p.done // max(p.total, 1), total)
 
-    def _surveyed(self, fleet: Fleet, inputs: list[Input], cores: int) -> tuple[Request, list[Input]]:
+    def _plan_request(
+        self, runner: SparkJobRunner, inputs: list[ManifestInput], cores: int
+    ) -> tuple[ReadRequest, list[ManifestInput]]:
         """Return the request, in tasks that write one file each, and the inputs with their hashes."""
-        from binlogtool.pipeline.request import Request
-        from binlogtool.pipeline.survey import Ways, surveyed
-        from binlogtool.pipeline.table_definitions import with_histories
+        from binlogtool.pipeline.request import ReadRequest
+        from binlogtool.pipeline.survey import SplitOptions, scan_inputs
+        from binlogtool.pipeline.table_definitions import add_histories
 
-        members = self._members(inputs)
+        members = self._build_members(inputs)
         size = sum(i.size for i in inputs)
-        files = self.shape.files(size, cores)
-        most = min(max(SPLIT_SIZE, size // (_PARTS_PER_FILE * files)), MOST_SPLIT)
+        file_count = self.shape.estimate_file_count(size, cores)
+        part_size = min(max(MIN_SPLIT_SIZE, size // (_PARTS_PER_FILE * file_count)), MAX_SPLIT_SIZE)
         limits = replace(self.limits, timeout=None)  # enforced here: a reader that stops early would look complete
-        split_size = most if can_split(self.selection) else None
-        request = with_histories(Request(members, 1, self.backend, limits, self.selection, files=files), self.hints)
-        how = Ways(split_size, request, self.hints)
-        known = surveyed(fleet, request.members, how, lenient=self.selection.on_damage != "stop")
-        inputs = [replace(i, sha256=h.sha256, trouble=h.trouble) for i, h in zip(inputs, known.hashes, strict=True)]
+        split_size = part_size if can_split(self.selection) else None
+        request = add_histories(
+            ReadRequest(members, 1, self.backend, limits, self.selection, files=file_count), self.hints
+        )
+        split_options = SplitOptions(split_size, request, self.hints)
+        scan = scan_inputs(runner, request.members, split_options, lenient=self.selection.on_damage != "stop")
+        inputs = [replace(i, sha256=h.sha256, trouble=h.trouble) for i, h in zip(inputs, scan.hashes, strict=True)]
         members = tuple(replace(m, trouble=i.trouble) for m, i in zip(request.members, inputs, strict=True))
-        return replace(request, members=members, cuts=known.cuts), inputs
+        return replace(request, members=members, cuts=scan.cuts), inputs
 
-    def _members(self, inputs: list[Input]) -> tuple[Member, ...]:
+    def _build_members(self, inputs: list[ManifestInput]) -> tuple[TaskFile, ...]:
         """Return the inputs with the part of the selection that applies to each; files after the stop position get
         none.
         """
-        there = [i for i in inputs if not i.trouble]
-        log = Log([(i.path, i.path, detect.by_name(i.format)) for i in there], self.limits, self.backend)
-        known = [*log.shares(self.selection), *[replace(self.selection, start=None, stop="0")] * len(there)]
+        readable = [i for i in inputs if not i.trouble]
+        log = LogReader([(i.path, i.path, detect.find_format(i.format)) for i in readable], self.limits, self.backend)
+        selections = [
+            *log.split_selection(self.selection),
+            *[replace(self.selection, start=None, stop="0")] * len(readable),
+        ]
         log.close()
-        share = {i.path: None if one == self.selection else one for i, one in zip(there, known, strict=False)}
-        return tuple(Member(full_path(i.path), i.path, i.format, i.size, share.get(i.path), i.trouble) for i in inputs)
+        selection_by_path = {
+            i.path: None if one == self.selection else one for i, one in zip(readable, selections, strict=False)
+        }
+        return tuple(
+            TaskFile(absolute_path(i.path), i.path, i.format, i.size, selection_by_path.get(i.path), i.trouble)
+            for i in inputs
+        )
 
-    def _spark_write(self, session: Session, frame: Any, stage: Path) -> None:
+    def _write_with_spark(self, session: SparkJobSession, frame: Any, stage: Path) -> None:
         """Run the Spark job that writes the rows."""
         from pyspark.errors import PythonException
 
         try:
-            table_form.write(table_form.shaped(frame, self.shape), self.shape, stage.absolute().as_uri(), session.spark)
+            table_form.write_frame(
+                table_form.prepare_frame(frame, self.shape), self.shape, stage.absolute().as_uri(), session.spark
+            )
         except PythonException as error:
-            if _OWN_ERROR not in str(error):
+            if _WRITER_ERROR not in str(error):
                 raise RuntimeError(str(error)) from None  # a bug in our reader; its text is lost with the session
-            raise InputOutputError(str(error).split(_OWN_ERROR)[1].splitlines()[0]) from error
+            raise InputOutputError(str(error).split(_WRITER_ERROR)[1].splitlines()[0]) from error
         except Exception as error:
-            raise InputOutputError(f"Spark could not write the output: {cause_of(error)}") from error
+            raise InputOutputError(f"Spark could not write the output: {root_cause(error)}") from error
 
 
-def _demand_order(inputs: list[Input], selection: Selection) -> None:
+def _check_no_counting(inputs: list[ManifestInput], selection: Selection) -> None:
     """Raise UsageError for selections that count records of several files, which are read in parallel."""
     counted = (selection.skip or None, selection.limit, selection.tail) != (None, None, None)
     if len(inputs) > 1 and counted:
         raise UsageError("--skip, --limit and --tail need an order of records: convert one file, or to jsonl")
 
 
-_OWN_ERROR = "binlogtool.errors.InputOutputError: "
+_WRITER_ERROR = "binlogtool.errors.InputOutputError: "
 """Prefix of an error of our own writer in a worker's traceback."""
 
 
-def _left(end: float | None) -> float | None:
+def _remaining_seconds(deadline: float | None) -> float | None:
     """Return the seconds until the deadline; None = no deadline."""
-    return None if end is None else max(end - time.monotonic(), 0.1)
+    return None if deadline is None else max(deadline - time.monotonic(), 0.1)
 
 
-def _proven(inputs: list[Input], written: Counted, taken: Handed, selection: Selection, shape: Shape) -> Manifest:
+def _build_manifest(
+    inputs: list[ManifestInput],
+    counts: OutputCounts,
+    totals: RowTotals,
+    selection: Selection,
+    file_options: TableFileOptions,
+) -> Manifest:
     """Build the manifest from what was read back, after comparing it with what was read.
 
     Raises:
         InputOutputError: rows or texts are missing, or too many.
     """
-    rows_in, text_in = taken.rows, taken.text_bytes
-    if written.rows != rows_in:
-        raise InputOutputError(f"{rows_in:,} rows were read and {written.rows:,} written: the output is not usable")
-    if written.text_bytes != text_in:
-        text = f"rows with {text_in:,} bytes of text were read and {written.text_bytes:,} written"
+    rows_in, text_in = totals.rows, totals.text_bytes
+    if counts.rows != rows_in:
+        raise InputOutputError(f"{rows_in:,} rows were read and {counts.rows:,} written: the output is not usable")
+    if counts.text_bytes != text_in:
+        text = f"rows with {text_in:,} bytes of text were read and {counts.text_bytes:,} written"
         raise InputOutputError(f"{text}: the output is not usable")
     checks = [
-        Check("rows-in-equal-rows-out", f"{rows_in:,} rows read, {written.rows:,} counted in the output"),
-        Check("texts-in-equal-texts-out", f"{text_in:,} bytes read, {written.text_bytes:,} counted in the output"),
+        ManifestCheck("rows-in-equal-rows-out", f"{rows_in:,} rows read, {counts.rows:,} counted in the output"),
+        ManifestCheck(
+            "texts-in-equal-texts-out", f"{text_in:,} bytes read, {counts.text_bytes:,} counted in the output"
+        ),
     ]
     if selection == Selection(on_damage=selection.on_damage, live=selection.live):
-        checks += written.whole(partitioned=bool(shape.partition_by))
-    account = written.account
-    from binlogtool.pipeline.rows import file_name
+        checks += counts.check_contiguous(partitioned=bool(file_options.partition_by))
+    finding_tally = counts.finding_tally
+    from binlogtool.pipeline.rows import printable_path
 
     return Manifest(
         to="",
         output="",
-        complete=not (account.errors and selection.on_damage == "stop"),
+        complete=not (finding_tally.errors and selection.on_damage == "stop"),
         on_damage=selection.on_damage,
         inputs=tuple(
-            replace(i, records=written.records[table_form.stored_text(shape, file_name(i.path))]) for i in inputs
+            replace(i, records=counts.records[table_form.to_stored_text(file_options, printable_path(i.path))])
+            for i in inputs
         ),
-        outputs=tuple(written.outputs),
-        rows=written.rows,
-        damage=account.damage_rows,
-        findings=tuple(account.listed),
-        finding_counts=dict(account.counts),
+        outputs=tuple(counts.outputs),
+        rows=counts.rows,
+        damage=finding_tally.damage_rows,
+        findings=tuple(finding_tally.listed),
+        finding_counts=dict(finding_tally.counts),
         checks=tuple(checks),
     )

@@ -9,15 +9,15 @@ import msgspec
 from binlogtool.errors import BinlogtoolError
 from binlogtool.formats.detecting import Hints
 from binlogtool.limits import MIB, Limits
-from binlogtool.log.filters import gtid_demand
-from binlogtool.log.parts import WHOLE, Part, parts
+from binlogtool.log.filters import gtid_selection
+from binlogtool.log.parts import WHOLE_FILE, FilePart, split_file
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.balance import in_groups
+from binlogtool.pipeline.balance import group_by_size
 
 SPLIT_SIZE = 64 * MIB
 
 
-class Member(msgspec.Struct, frozen=True):
+class TaskFile(msgspec.Struct, frozen=True):
     """One input file of a Spark job.
 
     Args:
@@ -39,60 +39,66 @@ class Member(msgspec.Struct, frozen=True):
     earlier: int | None = None
 
 
-class Piece(msgspec.Struct, frozen=True):
+class TaskPiece(msgspec.Struct, frozen=True):
     """Part of a file that a task reads."""
 
-    member: Member
-    part: Part = WHOLE
+    member: TaskFile
+    part: FilePart = WHOLE_FILE
 
 
 def can_split(selection: Selection) -> bool:
     """Return True if records can be selected independently of earlier ones: no counting, no GTID filter."""
     counted = (selection.skip or None, selection.limit, selection.tail) != (None, None, None)
-    return not counted and gtid_demand(selection) is None
+    return not counted and gtid_selection(selection) is None
 
 
-Parts = tuple[Part, ...]
+Parts = tuple[FilePart, ...]
 
 
-def planned(members: Sequence[Member], cuts: Sequence[Parts | None], groups: int) -> list[tuple[Piece, ...]]:
+def plan_tasks(
+    members: Sequence[TaskFile], parts_by_member: Sequence[Parts | None], groups: int
+) -> list[tuple[TaskPiece, ...]]:
     """Return the tasks: one for each part of a split file; unsplit files (None in `cuts`) share at most `groups`
     tasks.
     """
-    pairs = list(zip(members, cuts, strict=True))
-    tasks = [tuple(map(Piece, group)) for group in grouped([one for one, cut in pairs if cut is None], groups)]
-    return tasks + [(Piece(one, part),) for one, cut in pairs for part in cut or ()]
+    pairs = list(zip(members, parts_by_member, strict=True))
+    tasks = [tuple(map(TaskPiece, group)) for group in group_files([one for one, cut in pairs if cut is None], groups)]
+    return tasks + [(TaskPiece(one, part),) for one, cut in pairs for part in cut or ()]
 
 
-def packed(members: Sequence[Member], cuts: Sequence[Parts | None], tasks: int) -> list[tuple[Piece, ...]]:
+def pack_tasks(
+    members: Sequence[TaskFile], parts_by_member: Sequence[Parts | None], tasks: int
+) -> list[tuple[TaskPiece, ...]]:
     """Return at most `tasks` tasks with similar totals of bytes, keeping the order of the request."""
-    pieces = [Piece(one, part) for one, cut in zip(members, cuts, strict=True) for part in cut or (WHOLE,)]
-    total, before = sum(map(_size, pieces)), 0
-    shares: list[list[Piece]] = [[] for _ in range(max(1, tasks))]
+    pieces = [
+        TaskPiece(one, part) for one, cut in zip(members, parts_by_member, strict=True) for part in cut or (WHOLE_FILE,)
+    ]
+    total, before = sum(map(_piece_size, pieces)), 0
+    shares: list[list[TaskPiece]] = [[] for _ in range(max(1, tasks))]
     for piece in pieces:
-        middle = before + _size(piece) / 2
+        middle = before + _piece_size(piece) / 2
         shares[min(int(middle * len(shares) / max(1, total)), len(shares) - 1)].append(piece)
-        before += _size(piece)
+        before += _piece_size(piece)
     return [tuple(share) for share in shares if share]
 
 
-def _size(piece: Piece) -> int:
+def _piece_size(piece: TaskPiece) -> int:
     """Return the size of a piece in bytes."""
     start = 0 if piece.part.start is None else piece.part.start.offset
     return max(0, (piece.member.size if piece.part.end is None else piece.part.end) - start)
 
 
-def grouped(members: Sequence[Member], groups: int) -> list[tuple[Member, ...]]:
+def group_files(members: Sequence[TaskFile], groups: int) -> list[tuple[TaskFile, ...]]:
     """Return the files of each of at most `groups` groups, in the order of the request."""
-    return list(map(tuple, in_groups(members, [member.size for member in members], groups)))
+    return list(map(tuple, group_by_size(members, [member.size for member in members], groups)))
 
 
-def parts_of(member: Member, size: int, backend: str, limits: Limits, hints: Hints | None) -> Parts:
+def find_parts(member: TaskFile, size: int, backend: str, limits: Limits, hints: Hints | None) -> Parts:
     """Return the parts of one file; a file that cannot be opened is one part, whose reader reports the error."""
     import binlogtool
 
     try:
         with binlogtool.open(member.path, format=member.format, limits=limits, backend=backend, hints=hints) as log:
-            return tuple(parts(log.scan(log.files[0]), size))
+            return tuple(split_file(log.make_scan(log.files[0]), size))
     except BinlogtoolError:
-        return (WHOLE,)
+        return (WHOLE_FILE,)

@@ -6,20 +6,20 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from binlogtool.log.how import How
+from binlogtool.log.how import ReadOptions
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.account import OnStep
-from binlogtool.pipeline.log_shaped import Lines
-from binlogtool.pipeline.master import Master
-from binlogtool.pipeline.writers.table_form import Shape
+from binlogtool.pipeline.account import ProgressCallback
+from binlogtool.pipeline.log_shaped import LineEncoder
+from binlogtool.pipeline.master import SparkMaster
+from binlogtool.pipeline.writers.table_form import TableFileOptions
 
 if TYPE_CHECKING:
-    from binlogtool.pipeline.session import Session
+    from binlogtool.pipeline.session import SparkJobSession
 
 STOP_AT_DAMAGE = Selection(on_damage="stop")
 
 
-class Wanted(How, frozen=True, kw_only=True):
+class ConvertOptions(ReadOptions, frozen=True, kw_only=True):
     """Options of a conversion, and how the logs are read.
 
     master, session: of Spark; None = it is started in this process when needed. manifest: where to write it as JSON.
@@ -30,12 +30,12 @@ class Wanted(How, frozen=True, kw_only=True):
     """
 
     selection: Selection = STOP_AT_DAMAGE
-    master: str | Master | None = None
-    session: Session | None = None
+    master: str | SparkMaster | None = None
+    session: SparkJobSession | None = None
     manifest: str | PathLike[str] | None = None
     overwrite: bool = False
-    lines: Lines | None = None
-    on_step: OnStep | None = None
+    lines: LineEncoder | None = None
+    on_step: ProgressCallback | None = None
     max_binlog_size: int | None = None
     allow_rule_breaks: bool = False
     partition_by: Sequence[str] = ()
@@ -44,13 +44,15 @@ class Wanted(How, frozen=True, kw_only=True):
     target_file_size: int | None = None
     envelope: Mapping[str, Any] | None = None
 
-    def shape(self, to: str, *, typed: bool = False) -> Shape:
+    def table_options(self, to: str, *, typed: bool = False) -> TableFileOptions:
         """Return the options of table files."""
-        return Shape(to, tuple(self.partition_by), self.compression, self.csv_safe, typed, self.target_file_size)
+        return TableFileOptions(
+            to, tuple(self.partition_by), self.compression, self.csv_safe, typed, self.target_file_size
+        )
 
 
-def asked(options: Mapping[str, Any]) -> tuple[Wanted, dict[str, Any]]:
+def split_options(options: Mapping[str, Any]) -> tuple[ConvertOptions, dict[str, Any]]:
     """Split options into those of every conversion, and those of one kind of output."""
-    own = set(Wanted.__struct_fields__)
-    script = {name: value for name, value in options.items() if name not in own}
-    return Wanted(**{name: value for name, value in options.items() if name in own}), script
+    common_names = set(ConvertOptions.__struct_fields__)
+    kind_options = {name: value for name, value in options.items() if name not in common_names}
+    return ConvertOptions(**{name: value for name, value in options.items() if name in common_names}), kind_options

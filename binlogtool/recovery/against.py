@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.replay_rules import Replay
-from binlogtool.log.opened_file import readable
+from binlogtool.formats.replay_rules import ReplayRules
+from binlogtool.log.opened_file import make_readable_file
 
-_MAX_STATE = 16 << 20
+_MAX_STATE_BYTES = 16 << 20
 
 
-def position_of(given: Mapping[str, Any] | str | None, rules: Replay) -> Mapping[str, Any] | None:
+def read_position(source: Mapping[str, Any] | str | None, rules: ReplayRules) -> Mapping[str, Any] | None:
     """Return the position that `--against` names.
 
     Args:
@@ -26,17 +26,17 @@ def position_of(given: Mapping[str, Any] | str | None, rules: Replay) -> Mapping
     Raises:
         InputOutputError: the file cannot be read. UsageError: it holds no position.
     """
-    if given is None or not isinstance(given, str):
-        return given
-    data = _read_state(given)
-    known = None if rules.state is None else rules.state(os.path.basename(given), data)
-    known = _position(data) if known is None else known
-    if known is None:
-        raise UsageError(f"--against {given}: neither a position as JSON nor a file of the server that holds one")
-    return known
+    if source is None or not isinstance(source, str):
+        return source
+    data = _read_file_head(source)
+    position = None if rules.parse_state is None else rules.parse_state(os.path.basename(source), data)
+    position = _parse_position_json(data) if position is None else position
+    if position is None:
+        raise UsageError(f"--against {source}: neither a position as JSON nor a file of the server that holds one")
+    return position
 
 
-def _position(data: bytes) -> Mapping[str, Any] | None:
+def _parse_position_json(data: bytes) -> Mapping[str, Any] | None:
     """Return the position in a JSON document: its member `position`, else the document itself; None if it is not
     JSON.
     """
@@ -48,7 +48,7 @@ def _position(data: bytes) -> Mapping[str, Any] | None:
     return position if isinstance(position, dict) else None
 
 
-def _read_state(path: str) -> bytes:
+def _read_file_head(path: str) -> bytes:
     """Read the first `_MAX_STATE_BYTES` of a file; of a snapshot that is enough."""
-    file = readable(path)
-    return file.read(0, min(file.size, _MAX_STATE))
+    file = make_readable_file(path)
+    return file.read(0, min(file.size, _MAX_STATE_BYTES))

@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from binlogtool.findings import Finding
-from binlogtool.formats.heads import is_corrected
-from binlogtool.formats.layouts import Read
-from binlogtool.formats.repair_rules import Edit, Piece, Remade
+from binlogtool.formats.heads import is_header_correction
+from binlogtool.formats.layouts import RangeReader
+from binlogtool.formats.repair_rules import ByteEdit, ResultPiece, RewrittenFile
 from binlogtool.recovery.report import FileReport
 
-WAY = "--to-file NEW --keep-after-damage writes a copy with it put right"
+FLIPPED_BIT_ADVICE = "--to-file NEW --keep-after-damage writes a copy with it put right"
 
 
-def flips(report: FileReport) -> list[Finding]:
+def select_flipped_bits(report: FileReport) -> list[Finding]:
     """Return the findings that one flipped bit each explains."""
     return [one for one in report.findings if "flipped_byte" in one.facts]
 
 
-def told(found: Finding) -> str:
+def describe_flipped_bit(flip: Finding) -> str:
     """Name the flipped bit and its byte offset in words."""
-    return f"bit {found.facts['flipped_bit']} of byte {found.facts['flipped_byte']:#x}"
+    return f"bit {flip.facts['flipped_bit']} of byte {flip.facts['flipped_byte']:#x}"
 
 
-def corrected(report: FileReport, name: str, read: Read) -> Remade | None:
+def correct_flipped_bits(report: FileReport, name: str, read: RangeReader) -> RewrittenFile | None:
     """Return the rewritten file with every flipped bit put back that a finding names; None if there is none.
 
     Args:
@@ -31,33 +31,37 @@ def corrected(report: FileReport, name: str, read: Read) -> Remade | None:
 
     The caller must verify that the result has no damage.
     """
-    found = flips(report)
-    edits = [_edit(int(one.facts["flipped_byte"]), int(one.facts["flipped_bit"]), read) for one in found]
+    flipped_bits = select_flipped_bits(report)
+    edits = [_flip_bit(int(one.facts["flipped_byte"]), int(one.facts["flipped_bit"]), read) for one in flipped_bits]
     if not edits:
         return None
-    pieces = tuple(_pieces(sorted(set(edits)), report.size))
+    pieces = tuple(_split_into_pieces(sorted(set(edits)), report.size))
     why = "put right; the stored checksum proves the bytes around it"
-    proof = [{"offset": one.facts["flipped_byte"], "message": f"{told(one)} {why}"} for one in found]
-    return Remade(name, "rewrite", pieces, report.durable_end, 0, {"corrected": proof})
+    proof = [
+        {"offset": one.facts["flipped_byte"], "message": f"{describe_flipped_bit(one)} {why}"} for one in flipped_bits
+    ]
+    return RewrittenFile(name, "rewrite", pieces, report.durable_end, 0, {"corrected": proof})
 
 
-def head_edits(report: FileReport, read: Read) -> tuple[Edit, ...]:
+def plan_header_corrections(report: FileReport, read: RangeReader) -> tuple[ByteEdit, ...]:
     """Return the edits that put back the flipped bit of a header that was read with the bit corrected."""
-    found = [one for one in report.findings if is_corrected(one)]
-    return tuple(_edit(int(one.facts["flipped_byte"]), int(one.facts["flipped_bit"]), read) for one in found)
+    corrected_headers = [one for one in report.findings if is_header_correction(one)]
+    return tuple(
+        _flip_bit(int(one.facts["flipped_byte"]), int(one.facts["flipped_bit"]), read) for one in corrected_headers
+    )
 
 
-def _edit(byte: int, bit: int, read: Read) -> Edit:
-    old = read(byte, 1)
-    return Edit(byte, old, bytes(one ^ 1 << bit for one in old))
+def _flip_bit(offset: int, bit: int, read: RangeReader) -> ByteEdit:
+    old = read(offset, 1)
+    return ByteEdit(offset, old, bytes(one ^ 1 << bit for one in old))
 
 
-def _pieces(edits: list[Edit], size: int) -> Iterator[Piece]:
-    place = 0
+def _split_into_pieces(edits: list[ByteEdit], size: int) -> Iterator[ResultPiece]:
+    position = 0
     for edit in edits:
-        if edit.offset > place:
-            yield Piece(place, edit.offset)
-        yield Piece(data=edit.new)
-        place = edit.offset + len(edit.new)
-    if place < size:
-        yield Piece(place, size)
+        if edit.offset > position:
+            yield ResultPiece(position, edit.offset)
+        yield ResultPiece(data=edit.new)
+        position = edit.offset + len(edit.new)
+    if position < size:
+        yield ResultPiece(position, size)

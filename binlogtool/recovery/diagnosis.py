@@ -12,27 +12,27 @@ from msgspec.structs import replace
 from binlogtool import formats
 from binlogtool.errors import BinlogtoolError, UnknownFormatError, UsageError
 from binlogtool.findings import Finding, Severity
-from binlogtool.log.how import How
+from binlogtool.log.how import ReadOptions
 from binlogtool.log.logset import MAX_DEPTH
-from binlogtool.log.named import Group, named
-from binlogtool.log.rotated import newest
-from binlogtool.recovery.diagnosis_result import Diagnoses, Diagnosis
+from binlogtool.log.named import LogGroup, resolve_path
+from binlogtool.log.rotated import find_newest
+from binlogtool.recovery.diagnosis_result import Diagnosis, DiagnosisReport
 from binlogtool.recovery.durable import plan_truncate
-from binlogtool.recovery.ownership import unusable
-from binlogtool.recovery.plan import Asked
-from binlogtool.recovery.refusals import LIST
-from binlogtool.recovery.replay import replay_group
-from binlogtool.recovery.report import Failure, Report, failed, joined, left_of
-from binlogtool.recovery.steady import LOOKS, PAUSE, finding_key
-from binlogtool.recovery.system import System
-from binlogtool.recovery.verify import Examination, Options, examine
-from binlogtool.recovery.wish import Wish
+from binlogtool.recovery.ownership import describe_unusable_files
+from binlogtool.recovery.plan import RepairPolicy
+from binlogtool.recovery.refusals import LIST_FIX_OPTION
+from binlogtool.recovery.replay import replay_log
+from binlogtool.recovery.report import PathFailure, Report, merge_reports, report_failure, report_skipped_files
+from binlogtool.recovery.steady import MAX_PASSES, PASS_INTERVAL, make_finding_key
+from binlogtool.recovery.system import SystemCalls
+from binlogtool.recovery.verify import LogExamination, LogVerifyOptions, examine_log
+from binlogtool.recovery.wish import ReplayOptions
 
-ENOUGH = 3
+STABLE_PASSES = 3
 """Looks beside a server that find the same before it is believed."""
 
 
-def diagnose_paths(paths: Iterable[str], format: str, wish: Wish) -> Diagnoses:
+def diagnose_paths(paths: Iterable[str], format: str, options: ReplayOptions) -> DiagnosisReport:
     """Diagnose every log below the paths; nothing is written.
 
     Args:
@@ -42,24 +42,24 @@ def diagnose_paths(paths: Iterable[str], format: str, wish: Wish) -> Diagnoses:
         UnknownFormatError: there is no log below a path. UsageError.
     """
     logs: list[Diagnosis] = []
-    failures: list[Failure] = []
+    failures: list[PathFailure] = []
     for path in paths:
         before = len(logs) + len(failures)
-        for one in _places(path, format):
-            if isinstance(one, Failure):
-                failures.append(one)
+        for place in _find_log_places(path, format):
+            if isinstance(place, PathFailure):
+                failures.append(place)
                 continue
-            found = _diagnosed(one, format, wish)
-            if found.report.failures and not found.report.files:  # nothing but failures to report
-                failures += found.report.failures
+            diagnosis = _diagnose_place(place, format, options)
+            if diagnosis.report.failures and not diagnosis.report.files:  # nothing but failures to report
+                failures += diagnosis.report.failures
             else:
-                logs.append(found)
+                logs.append(diagnosis)
         if len(logs) + len(failures) == before:
             raise UnknownFormatError(f"{path}: there is no log of a known format in it or below it")
-    return Diagnoses(tuple(logs), tuple(failures))
+    return DiagnosisReport(tuple(logs), tuple(failures))
 
 
-def _places(path: str, format: str) -> Iterator[str | Failure]:
+def _find_log_places(path: str, format: str) -> Iterator[str | PathFailure]:
     """Yield the directories with logs below a path (a file by itself), and a failure for each that cannot be read.
 
     Links to directories are not followed. A log below the directory of another log is diagnosed together with it.
@@ -71,122 +71,129 @@ def _places(path: str, format: str) -> Iterator[str | Failure]:
     while pending:
         top = pending.pop()
         try:
-            yield from _outermost({group.path for group in named(top, format).groups})
+            yield from _drop_nested({group.path for group in resolve_path(top, format).groups})
         except UnknownFormatError:
             pass
         except UsageError:
             raise
         except BinlogtoolError as error:
-            yield Failure(top, str(error), error.exit_code)
+            yield PathFailure(top, str(error), error.exit_code)
             continue
-        pending += reversed(_deeper(top, MAX_DEPTH + 1))
+        pending += reversed(_list_directories_at_depth(top, MAX_DEPTH + 1))
 
 
-def _outermost(homes: set[str]) -> Iterator[str]:
+def _drop_nested(directories: set[str]) -> Iterator[str]:
     """Yield, sorted, the directories that lie below none of the others."""
     last: str | None = None
-    for home in sorted(homes, key=lambda one: os.path.join(one, "")):
-        if last is None or not home.startswith(os.path.join(last, "")):
-            yield (last := home)
+    for directory in sorted(directories, key=lambda one: os.path.join(one, "")):
+        if last is None or not directory.startswith(os.path.join(last, "")):
+            yield (last := directory)
 
 
-def _deeper(top: str, depth: int) -> list[str]:
+def _list_directories_at_depth(top: str, depth: int) -> list[str]:
     """Return the directories `depth` levels below `top`, which the search for the logs of `top` does not reach."""
     level = [top]
     for _ in range(depth):
-        level = [entry for folder in level for entry in _folders(folder)]
+        level = [entry for folder in level for entry in _list_subdirectories(folder)]
     return level
 
 
-def _folders(folder: str) -> list[str]:
+def _list_subdirectories(folder: str) -> list[str]:
     try:
         return sorted(entry.path for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
     except OSError:  # an unreadable directory was reported when its logs were searched
         return []
 
 
-def _diagnosed(path: str, format: str, wish: Wish) -> Diagnosis:
+def _diagnose_place(path: str, format: str, options: ReplayOptions) -> Diagnosis:
     """Diagnose one place, with the redo log that recovers it if one is named or lies where the server keeps it."""
-    holder = _holder(path, format)
+    holder = _find_holder(path, format)
     if holder is not None:
-        return replace(_looked_again(path, format, wish), holder=holder)
-    found = _looked(path, format, wish)
-    found = replace(found, unusable=_unusable(found))
-    redo = None if wish.hints.redo is not None else _redo_of(found)
+        return replace(_diagnose_live(path, format, options), holder=holder)
+    diagnosis = _diagnose_once(path, format, options)
+    diagnosis = replace(diagnosis, unusable_files=_list_unusable_files(diagnosis))
+    redo = None if options.hints.redo is not None else _find_redo_log(diagnosis)
     if redo is None:
-        return found
-    again = _looked(path, format, replace(wish, hints=replace(wish.hints, redo=redo)))
-    return replace(again, redo=redo, unusable=found.unusable)
+        return diagnosis
+    with_redo = _diagnose_once(path, format, replace(options, hints=replace(options.hints, redo=redo)))
+    return replace(with_redo, redo=redo, unusable_files=diagnosis.unusable_files)
 
 
-def _unusable(found: Diagnosis) -> tuple[str, ...]:
+def _list_unusable_files(diagnosis: Diagnosis) -> tuple[str, ...]:
     """Describe the files of a directory that the server may not be allowed to open."""
-    if not os.path.isdir(found.path):
+    if not os.path.isdir(diagnosis.path):
         return ()
-    return tuple(unusable(found.path, (one.path for one in found.report.files)))
+    return tuple(describe_unusable_files(diagnosis.path, (one.path for one in diagnosis.report.files)))
 
 
-def _holder(path: str, format: str) -> str | None:
+def _find_holder(path: str, format: str) -> str | None:
     """Return the process that has the newest file of a log open, most likely its server; None if there is none."""
     if not os.path.isdir(path):
         return None
-    system = System()
+    system = SystemCalls()
     with suppress(BinlogtoolError):
-        for group in named(path, format).groups:
-            for _, name in newest(group.names).values():
+        for group in resolve_path(path, format).groups:
+            for _, name in find_newest(group.names).values():
                 with suppress(OSError):
-                    for holder in system.holders(os.stat(group.member_path(name))):
+                    for holder in system.list_holders(os.stat(group.member_path(name))):
                         return holder
     return None
 
 
-def _looked_again(path: str, format: str, wish: Wish) -> Diagnosis:
+def _diagnose_live(path: str, format: str, options: ReplayOptions) -> Diagnosis:
     """Diagnose a log while a server writes it: only problems that every pass finds are reported (see `steady`)."""
-    found = _looked(path, format, wish, live=True)
-    doubts, same = _doubts(found), 0
-    for _ in range(LOOKS):
-        if found.well or same == ENOUGH:
+    diagnosis = _diagnose_once(path, format, options, live=True)
+    problems, stable_passes = _collect_problems(diagnosis), 0
+    for _ in range(MAX_PASSES):
+        if diagnosis.is_healthy or stable_passes == STABLE_PASSES:
             break
-        time.sleep(PAUSE)
-        found = _looked(path, format, wish, live=True)
-        before, doubts = doubts, doubts & _doubts(found)
-        same = same + 1 if doubts and doubts == before else 0
-    if found.well or doubts:
-        return found
-    text = f"not checked: the server changed the log during each of {LOOKS + 1} looks; nothing was wrong in all of them"
-    report = replace(found.report, failures=())
-    return replace(found, report=report, replays=(), plan=None, trouble=None, unsettled=text)
+        time.sleep(PASS_INTERVAL)
+        diagnosis = _diagnose_once(path, format, options, live=True)
+        before, problems = problems, problems & _collect_problems(diagnosis)
+        stable_passes = stable_passes + 1 if problems and problems == before else 0
+    if diagnosis.is_healthy or problems:
+        return diagnosis
+    text = (
+        f"not checked: the server changed the log during each of {MAX_PASSES + 1} looks; nothing was "
+        f"wrong in all of them"
+    )
+    report = replace(diagnosis.report, failures=())
+    return replace(diagnosis, report=report, replays=(), plan=None, incomplete_reason=None, unstable_reason=text)
 
 
-def _doubts(found: Diagnosis) -> frozenset[tuple[str, ...]]:
+def _collect_problems(diagnosis: Diagnosis) -> frozenset[tuple[str, ...]]:
     """Return what is wrong with a log as keys that do not change while the log grows."""
-    errors = [tuple(map(str, finding_key(path, one))) for log in found.replays for path, one in _errors(log.findings)]
-    stops = [("", log.stop.file, log.stop.why) for log in found.replays if log.stop is not None]
-    starts = [("starts", str(log.details.get("startup"))) for log in found.replays if log.starts is False]
-    rejected = [("rejected", log.path) for log in found.replays if log.decisions["rejected"]]
-    failed = [("failed", one.path, one.message) for one in found.report.failures if os.path.lexists(one.path)]
+    errors = [
+        tuple(map(str, make_finding_key(path, one)))
+        for log in diagnosis.replays
+        for path, one in _select_errors(log.findings)
+    ]
+    stops = [("", log.stop.file, log.stop.why) for log in diagnosis.replays if log.stop is not None]
+    starts = [("starts", str(log.details.get("startup"))) for log in diagnosis.replays if log.starts is False]
+    rejected = [("rejected", log.path) for log in diagnosis.replays if log.decisions["rejected"]]
+    failed = [("failed", one.path, one.message) for one in diagnosis.report.failures if os.path.lexists(one.path)]
     return frozenset([*errors, *stops, *starts, *rejected, *failed])
 
 
-def _errors(findings: Iterable[tuple[str, Finding]]) -> Iterator[tuple[str, Finding]]:
+def _select_errors(findings: Iterable[tuple[str, Finding]]) -> Iterator[tuple[str, Finding]]:
     return ((path, one) for path, one in findings if one.severity is Severity.ERROR)
 
 
-def _redo_of(found: Diagnosis) -> str | None:
+def _find_redo_log(diagnosis: Diagnosis) -> str | None:
     """Return the redo log of a server that is not running; None if there is none, or a running server is ahead of
     it.
     """
-    if not os.path.isdir(found.path):
+    if not os.path.isdir(diagnosis.path):
         return None
-    for format in dict.fromkeys(file.format for file in found.report.files):
-        for name in formats.get(format).repair.redo:
-            path = os.path.normpath(os.path.join(found.path, name))
+    for format in dict.fromkeys(file.format for file in diagnosis.report.files):
+        for name in formats.load_format(format).repair.redo:
+            path = os.path.normpath(os.path.join(diagnosis.path, name))
             if os.path.isfile(path):
-                return None if System().holders(os.stat(path)) else path
+                return None if SystemCalls().list_holders(os.stat(path)) else path
     return None
 
 
-def _looked(path: str, format: str, wish: Wish, *, live: bool = False) -> Diagnosis:
+def _diagnose_once(path: str, format: str, replay_options: ReplayOptions, *, live: bool = False) -> Diagnosis:
     """Verify a place and replay each of its logs, both from a single verification pass.
 
     Args:
@@ -194,31 +201,33 @@ def _looked(path: str, format: str, wish: Wish, *, live: bool = False) -> Diagno
     """
     reports: list[Report] = []
 
-    def look(group: Group, options: Options) -> Examination:
-        found = examine(group, replace(options, live=live))
-        reports.append(found.report)
-        return found
+    def verify_and_collect(group: LogGroup, options: LogVerifyOptions) -> LogExamination:
+        examination = examine_log(group, replace(options, live=live))
+        reports.append(examination.report)
+        return examination
 
     try:
-        there = named(path, format)
-        replays = tuple(replay_group(group, wish, look=look) for group in there.groups)
-        found = Diagnosis(path, joined([*reports, replace(left_of(path, there.left), failures=())]), replays)
+        resolved = resolve_path(path, format)
+        replays = tuple(replay_log(group, replay_options, verify=verify_and_collect) for group in resolved.groups)
+        diagnosis = Diagnosis(
+            path, merge_reports([*reports, replace(report_skipped_files(path, resolved.skipped), failures=())]), replays
+        )
     except UsageError:
         raise
     except BinlogtoolError as error:
-        return Diagnosis(path, failed(path, error), trouble=str(error))
-    how = How(format, wish.limits, wish.backend, wish.hints)
-    return found if found.well else _with_plan(found, how)
+        return Diagnosis(path, report_failure(path, error), incomplete_reason=str(error))
+    how = ReadOptions(format, replay_options.limits, replay_options.backend, replay_options.hints)
+    return diagnosis if diagnosis.is_healthy else _add_plan(diagnosis, how)
 
 
-def _with_plan(found: Diagnosis, how: How) -> Diagnosis:
+def _add_plan(diagnosis: Diagnosis, read_options: ReadOptions) -> Diagnosis:
     """Add the repair plan; it also fixes the list of files (`--fix-meta`) where nothing else has to change."""
     try:
-        plan = plan_truncate(found.path, how, Asked())
+        plan = plan_truncate(diagnosis.path, read_options, RepairPolicy())
         if plan.refused or not plan.changes:
-            listed = plan_truncate(found.path, how, Asked(fix_meta=True))
-            of_list = plan.refused and any(LIST in reason for reason in plan.reasons)
-            plan = listed if of_list or (listed.changes and not listed.refused) else plan
+            list_fix_plan = plan_truncate(diagnosis.path, read_options, RepairPolicy(fix_meta=True))
+            refused_for_list = plan.refused and any(LIST_FIX_OPTION in reason for reason in plan.reasons)
+            plan = list_fix_plan if refused_for_list or (list_fix_plan.changes and not list_fix_plan.refused) else plan
     except BinlogtoolError as error:
-        return replace(found, trouble=str(error))
-    return replace(found, plan=plan)
+        return replace(diagnosis, incomplete_reason=str(error))
+    return replace(diagnosis, plan=plan)

@@ -7,19 +7,19 @@ import msgspec
 from binlogtool import results
 from binlogtool.errors import LimitError
 from binlogtool.findings import Finding, Severity
-from binlogtool.recovery.plan import Plan
-from binlogtool.recovery.replay_result import Replayed
-from binlogtool.recovery.report import Failure, Report
+from binlogtool.recovery.plan import RepairPlan
+from binlogtool.recovery.replay_result import ReplayResult
+from binlogtool.recovery.report import PathFailure, Report
 
 STARTS, REFUSES, OPEN, UNKNOWN = "yes", "no", "open", "unknown"
 """Does the server come up? OPEN: this log is not what makes it start. UNKNOWN: it could not be read to its end."""
 
-LOSS = "silent-loss"
+SILENT_LOSS = "silent-loss"
 
 
-def not_checked(one: Replayed) -> tuple[str, ...]:
+def list_unchecked(replay: ReplayResult) -> tuple[str, ...]:
     """Return, in words, what a start of the server depends on and the replay could not check."""
-    return tuple(one.details.get("startup", {}).get("not_checked", ()))
+    return tuple(replay.details.get("startup", {}).get("not_checked", ()))
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
@@ -37,53 +37,63 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
     path: str
     report: Report
-    replays: tuple[Replayed, ...] = ()
-    plan: Plan | None = None
-    trouble: str | None = None
+    replays: tuple[ReplayResult, ...] = ()
+    plan: RepairPlan | None = None
+    incomplete_reason: str | None = None
     redo: str | None = None
     holder: str | None = None
-    unusable: tuple[str, ...] = ()
-    unsettled: str | None = None
+    unusable_files: tuple[str, ...] = ()
+    unstable_reason: str | None = None
 
     @property
     def start(self) -> str:
         """The prediction for the server's start: STARTS, REFUSES, OPEN or UNKNOWN."""
-        if self.unsettled is not None:
+        if self.unstable_reason is not None:
             return OPEN
-        if any(one.starts is False and not one.encrypted for one in self.replays):
+        if any(one.starts is False and not one.is_encrypted for one in self.replays):
             return REFUSES
-        if self.trouble is not None or not self.replays or self.report.status == "incomplete" or self._unread:
+        if (
+            self.incomplete_reason is not None
+            or not self.replays
+            or self.report.status == "incomplete"
+            or self._has_unread
+        ):
             return UNKNOWN
         return STARTS if any(one.starts for one in self.replays) else OPEN
 
     @property
-    def _unread(self) -> bool:
-        return any(one.encrypted or one.incomplete is not None for one in self.replays)
+    def _has_unread(self) -> bool:
+        return any(one.is_encrypted or one.incomplete_reason is not None for one in self.replays)
 
     @property
     def losses(self) -> tuple[tuple[str, Finding], ...]:
         """(file, finding) of what the server would skip or drop without an error."""
-        return tuple(item for one in self.replays for item in one.findings if item[1].id == LOSS)
+        return tuple(item for one in self.replays for item in one.findings if item[1].id == SILENT_LOSS)
 
     @property
-    def rejected(self) -> int:
+    def rejected_records(self) -> int:
         """Number of records that the server would reject."""
         return sum(one.decisions["rejected"] for one in self.replays)
 
     @property
-    def well(self) -> bool:
+    def is_healthy(self) -> bool:
         """True if everything was checked, nothing is wrong and nothing is lost. Torn ends that the server accepts are
         healthy.
         """
-        if self.unsettled is not None:
+        if self.unstable_reason is not None:
             return True
         errors = any(found.severity is Severity.ERROR for found in self.report.findings)
-        known = self.trouble is None and self.report.status != "incomplete" and not self._unread
-        known = known and not any(one.starts is None and not_checked(one) for one in self.replays)
-        return known and not (errors or self.losses) and bool(self.replays) and all(one.clean for one in self.replays)
+        complete = self.incomplete_reason is None and self.report.status != "incomplete" and not self._has_unread
+        complete = complete and not any(one.starts is None and list_unchecked(one) for one in self.replays)
+        return (
+            complete
+            and not (errors or self.losses)
+            and bool(self.replays)
+            and all(one.is_clean for one in self.replays)
+        )
 
 
-class Diagnoses(msgspec.Struct, frozen=True):
+class DiagnosisReport(msgspec.Struct, frozen=True):
     """The diagnoses of all logs that were found.
 
     Attributes:
@@ -91,18 +101,18 @@ class Diagnoses(msgspec.Struct, frozen=True):
     """
 
     logs: tuple[Diagnosis, ...]
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[PathFailure, ...] = ()
 
     @property
-    def codes(self) -> list[int]:
+    def exit_codes(self) -> list[int]:
         """The exit status of each log and of each failure."""
-        told = [LimitError.exit_code if one.start == UNKNOWN else int(not one.well) for one in self.logs]
-        return told + [failure.exit_code for failure in self.failures]
+        codes = [LimitError.exit_code if one.start == UNKNOWN else int(not one.is_healthy) for one in self.logs]
+        return codes + [failure.exit_code for failure in self.failures]
 
     def to_json(self) -> bytes:
         """Return `diagnose -O json` (binlogtool/diagnose/1)."""
-        return results.diagnoses_as(self, "json")
+        return results.render_diagnosis(self, "json")
 
     def to_markdown(self) -> bytes:
         """Return the diagnoses as Markdown, for a ticket."""
-        return results.diagnoses_as(self, "markdown")
+        return results.render_diagnosis(self, "markdown")

@@ -23,10 +23,10 @@ import msgspec
 
 from binlogtool.errors import LimitError
 from binlogtool.formats.blake2 import blake2b
-from binlogtool.formats.keeping import GONE, KNOWN, OPEN
+from binlogtool.formats.keeping import ROW_DELETED, ROW_KNOWN, ROW_PENDING
 from binlogtool.formats.layouts import Kernel
-from binlogtool.formats.replay_rules import ADD, DELETE, DROP, PATCH, PUT, REMOVE, Change
-from binlogtool.recovery.kept import Names, Rows
+from binlogtool.formats.replay_rules import ADD, DELETE, DROP, PATCH, PUT, REMOVE, StateChange
+from binlogtool.recovery.kept import CompiledRowStore, ObjectNames
 
 MODULUS = 1 << 256
 OTHERS = "(other objects)"
@@ -38,34 +38,34 @@ ENTRY_BYTES = 400
 _BUCKETS = 64
 
 Patch = Callable[[bytes, bytes], bytes | None]
-Entry = tuple[int, int, bytes, tuple[bytes, ...]]
+KeyEntry = tuple[int, int, bytes, tuple[bytes, ...]]
 """epoch of the object, GONE/KNOWN/OPEN, image, operations that are still to be applied to it."""
 
 
-def row_number(object: str, key: bytes, image: bytes) -> int:
+def hash_row(object: str, key: bytes, image: bytes) -> int:
     """Hash a row to the 256-bit integer that it adds to the digest."""
-    name = _name(object)
+    name = _encode_name(object)
     data = b"%d:%d:%b%b%b" % (len(name), len(key), name, key, image)
     return int.from_bytes(blake2b(data, digest_size=32).digest(), "big")
 
 
 @lru_cache
-def _weight_of(object: str) -> int:
+def _derive_object_factor(object: str) -> int:
     """Return the odd factor for the sum of an object's keyless rows, which may be counted under another name."""
-    return int.from_bytes(blake2b(_name(object), digest_size=32).digest(), "big") | 1
+    return int.from_bytes(blake2b(_encode_name(object), digest_size=32).digest(), "big") | 1
 
 
 @lru_cache
-def _name(object: str) -> bytes:
+def _encode_name(object: str) -> bytes:
     return object.encode(errors="surrogatepass")
 
 
-def image_hash(image: bytes) -> bytes:
+def hash_image(image: bytes) -> bytes:
     """Hash an image that is only ever replaced as a whole, to 16 bytes that are kept in its place."""
     return blake2b(image, digest_size=16).digest()
 
 
-def fold(before: Entry | None, epoch: int, kind: int, image: bytes, patch: Patch | None) -> Entry:
+def apply_change(before: KeyEntry | None, epoch: int, kind: int, image: bytes, patch: Patch | None) -> KeyEntry:
     """Return the entry of a key after one more change.
 
     Args:
@@ -76,53 +76,53 @@ def fold(before: Entry | None, epoch: int, kind: int, image: bytes, patch: Patch
         patch: See `Replay.patch`; None if images are always whole.
     """
     if kind == PUT:
-        return epoch, KNOWN, image, ()
+        return epoch, ROW_KNOWN, image, ()
     if kind == DELETE:
-        return epoch, GONE, b"", ()
+        return epoch, ROW_DELETED, b"", ()
     if before is None or before[0] != epoch:
-        return epoch, OPEN, b"", (image,)
+        return epoch, ROW_PENDING, b"", (image,)
     _, state, old, operations = before
-    if state == OPEN or operations or patch is None:
+    if state == ROW_PENDING or operations or patch is None:
         return epoch, state, old, (*operations, image)
-    return _patched(before, image, patch)
+    return _apply_patch(before, image, patch)
 
 
-def _patched(before: Entry, operation: bytes, patch: Patch) -> Entry:
+def _apply_patch(before: KeyEntry, operation: bytes, patch: Patch) -> KeyEntry:
     epoch, state, old, _ = before
     changed = patch(old, operation)
     if changed is not None:
-        return epoch, KNOWN, changed, ()
-    return before if state == GONE else (epoch, state, old, (operation,))
+        return epoch, ROW_KNOWN, changed, ()
+    return before if state == ROW_DELETED else (epoch, state, old, (operation,))
 
 
-def join(before: Entry | None, later: Entry, patch: Patch | None) -> Entry:
+def merge_entries(before: KeyEntry | None, later: KeyEntry, patch: Patch | None) -> KeyEntry:
     """Merge two entries of one key; `later` was made after `before`."""
-    if later[1] != OPEN or before is None or before[0] != later[0]:
+    if later[1] != ROW_PENDING or before is None or before[0] != later[0]:
         return later
     for operation in later[3]:
-        before = fold(before, later[0], PATCH, operation, patch)
+        before = apply_change(before, later[0], PATCH, operation, patch)
     return before
 
 
-def settled(entry: Entry, patch: Patch | None) -> Entry:
+def resolve_entry(entry: KeyEntry, patch: Patch | None) -> KeyEntry:
     """Return the entry at the end of the replay: in an object that was seen empty, a key without an image was
     absent.
     """
     epoch, state, _, operations = entry
-    if state != OPEN or not epoch:
+    if state != ROW_PENDING or not epoch:
         return entry
-    last: Entry = epoch, GONE, b"", ()
+    last: KeyEntry = epoch, ROW_DELETED, b"", ()
     for operation in operations if patch is not None else ():
-        last = fold(last, epoch, PATCH, operation, patch)
+        last = apply_change(last, epoch, PATCH, operation, patch)
     return last
 
 
-def final_image(entry: Entry) -> bytes:
+def encode_final_image(entry: KeyEntry) -> bytes:
     """Return what the digest hashes of an entry: the image, or a hash of it and of the operations that could not be
     applied.
     """
     _, state, image, operations = entry
-    if state == KNOWN and not operations:
+    if state == ROW_KNOWN and not operations:
         return image
     digest = blake2b(image, digest_size=16)
     for operation in operations:
@@ -130,12 +130,12 @@ def final_image(entry: Entry) -> bytes:
     return b"\xff" + digest.digest()
 
 
-def final_row(object: str, key: bytes, entry: Entry, patch: Patch | None) -> tuple[int, int] | None:
+def hash_final_row(object: str, key: bytes, entry: KeyEntry, patch: Patch | None) -> tuple[int, int] | None:
     """Return the epoch of the object and the hash of the row that is there at the end; None if there is no row."""
-    if entry[1] == KNOWN and not entry[3]:
-        return entry[0], row_number(object, key, entry[2])
-    last = settled(entry, patch)
-    return None if last[1] == GONE else (last[0], row_number(object, key, final_image(last)))
+    if entry[1] == ROW_KNOWN and not entry[3]:
+        return entry[0], hash_row(object, key, entry[2])
+    last = resolve_entry(entry, patch)
+    return None if last[1] == ROW_DELETED else (last[0], hash_row(object, key, encode_final_image(last)))
 
 
 class ObjectState(msgspec.Struct):
@@ -160,7 +160,7 @@ class ObjectState(msgspec.Struct):
         return f"{self.total:064x}"
 
 
-class State(msgspec.Struct):
+class ReplayState(msgspec.Struct):
     """The rows that a replay leaves, folded from all changes. `close` removes the temporary files.
 
     Attributes:
@@ -172,210 +172,218 @@ class State(msgspec.Struct):
     max_memory: int
     patch: Patch | None = None
     spilled: int = 0
-    _entries: dict[tuple[str, bytes], Entry] = msgspec.field(default_factory=dict)
-    _bytes: int = 0
+    _entries: dict[tuple[str, bytes], KeyEntry] = msgspec.field(default_factory=dict)
+    _entry_bytes: int = 0
     _epochs: dict[str, int] = msgspec.field(default_factory=dict)  # how often an object was emptied
-    _kept: dict[str, str] = msgspec.field(default_factory=dict)  # name -> the one under which its entries are kept
-    _names: dict[str, str] = msgspec.field(default_factory=dict)  # the other way round; both have the renamed ones only
-    _rows: dict[str, ObjectState] = msgspec.field(default_factory=dict)
-    _quick: Rows | None = None
-    _files: list[IO[bytes]] = msgspec.field(default_factory=list)
-    _open: ExitStack = msgspec.field(default_factory=ExitStack)
+    _kept_names: dict[str, str] = msgspec.field(
+        default_factory=dict
+    )  # name -> the one under which its entries are kept
+    _current_names: dict[str, str] = msgspec.field(
+        default_factory=dict
+    )  # the other way round; both have the renamed ones only
+    _keyless_rows: dict[str, ObjectState] = msgspec.field(default_factory=dict)
+    _row_store: CompiledRowStore | None = None
+    _spill_files: list[IO[bytes]] = msgspec.field(default_factory=list)
+    _exit_stack: ExitStack = msgspec.field(default_factory=ExitStack)
 
-    def take(self, changes: Iterable[Change]) -> None:
+    def apply_changes(self, changes: Iterable[StateChange]) -> None:
         """Apply changes in the order of the log."""
-        kept = self._kept
+        kept_names = self._kept_names
         for name, kind, key, image in changes:
-            name = kept.get(name, name) if kept else name
+            name = kept_names.get(name, name) if kept_names else name
             if kind < DROP:
-                self._put((name, key), kind, image)
+                self._change_key((name, key), kind, image)
             elif kind == DROP:
-                self._empty(name)
+                self._empty_object(name)
             elif kind <= REMOVE:
-                rows = self._rows.get(name) or self._rows.setdefault(name, ObjectState())
-                rows.add(row_number("", b"", image), 1 if kind == ADD else -1)
+                rows = self._keyless_rows.get(name) or self._keyless_rows.setdefault(name, ObjectState())
+                rows.add(hash_row("", b"", image), 1 if kind == ADD else -1)
             else:
-                self._rename(name, image.decode(errors="surrogatepass"))
+                self._rename_object(name, image.decode(errors="surrogatepass"))
 
-    def quick(self, compiled: Callable[[Kernel], Kernel]) -> Rows:
+    def open_row_store(self, compiled: Callable[[Kernel], Kernel]) -> CompiledRowStore:
         """Return the row store of compiled kernels, created on the first call. Keys that it holds are looked up there
         first.
         """
-        if self._quick is None:
-            names = Names(lambda name: self._kept.get(name, name), lambda name: self._epochs.get(name, 0))
-            self._quick = Rows(compiled, names, self._may_grow)
-        return self._quick
+        if self._row_store is None:
+            names = ObjectNames(lambda name: self._kept_names.get(name, name), lambda name: self._epochs.get(name, 0))
+            self._row_store = CompiledRowStore(compiled, names, self._can_grow)
+        return self._row_store
 
-    def _may_grow(self, size: int) -> bool:
+    def _can_grow(self, size: int) -> bool:
         """Return True if the row store may take `size` more bytes; otherwise spill all entries and return False."""
-        assert self._quick is not None
-        if self._bytes + self._quick.size + size <= self.max_memory or not len(self._quick):
+        assert self._row_store is not None
+        if self._entry_bytes + self._row_store.size + size <= self.max_memory or not len(self._row_store):
             return True
         self._spill()
         return False
 
-    def _empty(self, name: str) -> None:
+    def _empty_object(self, name: str) -> None:
         self._epochs[name] = self._epochs.get(name, 0) + 1
-        self._renumbered()
-        self._rows.pop(name, None)
+        self._bump_store_version()
+        self._keyless_rows.pop(name, None)
 
-    def _rename(self, one: str, name: str) -> None:
+    def _rename_object(self, kept_name: str, new_name: str) -> None:
         """Call the object that is kept as `kept_name` `new_name`; the object that had that name is emptied, and takes
         the old name.
         """
-        before, other = self._names.get(one, one), self._kept.get(name, name)
-        if one == other:
+        before, replaced = self._current_names.get(kept_name, kept_name), self._kept_names.get(new_name, new_name)
+        if kept_name == replaced:
             return
-        self._kept[name], self._names[one] = one, name
-        self._kept[before], self._names[other] = other, before
-        self._empty(other)
+        self._kept_names[new_name], self._current_names[kept_name] = kept_name, new_name
+        self._kept_names[before], self._current_names[replaced] = replaced, before
+        self._empty_object(replaced)
 
-    def _renumbered(self) -> None:
-        if self._quick is not None:
-            self._quick.version += 1
+    def _bump_store_version(self) -> None:
+        if self._row_store is not None:
+            self._row_store.version += 1
 
-    def _put(self, place: tuple[str, bytes], kind: int, image: bytes) -> None:
+    def _change_key(self, object_key: tuple[str, bytes], kind: int, image: bytes) -> None:
         """Apply PUT, DELETE or PATCH to a key."""
         if self.patch is None and kind == PUT:
-            image = image_hash(image)
-        quick = self._quick
-        if quick is not None and (not len(quick) or place[0] not in quick.numbers):
-            quick = None
-        before = self._entries.get(place) if quick is None else quick.get(*place) or self._entries.get(place)
-        entry = fold(before, self._epochs.get(place[0], 0), kind, image, self.patch)
-        if quick is not None:
-            quick.put(*place, entry)
+            image = hash_image(image)
+        row_store = self._row_store
+        if row_store is not None and (not len(row_store) or object_key[0] not in row_store.numbers):
+            row_store = None
+        before = (
+            self._entries.get(object_key)
+            if row_store is None
+            else row_store.get(*object_key) or self._entries.get(object_key)
+        )
+        entry = apply_change(before, self._epochs.get(object_key[0], 0), kind, image, self.patch)
+        if row_store is not None:
+            row_store.put(*object_key, entry)
             return
-        self._entries[place] = entry
-        self._bytes += _weight(place, entry) if before is None else _growth(before, entry)
-        if self._bytes + (0 if self._quick is None else self._quick.size) > self.max_memory:
+        self._entries[object_key] = entry
+        self._entry_bytes += _entry_bytes(object_key, entry) if before is None else _entry_growth(before, entry)
+        if self._entry_bytes + (0 if self._row_store is None else self._row_store.size) > self.max_memory:
             self._spill()
 
-    def objects(self, most: int = 1 << 20) -> dict[str, ObjectState]:
+    def sum_objects(self, max_objects: int = 1 << 20) -> dict[str, ObjectState]:
         """Return the state of every object that was changed, by name, also of empty ones; beyond `max_objects` they
         are summed up.
         """
-        sums = _Sums(self, {name: rows for name, (_, rows) in self.bases().items()}, most)
-        for entries in self._parts():
+        totals = _ObjectTotals(self, {name: rows for name, (_, rows) in self.base_states().items()}, max_objects)
+        for entries in self._iter_parts():
             for (kept, key), entry in entries.items():
-                sums.add(kept, key, entry)
-        if self._quick is not None:
-            for kept, (keys, total) in self._quick.add(self.called, sums.add).items():
-                sums.of(kept).add(total, 1, keys)
-        return dict(sorted(sums.result.items()))
+                totals.add_entry(kept, key, entry)
+        if self._row_store is not None:
+            for kept, (keys, total) in self._row_store.sum_rows(self.current_name, totals.add_entry).items():
+                totals.find_total(kept).add(total, 1, keys)
+        return dict(sorted(totals.result.items()))
 
-    def called(self, kept: str) -> str:
+    def current_name(self, kept_name: str) -> str:
         """Return the present name of the object that is kept as `kept_name`."""
-        return self._names.get(kept, kept)
+        return self._current_names.get(kept_name, kept_name)
 
-    def epoch(self, kept: str) -> int:
+    def current_epoch(self, kept_name: str) -> int:
         """Return how often the object was emptied."""
-        return self._epochs.get(kept, 0)
+        return self._epochs.get(kept_name, 0)
 
-    def bases(self) -> dict[str, tuple[int, ObjectState]]:
+    def base_states(self) -> dict[str, tuple[int, ObjectState]]:
         """Return the epoch and the keyless rows of each object that was emptied or has such rows, by name."""
         result = {}
-        for kept in {**self._epochs, **self._rows}:
-            name, rows = self._names.get(kept, kept), self._rows.get(kept) or ObjectState()
-            total = rows.total * _weight_of(name) % MODULUS
+        for kept in {**self._epochs, **self._keyless_rows}:
+            name, rows = self._current_names.get(kept, kept), self._keyless_rows.get(kept) or ObjectState()
+            total = rows.total * _derive_object_factor(name) % MODULUS
             result[name] = self._epochs.get(kept, 0), ObjectState(rows.keys, total)
         return result
 
-    def entries(self) -> Iterator[tuple[tuple[str, bytes], Entry]]:
+    def iter_entries(self) -> Iterator[tuple[tuple[str, bytes], KeyEntry]]:
         """Yield ((object, key), entry) of everything that `sum_objects` would fold; entries of one key in the order
         of the log.
         """
-        if self._files:
+        if self._spill_files:
             self._spill()
-        quick = () if self._quick is None else self._quick.items()
-        for entries in (self._entries.items(), quick, *map(_entries, self._files)):
+        stored = () if self._row_store is None else self._row_store.items()
+        for entries in (self._entries.items(), stored, *map(_read_entries, self._spill_files)):
             for (kept, key), entry in entries:
-                yield (self._names.get(kept, kept), key), entry
+                yield (self._current_names.get(kept, kept), key), entry
 
     def close(self) -> None:
         """Remove the temporary files."""
-        self._open.close()
-        self._files = []
+        self._exit_stack.close()
+        self._spill_files = []
 
     # -- more keys than memory -------------------------------------------------------------------------------------
 
     def _spill(self) -> None:
         """Write all entries to the temporary files, bucketed by the hash of their key, and clear the memory."""
-        if not self._files:
+        if not self._spill_files:
             import tempfile
 
-            folder = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="binlogtool-state-")))
-            self._files = [self._open.enter_context((folder / str(n)).open("w+b")) for n in range(_BUCKETS)]
-        quick = () if self._quick is None else self._quick.items()
-        for place, entry in chain(self._entries.items(), quick):
-            data = msgspec.msgpack.encode((place, entry))
-            bucket = self._files[image_hash(place[1])[0] % _BUCKETS]
+            folder = Path(self._exit_stack.enter_context(tempfile.TemporaryDirectory(prefix="binlogtool-state-")))
+            self._spill_files = [self._exit_stack.enter_context((folder / str(n)).open("w+b")) for n in range(_BUCKETS)]
+        stored = () if self._row_store is None else self._row_store.items()
+        for object_key, entry in chain(self._entries.items(), stored):
+            data = msgspec.msgpack.encode((object_key, entry))
+            bucket = self._spill_files[hash_image(object_key[1])[0] % _BUCKETS]
             bucket.write(len(data).to_bytes(4, "big") + data)
             self.spilled += 1
-        self._entries, self._bytes = {}, 0
-        if self._quick is not None:
-            self._quick.clear()
+        self._entries, self._entry_bytes = {}, 0
+        if self._row_store is not None:
+            self._row_store.clear()
 
-    def _parts(self) -> Iterator[dict[tuple[str, bytes], Entry]]:
-        if self._files:
+    def _iter_parts(self) -> Iterator[dict[tuple[str, bytes], KeyEntry]]:
+        if self._spill_files:
             self._spill()
-        if self._quick is not None:  # what a key was before compiled code took it
-            self._entries = {place: one for place, one in self._entries.items() if self._quick.get(*place) is None}
+        if self._row_store is not None:  # what a key was before compiled code took it
+            self._entries = {place: one for place, one in self._entries.items() if self._row_store.get(*place) is None}
         yield self._entries
-        for file in self._files:
-            yield self._folded(file)
+        for file in self._spill_files:
+            yield self._fold_file(file)
 
-    def _folded(self, file: IO[bytes]) -> dict[tuple[str, bytes], Entry]:
+    def _fold_file(self, file: IO[bytes]) -> dict[tuple[str, bytes], KeyEntry]:
         """Return the entries of one temporary file, one per key.
 
         Raises:
             LimitError: even a part of the keys does not fit into memory.
         """
-        entries: dict[tuple[str, bytes], Entry] = {}
+        entries: dict[tuple[str, bytes], KeyEntry] = {}
         size = 0
-        for place, entry in _entries(file):
-            before = entries.get(place)
-            entries[place] = joined = join(before, entry, self.patch)
-            size += _weight(place, joined) if before is None else _growth(before, joined)
+        for object_key, entry in _read_entries(file):
+            before = entries.get(object_key)
+            entries[object_key] = merged = merge_entries(before, entry, self.patch)
+            size += _entry_bytes(object_key, merged) if before is None else _entry_growth(before, merged)
             if size > self.max_memory:
                 raise LimitError(f"the log has too many keys for --max-memory {self.max_memory:,}; raise it")
         return entries
 
 
-class _Sums(msgspec.Struct):
+class _ObjectTotals(msgspec.Struct):
     """Adds up the final rows per object; objects beyond `max_objects` are summed up as OTHERS."""
 
-    state: State
+    state: ReplayState
     result: dict[str, ObjectState]
-    most: int
+    max_objects: int
 
-    def of(self, kept: str) -> ObjectState:
+    def find_total(self, kept_name: str) -> ObjectState:
         """Return the total that an object is counted in, created on the first call."""
-        name = self.state.called(kept)
-        known = name if name in self.result or len(self.result) < self.most else OTHERS
-        return self.result.get(known) or self.result.setdefault(known, ObjectState())
+        name = self.state.current_name(kept_name)
+        result_name = name if name in self.result or len(self.result) < self.max_objects else OTHERS
+        return self.result.get(result_name) or self.result.setdefault(result_name, ObjectState())
 
-    def add(self, kept: str, key: bytes, entry: Entry) -> None:
+    def add_entry(self, kept_name: str, key: bytes, entry: KeyEntry) -> None:
         """Add the row of an entry, if there is one at the end."""
-        one = self.of(kept)
-        row = final_row(self.state.called(kept), key, entry, self.state.patch)
-        if row is not None and row[0] == self.state.epoch(kept):
-            one.add(row[1])
+        total = self.find_total(kept_name)
+        row = hash_final_row(self.state.current_name(kept_name), key, entry, self.state.patch)
+        if row is not None and row[0] == self.state.current_epoch(kept_name):
+            total.add(row[1])
 
 
-def _entries(file: IO[bytes]) -> Iterator[tuple[tuple[str, bytes], Entry]]:
-    decoder = msgspec.msgpack.Decoder(tuple[tuple[str, bytes], Entry])
+def _read_entries(file: IO[bytes]) -> Iterator[tuple[tuple[str, bytes], KeyEntry]]:
+    decoder = msgspec.msgpack.Decoder(tuple[tuple[str, bytes], KeyEntry])
     file.seek(0)
     while head := file.read(4):
         yield decoder.decode(file.read(int.from_bytes(head, "big")))
     file.seek(0, 2)
 
 
-def _weight(place: tuple[str, bytes], entry: Entry) -> int:
-    size = ENTRY_BYTES + len(place[1]) + len(entry[2])
+def _entry_bytes(object_key: tuple[str, bytes], entry: KeyEntry) -> int:
+    size = ENTRY_BYTES + len(object_key[1]) + len(entry[2])
     return size + sum(map(len, entry[3])) if entry[3] else size
 
 
-def _growth(before: Entry, after: Entry) -> int:
+def _entry_growth(before: KeyEntry, after: KeyEntry) -> int:
     """Return how many bytes more an entry takes than the one before it."""
     return len(after[2]) - len(before[2]) + sum(map(len, after[3])) - sum(map(len, before[3]))

@@ -7,19 +7,19 @@ import os
 from contextlib import suppress
 
 from binlogtool.errors import RefusedError
-from binlogtool.recovery.fileio import Temporary, directory_of
-from binlogtool.recovery.system import READ, System
+from binlogtool.recovery.fileio import TemporaryFile, get_directory
+from binlogtool.recovery.system import READ, SystemCalls
 
-NAME = ".binlogtool-intent"
-MAX_SIZE = 1 << 16
+INTENT_NAME = ".binlogtool-intent"
+MAX_INTENT_SIZE = 1 << 16
 
 
-def path_for(*logs: str) -> str:
+def find_intent_path(*logs: str) -> str:
     """Return the path of the intent of a repair: in the directory that all of its files are in or below."""
-    return os.path.join(os.path.commonpath([directory_of(log) for log in logs]), NAME)
+    return os.path.join(os.path.commonpath([get_directory(log) for log in logs]), INTENT_NAME)
 
 
-def write(system: System, path: str, undo: str, direction: str, *, replace: bool = False) -> None:
+def write_intent(system: SystemCalls, path: str, undo_path: str, direction: str, *, replace: bool = False) -> None:
     """Publish an intent, durably.
 
     Args:
@@ -29,12 +29,12 @@ def write(system: System, path: str, undo: str, direction: str, *, replace: bool
     Raises:
         OSError: FileExistsError, if there is one that may not be replaced.
     """
-    with Temporary(system, path) as file:
-        file.append([json.dumps({"undo": undo, "direction": direction}).encode()])
+    with TemporaryFile(system, path) as file:
+        file.append([json.dumps({"undo": undo_path, "direction": direction}).encode()])
         file.publish(replace=replace)
 
 
-def read(system: System, path: str) -> tuple[str, str] | None:
+def read_intent(system: SystemCalls, path: str) -> tuple[str, str] | None:
     """Return the undo file and the direction of an intent; None if there is no intent.
 
     Raises:
@@ -45,12 +45,12 @@ def read(system: System, path: str) -> tuple[str, str] | None:
     except FileNotFoundError:
         return None
     try:
-        value = json.loads(system.pread(fd, MAX_SIZE, 0))
-        undo, direction = value["undo"], value["direction"]
-        os.fsencode(undo)
-        if direction not in ("apply", "undo") or not os.path.isabs(undo) or "\0" in undo:
+        value = json.loads(system.pread(fd, MAX_INTENT_SIZE, 0))
+        undo_path, direction = value["undo"], value["direction"]
+        os.fsencode(undo_path)
+        if direction not in ("apply", "undo") or not os.path.isabs(undo_path) or "\0" in undo_path:
             raise ValueError("not an intent")
-        return undo, direction
+        return undo_path, direction
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise RefusedError(
             f"{path}: is damaged; see the undo file beside it, then remove it; nothing was changed"
@@ -60,11 +60,11 @@ def read(system: System, path: str) -> tuple[str, str] | None:
             system.close(fd)
 
 
-def remove(system: System, path: str) -> None:
+def remove_intent(system: SystemCalls, path: str) -> None:
     """Remove an intent once all files are changed.
 
     Raises:
         OSError.
     """
     system.unlink(path)
-    system.fsync_directory(directory_of(path))
+    system.fsync_directory(get_directory(path))

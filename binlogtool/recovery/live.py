@@ -8,11 +8,11 @@ from contextlib import ExitStack
 from binlogtool import formats
 from binlogtool.errors import RefusedError
 from binlogtool.formats.repair_rules import EngineLock
-from binlogtool.recovery.system import CHANGE, READ, System
-from binlogtool.recovery.undofile import Undo
+from binlogtool.recovery.system import CHANGE, READ, SystemCalls
+from binlogtool.recovery.undofile import UndoFile
 
 
-def take_engine_locks(system: System, directory: str, locks: tuple[EngineLock, ...], held: ExitStack) -> None:
+def take_engine_locks(system: SystemCalls, directory: str, locks: tuple[EngineLock, ...], held: ExitStack) -> None:
     """Take the locks that a running server would hold, until `held` is closed.
 
     Raises:
@@ -28,29 +28,29 @@ def take_engine_locks(system: System, directory: str, locks: tuple[EngineLock, .
         except PermissionError as error:
             raise RefusedError(f"{path}: the server's lock cannot be looked at: {error.strerror}") from error
         held.callback(system.close, fd)
-        if not (system.flock(fd) if lock.kind == "flock" else system.record_lock(fd)):
+        if not (system.flock(fd) if lock.kind == "flock" else system.lock_record(fd)):
             raise RefusedError(f"{path}: locked: the server is running; stop it first; nothing was changed")
 
 
-def take_locks_again(system: System, undo: Undo, held: ExitStack) -> None:
+def take_undo_locks(system: SystemCalls, undo: UndoFile, held: ExitStack) -> None:
     """Take the engine locks for the files of an undo file.
 
     Raises:
         RefusedError: the server holds one. OSError.
     """
-    locks = formats.get(undo.format).repair.locks if undo.format in formats.names() else ()
+    locks = formats.load_format(undo.format).repair.locks if undo.format in formats.list_names() else ()
     for directory in dict.fromkeys(os.path.dirname(entry.path) for entry in undo.entries):
         take_engine_locks(system, directory, locks, held)
 
 
-def take_file_locks(system: System, path: str, fd: int) -> None:
+def take_file_locks(system: SystemCalls, path: str, fd: int) -> None:
     """Take both kinds of lock of a file that is open for writing, and check that no other process has it open.
 
     Raises:
         RefusedError: the file is in use. OSError.
     """
-    if not (system.flock(fd) and system.record_lock(fd)):
+    if not (system.flock(fd) and system.lock_record(fd)):
         raise RefusedError(f"{path}: locked by another process, perhaps another repair; nothing was changed")
-    holders = system.holders(system.fstat(fd))
+    holders = system.list_holders(system.fstat(fd))
     if holders:
         raise RefusedError(f"{path}: in use: open in {', '.join(holders[:5])}; stop it first; nothing was changed")

@@ -10,18 +10,18 @@ import os
 import re
 
 from binlogtool.errors import RefusedError
-from binlogtool.recovery.system import System
+from binlogtool.recovery.system import SystemCalls
 
-OPTION = "--allow-network-file-system"
+ALLOW_OPTION = "--allow-network-file-system"
 
-NETWORK = frozenset((
+NETWORK_TYPES = frozenset((
     "9p", "acfs", "afs", "auristorfs", "beegfs", "ceph", "cifs", "coda", "davfs", "dfs", "fhgfs", "gfs2",
     "glusterfs", "gpfs", "lustre", "mvfs", "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "panfs", "prl_fs", "pvfs2",
     "shfs", "smb2", "smb3", "smbfs", "vboxsf", "virtiofs", "vmhgfs",
 ))  # fmt: skip
 """Types whose files other machines can change (shared disks and folders of a host included)."""
 
-LOCAL_FUSE = frozenset((
+LOCAL_FUSE_TYPES = frozenset((
     "bindfs", "cryfs", "encfs", "exfat", "ext2", "fuse-overlayfs", "fuse2fs", "gocryptfs", "lxcfs", "mergerfs",
     "ntfs", "ntfs-3g", "securefs", "squashfuse", "unionfs", "unionfs-fuse", "zfs",
 ))  # fmt: skip
@@ -30,37 +30,37 @@ LOCAL_FUSE = frozenset((
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
-def type_of(table: str, path: str) -> str | None:
+def find_filesystem_type(table: str, path: str) -> str | None:
     """Return the file system type of an absolute path without links; None if the table has no entry for it.
 
     Args:
         table: Text of /proc/self/mountinfo (proc(5)). Of several mounts on one mount point, the last one counts.
     """
-    found: tuple[int, str] | None = None
+    best: tuple[int, str] | None = None
     for line in table.splitlines():
         left, mark, right = line.partition(" - ")
         fields, kinds = left.split(" "), right.split(" ")
         if not mark or len(fields) < 5 or not kinds[0]:
             continue
-        place = _ESCAPE.sub(lambda match: chr(int(match[1], 8)), fields[4])
-        if _is_below(path, place) and (found is None or len(place) >= found[0]):
-            found = (len(place), kinds[0])
-    return None if found is None else found[1]
+        mount_point = _ESCAPE.sub(lambda match: chr(int(match[1], 8)), fields[4])
+        if _is_below(path, mount_point) and (best is None or len(mount_point) >= best[0]):
+            best = (len(mount_point), kinds[0])
+    return None if best is None else best[1]
 
 
-def _is_below(path: str, place: str) -> bool:
-    return path == place or path.startswith(place if place.endswith("/") else place + "/")
+def _is_below(path: str, mount_point: str) -> bool:
+    return path == mount_point or path.startswith(mount_point if mount_point.endswith("/") else mount_point + "/")
 
 
 def is_network(kind: str) -> bool:
     """Return True if other machines can change the files of a file system of this type."""
     main, _, program = kind.partition(".")
     if main == "fuse":
-        return program not in LOCAL_FUSE
-    return main in NETWORK
+        return program not in LOCAL_FUSE_TYPES
+    return main in NETWORK_TYPES
 
 
-def refuse_network(system: System, directories: list[str], allowed: bool) -> None:
+def refuse_network(system: SystemCalls, directories: list[str], allowed: bool) -> None:
     """Refuse to change files, or keep an undo file, on a network file system.
 
     Raises:
@@ -68,9 +68,9 @@ def refuse_network(system: System, directories: list[str], allowed: bool) -> Non
     """
     if allowed:
         return
-    table = system.mounts()
+    table = system.read_mount_table()
     for directory in dict.fromkeys(directories):
-        kind = type_of(table, os.path.realpath(directory))
+        kind = find_filesystem_type(table, os.path.realpath(directory))
         if kind is not None and is_network(kind):
             text = f"is on a network file system ({kind}): who else uses it cannot be seen"
-            raise RefusedError(f"{directory}: {text}; {OPTION} repairs it nevertheless; nothing was changed")
+            raise RefusedError(f"{directory}: {text}; {ALLOW_OPTION} repairs it nevertheless; nothing was changed")

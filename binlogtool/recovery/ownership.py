@@ -6,11 +6,11 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 
-SHOWN = 3
+MAX_NAMED_FILES = 3
 """Files that are named; of more the number."""
 
 
-def unusable(directory: str, paths: Iterable[str]) -> Iterator[str]:
+def describe_unusable_files(directory: str, paths: Iterable[str]) -> Iterator[str]:
     """Yield a line about the files that the owner of the directory cannot read and write; nothing if it can.
 
     Only users and modes are checked: groups, ACLs and capabilities can allow more.
@@ -19,11 +19,11 @@ def unusable(directory: str, paths: Iterable[str]) -> Iterator[str]:
         owner = os.stat(directory).st_uid
     except OSError:
         return
-    others = [path for path in paths if not _is_usable(path, owner)]
-    if not others:
+    unusable_paths = [path for path in paths if not _is_usable(path, owner)]
+    if not unusable_paths:
         return
-    names = ", ".join(os.path.basename(path) for path in others[:SHOWN])
-    names += f" and {len(others) - SHOWN:,} more" if len(others) > SHOWN else ""
+    names = ", ".join(os.path.basename(path) for path in unusable_paths[:MAX_NAMED_FILES])
+    names += f" and {len(unusable_paths) - MAX_NAMED_FILES:,} more" if len(unusable_paths) > MAX_NAMED_FILES else ""
     yield f"not checked: a server that runs as the owner of the directory (uid {owner}) cannot read and write {names}"
 
 

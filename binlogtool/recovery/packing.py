@@ -13,20 +13,20 @@ from msgspec.structs import astuple
 S = TypeVar("S", bound=msgspec.Struct)
 
 
-def packed(value: msgspec.Struct, instead: Mapping[int, Any] = MappingProxyType({})) -> bytes | None:
+def pack_struct(value: msgspec.Struct, replacements: Mapping[int, Any] = MappingProxyType({})) -> bytes | None:
     """Encode the members of a struct; None if they cannot be encoded.
 
     Args:
         replacements: Values to encode in place of members, by the member's index.
     """
-    members = [instead.get(number, member) for number, member in enumerate(astuple(value))]
+    members = [replacements.get(number, member) for number, member in enumerate(astuple(value))]
     try:
         return msgspec.msgpack.encode(members, enc_hook=dict)  # a mapping that is not a dictionary
     except (TypeError, ValueError, OverflowError):  # details that JSON cannot express
         return None
 
 
-class Many(Sequence[S], Generic[S]):
+class CompactList(Sequence[S], Generic[S]):
     """An immutable sequence of structs; subclasses define what is packed, and how."""
 
     __slots__ = ("_kept",)
@@ -41,22 +41,24 @@ class Many(Sequence[S], Generic[S]):
 
     @staticmethod
     @abstractmethod
-    def unpack(kept: S | bytes, /) -> S:
+    def unpack(packed_value: S | bytes, /) -> S:
         """Return the value."""
 
     @property
-    def kept(self) -> Sequence[S | bytes]:
+    def packed_values(self) -> Sequence[S | bytes]:
         """The values as they are kept."""
         return self._kept
 
     @overload
-    def __getitem__(self, at: int) -> S: ...
+    def __getitem__(self, index: int) -> S: ...
 
     @overload
-    def __getitem__(self, at: slice) -> tuple[S, ...]: ...
+    def __getitem__(self, index: slice) -> tuple[S, ...]: ...
 
-    def __getitem__(self, at: int | slice) -> S | tuple[S, ...]:
-        return tuple(map(self.unpack, self._kept[at])) if isinstance(at, slice) else self.unpack(self._kept[at])
+    def __getitem__(self, index: int | slice) -> S | tuple[S, ...]:
+        return (
+            tuple(map(self.unpack, self._kept[index])) if isinstance(index, slice) else self.unpack(self._kept[index])
+        )
 
     def __iter__(self) -> Iterator[S]:
         return map(self.unpack, self._kept)

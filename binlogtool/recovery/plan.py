@@ -8,17 +8,26 @@ from typing import Any, NamedTuple
 import msgspec
 
 from binlogtool import repairs, results
-from binlogtool.formats.repair_rules import Piece
+from binlogtool.formats.repair_rules import ResultPiece
 from binlogtool.recovery import packing
-from binlogtool.recovery.report import LeftOut
+from binlogtool.recovery.report import SkippedFiles
 
 __all__ = [
-    "Applied", "Asked", "FilePlan", "FilePlans", "FinishPlan", "Piece", "Plan", "UndoPlan", "Written", "pieces_from",
-    "pieces_value",
+    "FilePlan",
+    "FilePlans",
+    "FinishPlan",
+    "RepairPlan",
+    "RepairPolicy",
+    "RepairResult",
+    "ResultPiece",
+    "UndoPlan",
+    "WrittenFile",
+    "pieces_from_json",
+    "pieces_to_json",
 ]  # fmt: skip
 
 
-class Asked(msgspec.Struct, frozen=True):
+class RepairPolicy(msgspec.Struct, frozen=True):
     """What the user allows and wants of a repair (the options of `truncate-to-durable`).
 
     Attributes:
@@ -45,8 +54,8 @@ class Asked(msgspec.Struct, frozen=True):
 
     def as_value(self) -> dict[str, Any]:
         """Return the settings that differ from the defaults, as JSON."""
-        given = {name: getattr(self, name) for name in self.__struct_fields__}
-        return {name: value for name, value in given.items() if value is not None and value is not False}
+        members = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {name: value for name, value in members.items() if value is not None and value is not False}
 
 
 class FilePlan(msgspec.Struct, frozen=True):
@@ -75,7 +84,7 @@ class FilePlan(msgspec.Struct, frozen=True):
     sha256_cut: str | None
     inode: int | None = None
     mtime_ns: int | None = None
-    pieces: tuple[Piece, ...] = ()
+    pieces: tuple[ResultPiece, ...] = ()
     made_like: str | None = None
 
     @property
@@ -93,7 +102,7 @@ class FilePlan(msgspec.Struct, frozen=True):
         return sum(p.size for p in self.pieces) if self.pieces else self.size
 
     @property
-    def corrects(self) -> bool:
+    def corrects_bits(self) -> bool:
         """True if flipped bits are corrected and nothing is cut."""
         return "corrected" in self.proof
 
@@ -111,63 +120,67 @@ class FilePlan(msgspec.Struct, frozen=True):
             "sha256_cut": self.sha256_cut,
             **({"inode": self.inode, "mtime_ns": self.mtime_ns} if self.inode is not None else {}),
             **({"made_like": self.made_like} if self.made_like is not None else {}),
-            **({"result": pieces_value(self.pieces)} if self.action in ("rewrite", "zero-fill") else {}),
+            **({"result": pieces_to_json(self.pieces)} if self.action in ("rewrite", "zero-fill") else {}),
             **({"grows_to": self.result_size} if self.result_size > self.size else {}),
         }
 
 
-_PIECES = FilePlan.__struct_fields__.index("pieces")
-KeptPlan = FilePlan | bytes
+_PIECES_INDEX = FilePlan.__struct_fields__.index("pieces")
+PackableFilePlan = FilePlan | bytes
 """A plan for one file, as it is or packed."""
 
 
-def packed(plan: KeptPlan) -> KeptPlan:
+def pack_file_plan(plan: PackableFilePlan) -> PackableFilePlan:
     """Pack the plan for a file that stays, to a quarter of its memory; return any other unchanged."""
     if isinstance(plan, bytes) or plan.action != "none" or plan.pieces:
         return plan
-    return packing.packed(plan) or plan
+    return packing.pack_struct(plan) or plan
 
 
-def unpacked(kept: KeptPlan) -> FilePlan:
+def unpack_file_plan(packed_plan: PackableFilePlan) -> FilePlan:
     """Return the plan that `pack_file_plan` packed."""
-    if not isinstance(kept, bytes):
-        return kept
-    values = msgspec.msgpack.decode(kept)
-    values[_PIECES] = ()
+    if not isinstance(packed_plan, bytes):
+        return packed_plan
+    values = msgspec.msgpack.decode(packed_plan)
+    values[_PIECES_INDEX] = ()
     return FilePlan(*values)
 
 
-class FilePlans(packing.Many[FilePlan]):
+class FilePlans(packing.CompactList[FilePlan]):
     """The plans for many files, in their order."""
 
     __slots__ = ()
-    pack = staticmethod(packed)
-    unpack = staticmethod(unpacked)
+    pack = staticmethod(pack_file_plan)
+    unpack = staticmethod(unpack_file_plan)
 
 
-def pieces_value(pieces: tuple[Piece, ...]) -> list[dict[str, Any]]:
+def pieces_to_json(pieces: tuple[ResultPiece, ...]) -> list[dict[str, Any]]:
     """Return pieces as JSON: ranges of the file, zeros, and new bytes in hexadecimal digits."""
-    return [_piece_value(one) for one in pieces]
+    return [_piece_to_json(one) for one in pieces]
 
 
-def _piece_value(piece: Piece) -> dict[str, Any]:
+def _piece_to_json(piece: ResultPiece) -> dict[str, Any]:
     if piece.data is not None:
         return {"bytes": piece.data.hex()}
     return {"zeros": piece.zeros} if piece.zeros else {"start": piece.start, "end": piece.end}
 
 
-def pieces_from(value: list[dict[str, Any]]) -> tuple[Piece, ...]:
+def pieces_from_json(value: list[dict[str, Any]]) -> tuple[ResultPiece, ...]:
     """Reverse `pieces_to_json`."""
-    return tuple(_piece_from(one) for one in value)
+    return tuple(_piece_from_json(one) for one in value)
 
 
-def _piece_from(value: dict[str, Any]) -> Piece:
+def _piece_from_json(value: dict[str, Any]) -> ResultPiece:
     if "bytes" in value:
-        return Piece(data=bytes.fromhex(value["bytes"]))
-    return Piece(zeros=int(value["zeros"])) if "zeros" in value else Piece(int(value["start"]), int(value["end"]))
+        return ResultPiece(data=bytes.fromhex(value["bytes"]))
+    return (
+        ResultPiece(zeros=int(value["zeros"]))
+        if "zeros" in value
+        else ResultPiece(int(value["start"]), int(value["end"]))
+    )
 
 
-class Plan(msgspec.Struct, frozen=True):
+class RepairPlan(msgspec.Struct, frozen=True):
     """The plan for all files of one repair.
 
     Attributes:
@@ -185,18 +198,18 @@ class Plan(msgspec.Struct, frozen=True):
     reasons: tuple[str, ...]
     files: Sequence[FilePlan]
     target: str = ""
-    asked: Asked = msgspec.field(default_factory=Asked)
+    policy: RepairPolicy = msgspec.field(default_factory=RepairPolicy)
     notes: tuple[str, ...] = ()
-    left: tuple[LeftOut, ...] = ()
-    copyable: str | None = None
+    skipped: tuple[SkippedFiles, ...] = ()
+    copyable_path: str | None = None
 
     @property
-    def about(self) -> FilePlan | None:
+    def blocking_file(self) -> FilePlan | None:
         """The file that the first reason is about; None if it is about none."""
         return next((one for one in self.files if self.reasons and self.reasons[0].startswith(f"{one.path}: ")), None)
 
     @property
-    def unread(self) -> bool:
+    def has_encrypted_file(self) -> bool:
         """True if a file is encrypted and its key was not given."""
         return any(file.proof.get("encrypted") for file in self.files)
 
@@ -207,7 +220,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     def as_value(self) -> dict[str, Any]:
         """Return `truncate-to-durable -O json` as a value."""
-        asked = self.asked.as_value()
+        asked = self.policy.as_value()
         return {
             "schema": "binlogtool/plan/1",
             "format": self.format,
@@ -220,14 +233,14 @@ class Plan(msgspec.Struct, frozen=True):
         }
 
     def to_json(self) -> bytes:
-        """Return `truncate-to-durable -O json` (binlogtool/plan/1); saved in a file, `binlogtool.saved_plan` reads
+        """Return `truncate-to-durable -O json` (binlogtool/plan/1); saved in a file, `binlogtool.load_plan` reads
         it.
         """
         return results.plan_as_json(self)
 
     def apply(
         self, *, undo_dir: str | None = None, backup: str = "tail", network: bool = False, **reading: Any
-    ) -> Applied:
+    ) -> RepairResult:
         """Carry the plan out; the same as `binlogtool.apply_plan`.
 
         Raises:
@@ -236,7 +249,7 @@ class Plan(msgspec.Struct, frozen=True):
         return repairs.apply_plan(self, undo_dir=undo_dir, backup=backup, network=network, **reading)
 
 
-class Written(NamedTuple):
+class WrittenFile(NamedTuple):
     """One file that was changed or created: sizes in bytes and SHA-256, before and after; "" where there is no file."""
 
     path: str
@@ -246,7 +259,7 @@ class Written(NamedTuple):
     sha256_after: str
 
 
-class Applied(msgspec.Struct, frozen=True):
+class RepairResult(msgspec.Struct, frozen=True):
     """The changes that a repair, or an undo, made.
 
     Attributes:
@@ -254,7 +267,7 @@ class Applied(msgspec.Struct, frozen=True):
         notes: What else the user should know.
     """
 
-    files: tuple[Written, ...]
+    files: tuple[WrittenFile, ...]
     undo: str | None
     notes: tuple[str, ...] = ()
 
@@ -273,7 +286,7 @@ class UndoPlan(msgspec.Struct, frozen=True):
     undo: str
     state: str
     made: str
-    files: tuple[tuple[str, str, Written], ...]
+    files: tuple[tuple[str, str, WrittenFile], ...]
     reasons: tuple[str, ...]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 
-def holders(status: os.stat_result) -> Iterator[str]:
+def find_holders(status: os.stat_result) -> Iterator[str]:
     """Yield the names of other processes that have this file open or mapped, as far as this user can see them."""
     try:
         processes = [name for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
@@ -17,16 +17,16 @@ def holders(status: os.stat_result) -> Iterator[str]:
     device, inode = status.st_dev, status.st_ino
     for process in processes:
         with suppress(OSError):  # it ended, or belongs to somebody else
-            if _opened(process, device, inode) or _mapped(process, device, inode):
-                yield _named(process)
+            if _has_open(process, device, inode) or _has_mapped(process, device, inode):
+                yield _describe_process(process)
 
 
-def _opened(process: str, device: int, inode: int) -> bool:
+def _has_open(process: str, device: int, inode: int) -> bool:
     folder = f"/proc/{process}/fd"
-    return any(_same(f"{folder}/{name}", device, inode) for name in os.listdir(folder))
+    return any(_is_same_file(f"{folder}/{name}", device, inode) for name in os.listdir(folder))
 
 
-def _mapped(process: str, device: int, inode: int) -> bool:
+def _has_mapped(process: str, device: int, inode: int) -> bool:
     """Return True if the process maps the file.
 
     The maps file lists the inodes of all mappings; the entries of map_files are readable by root only. Its device
@@ -39,12 +39,12 @@ def _mapped(process: str, device: int, inode: int) -> bool:
     if b" %d " % inode not in text:
         return False
     lines = re.findall(rb"^\S+ \S+ \S+ (\S+) %d +(.*)$" % inode, text, re.MULTILINE)
-    below = b"%02x:%02x" % (os.major(device), os.minor(device))
+    device_text = b"%02x:%02x" % (os.major(device), os.minor(device))
     root = os.fsencode(f"/proc/{process}/root")
-    return any(name == below or _same(root + path, device, inode) for name, path in lines)
+    return any(name == device_text or _is_same_file(root + path, device, inode) for name, path in lines)
 
 
-def _same(path: str | bytes, device: int, inode: int) -> bool:
+def _is_same_file(path: str | bytes, device: int, inode: int) -> bool:
     try:
         status = os.stat(path)
     except OSError:
@@ -52,7 +52,7 @@ def _same(path: str | bytes, device: int, inode: int) -> bool:
     return (status.st_dev, status.st_ino) == (device, inode)
 
 
-def _named(process: str) -> str:
+def _describe_process(process: str) -> str:
     try:
         with open(f"/proc/{process}/comm", "rb") as file:
             return f"{file.read(64).decode('utf-8', 'replace').strip()} (process {process})"

@@ -11,16 +11,16 @@ from msgspec.structs import replace
 
 from binlogtool import results
 from binlogtool.findings import ENCRYPTED, Finding, Severity
-from binlogtool.formats.replay_rules import VERBS, Stop
+from binlogtool.formats.replay_rules import VERBS, ReplayStop
 from binlogtool.limits import Limits
-from binlogtool.log.records import Block
+from binlogtool.log.records import RecordBlock
 from binlogtool.recovery.digest import MODULUS, OTHERS, ObjectState
 
 SCHEMA = "binlogtool/replay/1"
-_OBJECT_BYTES = 1000
+_BYTES_PER_OBJECT = 1000
 
 
-class Decision(NamedTuple):
+class ReplayDecision(NamedTuple):
     """The decision on one record.
 
     Attributes:
@@ -44,19 +44,20 @@ class Decision(NamedTuple):
     reason: str
 
 
-def decision_of(block: Block, i: int, verb: str, reason: str) -> Decision:
+def make_decision(block: RecordBlock, index: int, verb: str, reason: str) -> ReplayDecision:
     """Return the decision on one record of a block."""
-    e = block.envelope
-    return Decision(
-        block.file, block.record[i], block.offset[i], block.size[i], e.type[i], e.seq[i], e.time[i], e.object[i],
-        e.txn[i], verb, reason,
+    envelope = block.envelope
+    return ReplayDecision(
+        block.file, block.record[index], block.offset[index], block.size[index], envelope.type[index],
+        envelope.seq[index], envelope.time[index], envelope.object[index],
+        envelope.txn[index], verb, reason,
     )  # fmt: skip
 
 
-OnDecision = Callable[[Decision], None]
+OnDecision = Callable[[ReplayDecision], None]
 
 
-class Tally(msgspec.Struct):
+class ObjectTally(msgspec.Struct):
     """The records of one object, by verb.
 
     Attributes:
@@ -72,7 +73,7 @@ class Tally(msgspec.Struct):
     digest: str | None = None
 
 
-class Replayed(msgspec.Struct, frozen=True):
+class ReplayResult(msgspec.Struct, frozen=True):
     """The replay of one log (JSON shape binlogtool/replay/1).
 
     Attributes:
@@ -96,8 +97,8 @@ class Replayed(msgspec.Struct, frozen=True):
     starts: bool | None
     decisions: Mapping[str, int]
     reasons: Mapping[str, int]
-    objects: tuple[Tally, ...]
-    stop: Stop | None
+    objects: tuple[ObjectTally, ...]
+    stop: ReplayStop | None
     position: Mapping[str, Any]
     digest: str | None
     read: tuple[str, ...]
@@ -107,12 +108,12 @@ class Replayed(msgspec.Struct, frozen=True):
     unknown: Mapping[str, str] = msgspec.field(default_factory=lambda: MappingProxyType({}))
 
     @property
-    def encrypted(self) -> bool:
+    def is_encrypted(self) -> bool:
         """True if a file is encrypted and its key was not given; then its effects are unknown."""
         return any(found.id == ENCRYPTED for _, found in self.findings)
 
     @property
-    def incomplete(self) -> str | None:
+    def incomplete_reason(self) -> str | None:
         """The limit that ended the replay early; everything else is about the part before it. None if it is
         complete.
         """
@@ -120,40 +121,40 @@ class Replayed(msgspec.Struct, frozen=True):
         return why
 
     @property
-    def clean(self) -> bool:
+    def is_clean(self) -> bool:
         """True if every record takes effect as it should (of an incomplete replay: every record that was reached)."""
-        bad = any(found.severity is Severity.ERROR for _, found in self.findings)
-        return not bad and self.stop is None and self.starts is not False and not self.decisions["rejected"]
+        has_errors = any(found.severity is Severity.ERROR for _, found in self.findings)
+        return not has_errors and self.stop is None and self.starts is not False and not self.decisions["rejected"]
 
     def to_json(self) -> bytes:
         """Return `replay-dry-run -O json` (binlogtool/replay/1)."""
         return results.replay_as_json(self)
 
 
-def most_objects(limits: Limits) -> int:
+def max_objects(limits: Limits) -> int:
     """Return how many objects are listed one by one."""
-    return limits.max_memory // _OBJECT_BYTES
+    return limits.max_memory // _BYTES_PER_OBJECT
 
 
-def with_state(found: Replayed, state: Mapping[str, ObjectState], spilled: int, most: int) -> Replayed:
+def add_state(result: ReplayResult, state: Mapping[str, ObjectState], spilled: int, max_listed: int) -> ReplayResult:
     """Return the result with the state that the log leaves.
 
     Args:
         spilled: Entries that went to temporary files.
         max_listed: Objects that are listed one by one.
     """
-    tallies, sums = {tally.name: tally for tally in found.objects}, dict[str, ObjectState]()
-    for name, one in state.items():
-        name = name if name in tallies or len(tallies) < most else OTHERS
-        tallies.setdefault(name, Tally(name))
-        sums.setdefault(name, ObjectState()).add(one.total, 1, one.keys)
-    for name, one in sums.items():
-        if name not in found.unknown:
-            tallies[name].keys, tallies[name].digest = one.keys, one.digest
-    for name in found.unknown:
-        tallies.setdefault(name, Tally(name))
+    tallies, sums = {tally.name: tally for tally in result.objects}, dict[str, ObjectState]()
+    for name, object_state in state.items():
+        name = name if name in tallies or len(tallies) < max_listed else OTHERS
+        tallies.setdefault(name, ObjectTally(name))
+        sums.setdefault(name, ObjectState()).add(object_state.total, 1, object_state.keys)
+    for name, object_state in sums.items():
+        if name not in result.unknown:
+            tallies[name].keys, tallies[name].digest = object_state.keys, object_state.digest
+    for name in result.unknown:
+        tallies.setdefault(name, ObjectTally(name))
     digest = sum(one.total for one in state.values()) % MODULUS
-    details = {**found.details, **({"keys_spilled": spilled} if spilled else {})}
+    details = {**result.details, **({"keys_spilled": spilled} if spilled else {})}
     objects = tuple(tallies[name] for name in sorted(tallies))
-    whole = None if found.unknown else f"{digest:064x}"
-    return replace(found, objects=objects, digest=whole, details=details)
+    whole = None if result.unknown else f"{digest:064x}"
+    return replace(result, objects=objects, digest=whole, details=details)

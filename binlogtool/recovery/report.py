@@ -11,7 +11,7 @@ import msgspec
 from binlogtool import results
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import ENCRYPTED, Finding, Severity
-from binlogtool.log.left import Left, is_packed_log
+from binlogtool.log.left import SkippedFile, is_compressed_log
 from binlogtool.recovery import packing
 
 BYTE_CLASSES = ("header", "record", "padding", "preallocated", "torn_tail", "damaged", "unknown")
@@ -42,41 +42,41 @@ class FileReport(msgspec.Struct, frozen=True):
     details: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     @property
-    def encrypted(self) -> bool:
+    def is_encrypted(self) -> bool:
         """True if the log is encrypted and its key was not given; then its content was not checked."""
         return any(found.id == ENCRYPTED for found in self.findings)
 
 
-Kept = FileReport | bytes
+PackableReport = FileReport | bytes
 """A report on one file, as it is or packed."""
 
-_BYTES, _FINDINGS = map(FileReport.__struct_fields__.index, ("bytes", "findings"))
+_BYTES_INDEX, _FINDINGS_INDEX = map(FileReport.__struct_fields__.index, ("bytes", "findings"))
 
 
-def packed(report: Kept) -> Kept:
+def pack_report(report: PackableReport) -> PackableReport:
     """Pack a report without findings, to a third of its memory; return any other unchanged."""
     if isinstance(report, bytes) or report.findings:
         return report
     if tuple(report.bytes) != BYTE_CLASSES:
         return report
-    return packing.packed(report, {_BYTES: tuple(report.bytes.values())}) or report
+    return packing.pack_struct(report, {_BYTES_INDEX: tuple(report.bytes.values())}) or report
 
 
-def unpacked(kept: Kept) -> FileReport:
+def unpack_report(packed_report: PackableReport) -> FileReport:
     """Return the report that `pack_report` packed."""
-    if not isinstance(kept, bytes):
-        return kept
-    values = msgspec.msgpack.decode(kept)
-    values[_BYTES], values[_FINDINGS] = dict(zip(BYTE_CLASSES, values[_BYTES], strict=True)), ()
+    if not isinstance(packed_report, bytes):
+        return packed_report
+    values = msgspec.msgpack.decode(packed_report)
+    values[_BYTES_INDEX], values[_FINDINGS_INDEX] = dict(zip(BYTE_CLASSES, values[_BYTES_INDEX], strict=True)), ()
     return FileReport(*values)
 
 
-class FileReports(packing.Many[FileReport]):
+class FileReports(packing.CompactList[FileReport]):
     """The reports on many files, in their order."""
 
     __slots__ = ()
-    pack = staticmethod(packed)
-    unpack = staticmethod(unpacked)
+    pack = staticmethod(pack_report)
+    unpack = staticmethod(unpack_report)
 
 
 class SetReport(msgspec.Struct, frozen=True):
@@ -88,7 +88,7 @@ class SetReport(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...] = ()
 
 
-class Failure(msgspec.Struct, frozen=True):
+class PathFailure(msgspec.Struct, frozen=True):
     """A path that could not be read or recognised, with the exit status that it causes."""
 
     path: str
@@ -96,19 +96,19 @@ class Failure(msgspec.Struct, frozen=True):
     exit_code: int
 
 
-UNREAD = "not checked: it is compressed; unpack it, or name it by itself"
+COMPRESSED_NOT_READ = "not checked: it is compressed; unpack it, or name it by itself"
 
 
-class LeftOut(msgspec.Struct, frozen=True):
+class SkippedFiles(msgspec.Struct, frozen=True):
     """The files of a directory that are not logs."""
 
     path: str
-    files: tuple[Left, ...]
+    files: tuple[SkippedFile, ...]
 
     @property
-    def unread(self) -> list[str]:
+    def compressed_paths(self) -> list[str]:
         """Paths of compressed files that are named like files of a log."""
-        return [os.path.join(self.path, one.name) for one in self.files if is_packed_log(one)]
+        return [os.path.join(self.path, one.name) for one in self.files if is_compressed_log(one)]
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -123,10 +123,10 @@ class Report(msgspec.Struct, frozen=True):
 
     files: Sequence[FileReport]
     sets: tuple[SetReport, ...]
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[PathFailure, ...] = ()
     incomplete: bool = False
-    left: tuple[LeftOut, ...] = ()
-    left_out: Mapping[str, int] = msgspec.field(default_factory=dict)
+    skipped: tuple[SkippedFiles, ...] = ()
+    suppressed: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -134,20 +134,20 @@ class Report(msgspec.Struct, frozen=True):
         files = tuple(one for report in self.files for one in report.findings)
         return files + tuple(one for report in self.sets for one in report.findings)
 
-    def count(self, severity: Severity) -> int:
+    def count_findings(self, severity: Severity) -> int:
         """Return the number of findings of exactly this severity."""
         return sum(f.severity is severity for f in self.findings)
 
     @property
     def status(self) -> str:
         """clean, findings or incomplete (JSON member `status`)."""
-        if self.incomplete or self.failures or any(one.encrypted for one in self.files):
+        if self.incomplete or self.failures or any(one.is_encrypted for one in self.files):
             return "incomplete"
         return "findings" if self.findings else "clean"
 
     def to_json(self) -> bytes:
         """Return `verify -O json` (binlogtool/verify/1)."""
-        return results.report_as(self, "json")
+        return results.render_report(self, "json")
 
     def to_junit(self, *, fail_on: Severity | None = Severity.ERROR) -> bytes:
         """Return JUnit XML, for CI.
@@ -155,56 +155,58 @@ class Report(msgspec.Struct, frozen=True):
         Args:
             fail_on: The least severity that is a failure; None = none is.
         """
-        return results.report_as(self, "junit", fail_on=fail_on)
+        return results.render_report(self, "junit", fail_on=fail_on)
 
     def to_sarif(self) -> bytes:
         """Return SARIF 2.1.0, for code scanning."""
-        return results.report_as(self, "sarif")
+        return results.render_report(self, "sarif")
 
     def to_gitlab(self) -> bytes:
         """Return GitLab's code quality JSON."""
-        return results.report_as(self, "gitlab")
+        return results.render_report(self, "gitlab")
 
     def to_markdown(self) -> bytes:
         """Return Markdown, for a ticket or a pull request."""
-        return results.report_as(self, "markdown")
+        return results.render_report(self, "markdown")
 
-    def to_html(self, **reading: Any) -> bytes:
+    def to_html(self, **read_options: Any) -> bytes:
         """Return an HTML page; the files are read once more for it.
 
         Args:
-            read_options: As for `binlogtool.report_as`.
+            read_options: As for `binlogtool.render_report`.
         """
-        return results.report_as(self, "html", **reading)
+        return results.render_report(self, "html", **read_options)
 
 
-def kept_of(files: Sequence[FileReport]) -> Iterable[Kept]:
+def get_packed_reports(files: Sequence[FileReport]) -> Iterable[PackableReport]:
     """Return the reports packed, where they are kept so."""
-    return files.kept if isinstance(files, FileReports) else files
+    return files.packed_values if isinstance(files, FileReports) else files
 
 
-def joined(parts: Iterable[Report]) -> Report:
+def merge_reports(parts: Iterable[Report]) -> Report:
     """Merge reports into one, in their order."""
     all_ = list(parts)
     return Report(
-        FileReports(kept for part in all_ for kept in kept_of(part.files)),
+        FileReports(kept for part in all_ for kept in get_packed_reports(part.files)),
         tuple(set_ for part in all_ for set_ in part.sets),
         tuple(failure for part in all_ for failure in part.failures),
         any(part.incomplete for part in all_),
-        tuple(left for part in all_ for left in part.left),
+        tuple(left for part in all_ for left in part.skipped),
     )
 
 
-def left_of(path: str, left: Sequence[Left]) -> Report:
+def report_skipped_files(path: str, files: Sequence[SkippedFile]) -> Report:
     """Report the files of a directory that are not logs; compressed log files count as failures, because they were
     not read.
     """
-    if not left:
+    if not files:
         return Report((), ())
-    found = LeftOut(path, tuple(left))
-    return Report((), (), tuple(Failure(one, UNREAD, 6) for one in found.unread), left=(found,))
+    skipped = SkippedFiles(path, tuple(files))
+    return Report(
+        (), (), tuple(PathFailure(one, COMPRESSED_NOT_READ, 6) for one in skipped.compressed_paths), skipped=(skipped,)
+    )
 
 
-def failed(path: str, error: BinlogtoolError) -> Report:
+def report_failure(path: str, error: BinlogtoolError) -> Report:
     """Report a path that could not be read."""
-    return Report((), (), (Failure(path, str(error), error.exit_code),))
+    return Report((), (), (PathFailure(path, str(error), error.exit_code),))

@@ -8,18 +8,18 @@ from typing import NamedTuple
 
 from binlogtool.formats.base import Format
 from binlogtool.formats.detecting import Hints
-from binlogtool.formats.repair_rules import Edit, Mended
+from binlogtool.formats.repair_rules import ByteEdit, FileFix
 from binlogtool.limits import Limits
-from binlogtool.log.named import Group
+from binlogtool.log.named import LogGroup
 from binlogtool.log.opened_file import LogFile, open_file
 from binlogtool.recovery import corrected
-from binlogtool.recovery.plan import Asked, Piece
-from binlogtool.recovery.reading import raw
+from binlogtool.recovery.plan import RepairPolicy, ResultPiece
+from binlogtool.recovery.reading import make_raw_reader
 from binlogtool.recovery.report import FileReport
-from binlogtool.recovery.salvage import Salvage, salvage
+from binlogtool.recovery.salvage import SalvagedContent, salvage_file
 
 
-class Result(NamedTuple):
+class PlannedContent(NamedTuple):
     """The planned bytes of a file.
 
     Attributes:
@@ -28,92 +28,102 @@ class Result(NamedTuple):
         reasons: Why it must not be made.
     """
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[ResultPiece, ...]
     notes: tuple[str, ...] = ()
-    salvaged: Salvage = Salvage()
+    salvaged: SalvagedContent = SalvagedContent()
     reasons: tuple[str, ...] = ()
 
 
-def result_of(
-    report: FileReport, keep: int, format_: Format, asked: Asked, limits: Limits, backend: str, hints: Hints
-) -> Result:
+def plan_content(
+    report: FileReport,
+    keep_size: int,
+    format_: Format,
+    policy: RepairPolicy,
+    limits: Limits,
+    backend: str,
+    hints: Hints,
+) -> PlannedContent:
     """Plan the bytes of one file.
 
     Args:
         keep_size: Offset of a plain cut.
     """
-    plain = Result((Piece(0, keep),) if keep != report.size else ())
-    if report.durable_end is None or not (asked.fix_meta or asked.write_close_marker or asked.salvage):
-        return plain
+    plain_cut = PlannedContent((ResultPiece(0, keep_size),) if keep_size != report.size else ())
+    if report.durable_end is None or not (policy.fix_meta or policy.write_close_marker or policy.salvage):
+        return plain_cut
     file = open_file(report.path, os.path.basename(report.path), format_, limits, hints=hints)
     try:
-        return _special(file, report, keep, asked, limits, backend)
+        return _plan_special_content(file, report, keep_size, policy, limits, backend)
     finally:
         file.source.close()
 
 
-def _special(file: LogFile, report: FileReport, keep: int, asked: Asked, limits: Limits, backend: str) -> Result:
-    pieces: tuple[Piece, ...] = (Piece(0, keep),)
+def _plan_special_content(
+    file: LogFile, report: FileReport, keep_size: int, policy: RepairPolicy, limits: Limits, backend: str
+) -> PlannedContent:
+    pieces: tuple[ResultPiece, ...] = (ResultPiece(0, keep_size),)
     notes: list[str] = []
-    made = Salvage(pieces)
-    if asked.salvage and report.findings:
-        made = salvage(file, limits, backend)
-        pieces = with_edits(made.pieces, corrected.head_edits(report, raw(file.path)))
-    if asked.fix_meta:
-        edits = head_edits(file)
-        pieces = with_edits(pieces, edits)
+    salvaged = SalvagedContent(pieces)
+    if policy.salvage and report.findings:
+        salvaged = salvage_file(file, limits, backend)
+        pieces = apply_edits(salvaged.pieces, corrected.plan_header_corrections(report, make_raw_reader(file.path)))
+    if policy.fix_meta:
+        edits = plan_header_edits(file)
+        pieces = apply_edits(pieces, edits)
         notes += [file.format.repair.edits_note] if edits else []
-    if asked.write_close_marker and not _ends_with_mark(pieces, report, file):
-        pieces += _mark(file)
-    reasons = _no_holes(file) if made.left_out else ()
-    return Result(() if pieces == (Piece(0, report.size),) else pieces, tuple(notes), made, reasons)
+    if policy.write_close_marker and not _ends_with_mark(pieces, report, file):
+        pieces += _make_end_mark(file)
+    reasons = _explain_no_salvage(file) if salvaged.left_out else ()
+    return PlannedContent(() if pieces == (ResultPiece(0, report.size),) else pieces, tuple(notes), salvaged, reasons)
 
 
-def _no_holes(file: LogFile) -> tuple[str, ...]:
-    why = file.format.repair.no_salvage(file.layout)
+def _explain_no_salvage(file: LogFile) -> tuple[str, ...]:
+    why = file.format.repair.find_salvage_obstacle(file.layout)
     return () if why is None else (f"{file.path}: cannot be salvaged: {why}",)
 
 
-def head_edits(file: LogFile) -> tuple[Edit, ...]:
+def plan_header_edits(file: LogFile) -> tuple[ByteEdit, ...]:
     """Return the edits that `--fix-meta` makes in the file itself."""
     if file.format.repair.head_edits is None:
         return ()
-    return tuple(file.format.repair.head_edits(file.layout, raw(file.path)))
+    return tuple(file.format.repair.head_edits(file.layout, make_raw_reader(file.path)))
 
 
-def mended(log: Group) -> tuple[Mended, ...]:
+def collect_file_fixes(log: LogGroup) -> tuple[FileFix, ...]:
     """Return the files without records of a log's directory that `--fix-meta` corrects.
 
     Raises:
         InputOutputError.
     """
-    mend = None if log.format is None else log.format.repair.mend
-    return () if mend is None else tuple(mend(log.names, lambda name: raw(log.member_path(name))))
+    make_fixes = None if log.format is None else log.format.repair.fix_files
+    return (
+        () if make_fixes is None else tuple(make_fixes(log.names, lambda name: make_raw_reader(log.member_path(name))))
+    )
 
 
-def with_edits(pieces: tuple[Piece, ...], edits: Sequence[Edit]) -> tuple[Piece, ...]:
+def apply_edits(pieces: tuple[ResultPiece, ...], edits: Sequence[ByteEdit]) -> tuple[ResultPiece, ...]:
     """Return the pieces with some bytes replaced; the edits are inside the first piece, in order."""
     first, *more = pieces
-    out: list[Piece] = []
-    place = first.start
+    edited: list[ResultPiece] = []
+    position = first.start
     for edit in edits:
         if edit.offset + len(edit.new) <= first.end:  # else that part is cut off
-            out += [Piece(place, edit.offset), Piece(data=edit.new)]
-            place = edit.offset + len(edit.new)
-    rest = Piece(place, first.end)
-    return (*out, *((rest,) if rest.size or not out else ()), *more)
+            edited += [ResultPiece(position, edit.offset), ResultPiece(data=edit.new)]
+            position = edit.offset + len(edit.new)
+    rest = ResultPiece(position, first.end)
+    return (*edited, *((rest,) if rest.size or not edited else ()), *more)
 
 
-def _ends_with_mark(pieces: tuple[Piece, ...], report: FileReport, file: LogFile) -> bool:
+def _ends_with_mark(pieces: tuple[ResultPiece, ...], report: FileReport, file: LogFile) -> bool:
     """Return True if the result already ends with the end mark."""
     mark = file.layout.frame.end_mark
     last = pieces[-1]
     if mark is None or last.data is not None:
         return last.data == mark
-    return raw(report.path)(max(0, last.end - len(mark)), len(mark)) == mark and bool(report.closed)
+    return make_raw_reader(report.path)(max(0, last.end - len(mark)), len(mark)) == mark and bool(report.closed)
 
 
-def _mark(file: LogFile) -> tuple[Piece, ...]:
+def _make_end_mark(file: LogFile) -> tuple[ResultPiece, ...]:
     close_mark = file.format.repair.close_mark
     mark = None if close_mark is None else close_mark(file.layout)
-    return () if mark is None else (Piece(data=mark),)
+    return () if mark is None else (ResultPiece(data=mark),)

@@ -6,20 +6,20 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from binlogtool.formats.layouts import Batch
-from binlogtool.formats.repair_rules import Mending
+from binlogtool.formats.repair_rules import FrameHeaderFix
 from binlogtool.limits import MIB, Limits
 from binlogtool.log.opened_file import LogFile
 from binlogtool.log.scan import Scan
-from binlogtool.log.segments import Damage
+from binlogtool.log.segments import DamagedRange
 from binlogtool.log.source import read_range
-from binlogtool.recovery.plan import Piece
+from binlogtool.recovery.plan import ResultPiece
 from binlogtool.schema import backends
 
-MOST_MENDED = 16 * MIB
+MAX_SEARCHED_DAMAGE = 16 * MIB
 """Longer damaged ranges are not searched for frames that lack only their head."""
 
 
-class Salvage(NamedTuple):
+class SalvagedContent(NamedTuple):
     """The provable content of a file.
 
     Attributes:
@@ -30,88 +30,88 @@ class Salvage(NamedTuple):
         fixed_frames: Frames that got a correct header, described as JSON.
     """
 
-    pieces: tuple[Piece, ...] = ()
+    pieces: tuple[ResultPiece, ...] = ()
     left_out: tuple[dict[str, Any], ...] = ()
     holes: int = 0
-    mended: tuple[dict[str, Any], ...] = ()
+    fixed_frames: tuple[dict[str, Any], ...] = ()
 
 
-def salvage(file: LogFile, limits: Limits, backend: str) -> Salvage:
+def salvage_file(file: LogFile, limits: Limits, backend: str) -> SalvagedContent:
     """Salvage a file in one pass."""
-    scan = Scan(file.source, file.format, file.layout, backends.choose(backend), limits)
-    made = _Making(file, Piece(0, file.layout.frames_at))
+    scan = Scan(file.source, file.format, file.layout, backends.choose_backend(backend), limits)
+    builder = _SalvageBuilder(file, ResultPiece(0, file.layout.frames_at))
     for segment in scan.segments():
-        if isinstance(segment, Damage):
-            made.damage(segment)
+        if isinstance(segment, DamagedRange):
+            builder.add_damage(segment)
         else:
-            made.frames(segment)
-    holes = sum(one["offset"] < made.last for one in made.left_out)
-    mark = file.layout.frame.end_mark
-    if scan.closed and mark:
-        made.close(mark)
-    pieces = tuple(p for p in made.ranges if p.size) or (Piece(0, 0),)
-    return Salvage(pieces, tuple(made.left_out), holes, tuple(made.mended))
+            builder.add_frames(segment)
+    holes = sum(one["offset"] < builder.last_frame_start for one in builder.left_out)
+    end_mark = file.layout.frame.end_mark
+    if scan.closed and end_mark:
+        builder.add_end_mark(end_mark)
+    pieces = tuple(p for p in builder.pieces if p.size) or (ResultPiece(0, 0),)
+    return SalvagedContent(pieces, tuple(builder.left_out), holes, tuple(builder.fixed_frames))
 
 
-class _Making:
+class _SalvageBuilder:
     """Collects the content of a salvaged file.
 
     Attributes:
         last_frame_start: Offset of the last kept frame in the file.
     """
 
-    def __init__(self, file: LogFile, head: Piece) -> None:
-        self.ranges = [head]
+    def __init__(self, file: LogFile, header: ResultPiece) -> None:
+        self.pieces = [header]
         self.left_out: list[dict[str, Any]] = []
-        self.mended: list[dict[str, Any]] = []
-        self.last = 0
+        self.fixed_frames: list[dict[str, Any]] = []
+        self.last_frame_start = 0
         self._file = file
 
-    def frames(self, batch: Batch) -> None:
+    def add_frames(self, batch: Batch) -> None:
         """Keep good frames."""
         offsets, ends = batch.frames["offset"], batch.frames["end"]
         for index in range(batch.frames.count):
-            self._keep(batch.base + int(offsets[index]), batch.base + int(ends[index]))
+            self._keep_range(batch.base + int(offsets[index]), batch.base + int(ends[index]))
 
-    def damage(self, damage: Damage) -> None:
+    def add_damage(self, damage: DamagedRange) -> None:
         """Keep what can be proven of a damaged range; leave the rest out."""
-        place = damage.start
-        for one in self._proven(damage):
-            start, end = damage.start + one.start, damage.start + one.end
-            if start > place:
-                self.left_out.append(_told(damage, place, start))
-            self.ranges.append(Piece(data=one.head))
-            self._keep(start + len(one.head), end)
+        position = damage.start
+        for frame in self._find_provable_frames(damage):
+            start, end = damage.start + frame.start, damage.start + frame.end
+            if start > position:
+                self.left_out.append(_describe_omission(damage, position, start))
+            self.pieces.append(ResultPiece(data=frame.head))
+            self._keep_range(start + len(frame.head), end)
             text = "a new head; all that follows it is proven by the stored checksum"
-            self.mended.append({"offset": start, "length": end - start, "message": text})
-            place = end
-        if place < damage.end:
-            self.left_out.append(_told(damage, place, damage.end))
+            self.fixed_frames.append({"offset": start, "length": end - start, "message": text})
+            position = end
+        if position < damage.end:
+            self.left_out.append(_describe_omission(damage, position, damage.end))
 
-    def close(self, mark: bytes) -> None:
+    def add_end_mark(self, end_mark: bytes) -> None:
         """Append the end mark: from the file if it follows the last frame directly, else as new bytes."""
-        last = self.ranges[-1]
-        if last.kept and read_range(self._file.source, last.end, len(mark)) == mark:
-            self.ranges[-1] = Piece(last.start, last.end + len(mark))
+        last = self.pieces[-1]
+        if last.is_original and read_range(self._file.source, last.end, len(end_mark)) == end_mark:
+            self.pieces[-1] = ResultPiece(last.start, last.end + len(end_mark))
         else:
-            self.ranges.append(Piece(data=mark))
+            self.pieces.append(ResultPiece(data=end_mark))
 
-    def _proven(self, damage: Damage) -> Iterable[Mending]:
-        mend = self._file.format.repair.mend_frames
-        if mend is None or damage.payload or damage.end - damage.start > MOST_MENDED:
+    def _find_provable_frames(self, damage: DamagedRange) -> Iterable[FrameHeaderFix]:
+        find_frames = self._file.format.repair.fix_frames
+        if find_frames is None or damage.payload or damage.end - damage.start > MAX_SEARCHED_DAMAGE:
             return ()
-        return mend(self._file.layout, read_range(self._file.source, damage.start, damage.end - damage.start))
+        return find_frames(self._file.layout, read_range(self._file.source, damage.start, damage.end - damage.start))
 
-    def _keep(self, start: int, end: int) -> None:
-        before = self.ranges[-1]
-        if before.kept and before.end == start:
-            self.ranges[-1] = Piece(before.start, end)
+    def _keep_range(self, start: int, end: int) -> None:
+        before = self.pieces[-1]
+        if before.is_original and before.end == start:
+            self.pieces[-1] = ResultPiece(before.start, end)
         else:
-            self.ranges.append(Piece(start, end))
-        self.last = start
+            self.pieces.append(ResultPiece(start, end))
+        self.last_frame_start = start
 
 
-def _told(damage: Damage, start: int, end: int) -> dict[str, Any]:
+def _describe_omission(damage: DamagedRange, start: int, end: int) -> dict[str, Any]:
     first = damage.findings[0] if damage.findings else None
     return {
         "offset": start,

@@ -16,100 +16,113 @@ from msgspec.structs import replace
 
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Finding, Severity
-from binlogtool.log.named import Group
+from binlogtool.log.named import LogGroup
 from binlogtool.recovery.report import FileReport, Report
-from binlogtool.recovery.verify import Examination, Judged, Options, examine
+from binlogtool.recovery.verify import LogExamination, LogVerifyOptions, VerifiedMember, examine_log
 
-LOOKS = 10
+MAX_PASSES = 10
 """Looks at most; a server that is always at it may be wrong in another way each time."""
 
-PAUSE = 0.2
+PASS_INTERVAL = 0.2
 """Seconds between two looks."""
 
-_TICK = 100_000_000
+_TIMESTAMP_GRANULARITY = 100_000_000
 """Nanoseconds in which a file can change twice with one modification time."""
 
-Stamp = tuple[int, int, int]
-Key = tuple[str, str, int | str]
+FileStamp = tuple[int, int, int]
+FindingKey = tuple[str, str, int | str]
 """Path of the file or set, id, place."""
 
 
-def steady(group: Group, again: Callable[[], Group | None], options: Options) -> Report:
+def verify_until_stable(group: LogGroup, relist: Callable[[], LogGroup | None], options: LogVerifyOptions) -> Report:
     """Verify one log that may change; report only problems that two successive passes find.
 
     Args:
         relist: Lists the files again; returns None if the log is gone.
     """
-    stamps = _stamps(group)
-    seen = examine(group, options)
-    doubts = _doubts(seen.report)
-    for _ in range(LOOKS):
-        if not doubts or seen.report.incomplete:
+    stamps = _collect_stamps(group)
+    examination = examine_log(group, options)
+    problems = _collect_problems(examination.report)
+    for _ in range(MAX_PASSES):
+        if not problems or examination.report.incomplete:
             break
-        time.sleep(PAUSE)
-        group = _listed(again) or group
-        known, stamps = _unchanged(group, seen, stamps), _stamps(group)
-        seen = examine(group, options, known=known)
-        before, doubts = doubts, _doubts(seen.report)
-        if doubts <= before:
+        time.sleep(PASS_INTERVAL)
+        group = _relist_files(relist) or group
+        verified, stamps = _select_unchanged(group, examination, stamps), _collect_stamps(group)
+        examination = examine_log(group, options, verified=verified)
+        previous, problems = problems, _collect_problems(examination.report)
+        if problems <= previous:
             break
-        doubts &= before
-    return _without(seen.report, doubts - _passing(group, doubts))
+        problems &= previous
+    return _keep_confirmed(examination.report, problems - _select_transient(group, problems))
 
 
-def _passing(group: Group, doubts: set[Key]) -> set[Key]:
+def _select_transient(group: LogGroup, problems: set[FindingKey]) -> set[FindingKey]:
     """Return the problems of files that a server keeps for a moment only, before it renames or removes them."""
-    patterns = () if group.format is None else group.format.files.passing
-    return {one for one in doubts if any(fnmatch.fnmatchcase(os.path.basename(one[0]), p) for p in patterns)}
+    patterns = () if group.format is None else group.format.files.temporary_patterns
+    return {one for one in problems if any(fnmatch.fnmatchcase(os.path.basename(one[0]), p) for p in patterns)}
 
 
-def _listed(again: Callable[[], Group | None]) -> Group | None:
+def _relist_files(relist: Callable[[], LogGroup | None]) -> LogGroup | None:
     try:
-        return again()
+        return relist()
     except BinlogtoolError:
         return None
 
 
-def _stamps(group: Group) -> dict[str, Stamp]:
+def _collect_stamps(group: LogGroup) -> dict[str, FileStamp]:
     """Return size, modification time and inode of each file that is not being written at this moment."""
-    found = {}
+    stamps = {}
     for name in group.names:
         try:
             status = os.stat(group.member_path(name))
         except OSError:
             continue
-        if abs(time.time_ns() - status.st_mtime_ns) > _TICK:
-            found[name] = status.st_size, status.st_mtime_ns, status.st_ino
-    return found
+        if abs(time.time_ns() - status.st_mtime_ns) > _TIMESTAMP_GRANULARITY:
+            stamps[name] = status.st_size, status.st_mtime_ns, status.st_ino
+    return stamps
 
 
-def _unchanged(group: Group, seen: Examination, before: dict[str, Stamp]) -> dict[str, Judged]:
+def _select_unchanged(
+    group: LogGroup, examination: LogExamination, old_stamps: dict[str, FileStamp]
+) -> dict[str, VerifiedMember]:
     """Return the files that have not changed since before they were read."""
-    now = _stamps(group)
-    return {name: one for name, one in seen.alone.items() if name in now and now[name] == before.get(name)}
-
-
-def _doubts(report: Report) -> set[Key]:
-    """Return the keys of all findings above notes."""
-    owners = [(one.path, one.findings) for one in report.files] + [(one.path, one.findings) for one in report.sets]
+    new_stamps = _collect_stamps(group)
     return {
-        finding_key(path, found) for path, findings in owners for found in findings if found.severity > Severity.NOTE
+        name: one
+        for name, one in examination.standalone_by_name.items()
+        if name in new_stamps and new_stamps[name] == old_stamps.get(name)
     }
 
 
-def finding_key(path: str, found: Finding) -> Key:
+def _collect_problems(report: Report) -> set[FindingKey]:
+    """Return the keys of all findings above notes."""
+    owners = [(one.path, one.findings) for one in report.files] + [(one.path, one.findings) for one in report.sets]
+    return {
+        make_finding_key(path, found)
+        for path, findings in owners
+        for found in findings
+        if found.severity > Severity.NOTE
+    }
+
+
+def make_finding_key(path: str, finding: Finding) -> FindingKey:
     """Return what identifies a finding between passes; one without an offset by its message, which names the missing
     file.
     """
-    return path, found.id, found.message if found.offset is None else found.offset
+    return path, finding.id, finding.message if finding.offset is None else finding.offset
 
 
-def _without(report: Report, sure: set[Key]) -> Report:
+def _keep_confirmed(report: Report, confirmed: set[FindingKey]) -> Report:
     """Return the report without the problems that are not confirmed."""
 
-    def kept(path: str, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-        return tuple(one for one in findings if one.severity is Severity.NOTE or finding_key(path, one) in sure)
+    def filter_findings(path: str, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+        return tuple(
+            one for one in findings if one.severity is Severity.NOTE or make_finding_key(path, one) in confirmed
+        )
 
-    files: tuple[FileReport, ...] = tuple(replace(one, findings=kept(one.path, one.findings)) for one in report.files)
-    sets = tuple(replace(one, findings=kept(one.path, one.findings)) for one in report.sets)
+    files: tuple[FileReport, ...] = tuple(
+        replace(one, findings=filter_findings(one.path, one.findings)) for one in report.files
+    )
+    sets = tuple(replace(one, findings=filter_findings(one.path, one.findings)) for one in report.sets)
     return replace(report, files=files, sets=sets)

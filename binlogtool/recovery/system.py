@@ -8,7 +8,7 @@ import os
 import struct
 from contextlib import suppress
 
-from binlogtool.recovery.processes import holders
+from binlogtool.recovery.processes import find_holders
 
 READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 CHANGE = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -18,7 +18,7 @@ _CLONE_RANGE = 0x4020940D
 """FICLONERANGE of linux/fs.h: source, place in it, size, place in the target."""
 
 
-class System:
+class SystemCalls:
     """The real system calls. Each may raise `OSError`; none is retried."""
 
     def open(self, path: str, flags: int, mode: int = 0o600) -> int:
@@ -33,7 +33,7 @@ class System:
         """Read at most `size` bytes."""
         return os.pread(fd, size, offset)
 
-    def next_data(self, fd: int, offset: int) -> int:
+    def find_next_data(self, fd: int, offset: int) -> int:
         """Return where the hole around `offset` ends; `offset` if there is none, or the file system does not say."""
         try:
             return os.lseek(fd, offset, os.SEEK_DATA)
@@ -48,7 +48,7 @@ class System:
         """Set the size of a file."""
         os.ftruncate(fd, size)
 
-    def clone(self, source: int, start: int, size: int, target: int, offset: int) -> bool:
+    def clone_range(self, source: int, start: int, size: int, target: int, offset: int) -> bool:
         """Let a range of a file share the blocks of another file, copy on write; return False if that is impossible."""
         try:
             fcntl.ioctl(target, _CLONE_RANGE, struct.pack("qQQQ", source, start, size, offset))
@@ -88,16 +88,16 @@ class System:
         """Return the status of an open file."""
         return os.fstat(fd)
 
-    def names(self, directory: str) -> list[str]:
+    def list_directory(self, directory: str) -> list[str]:
         """List the names in a directory."""
         return os.listdir(directory)
 
-    def free(self, directory: str) -> int:
+    def get_free_space(self, directory: str) -> int:
         """Return the bytes that this user can still write in the file system of a directory."""
-        found = os.statvfs(directory)
-        return found.f_bavail * found.f_frsize
+        status = os.statvfs(directory)
+        return status.f_bavail * status.f_frsize
 
-    def mounts(self) -> str:
+    def read_mount_table(self) -> str:
         """Return the text of the mount table; empty where the system has none."""
         try:
             with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
@@ -105,34 +105,34 @@ class System:
         except OSError:
             return ""
 
-    def user(self) -> int:
+    def get_user(self) -> int:
         """Return the effective user id."""
         return os.geteuid()
 
-    def dress(self, fd: int, like: os.stat_result) -> None:
+    def copy_owner_and_mode(self, fd: int, like: os.stat_result) -> None:
         """Give an open file the owner and the mode of another one."""
-        now = os.fstat(fd)
-        if (now.st_uid, now.st_gid) != (like.st_uid, like.st_gid):
+        status = os.fstat(fd)
+        if (status.st_uid, status.st_gid) != (like.st_uid, like.st_gid):
             os.fchown(fd, like.st_uid, like.st_gid)
         os.fchmod(fd, like.st_mode & 0o7777)
 
-    def attributes(self, fd: int) -> dict[str, bytes]:
+    def read_attributes(self, fd: int) -> dict[str, bytes]:
         """Return the extended attributes (access lists, security labels, ...) that this user can see."""
-        found = {}
+        attributes = {}
         with suppress(OSError):  # the file system may have none
             for name in os.listxattr(fd):
                 with suppress(OSError):  # some belong to the system
-                    found[name] = os.getxattr(fd, name)
-        return found
+                    attributes[name] = os.getxattr(fd, name)
+        return attributes
 
-    def set_attributes(self, fd: int, wanted: dict[str, bytes]) -> None:
+    def set_attributes(self, fd: int, attributes: dict[str, bytes]) -> None:
         """Give a file these extended attributes and no others, as far as the system allows."""
-        has = self.attributes(fd)
-        for name in sorted(has.keys() - wanted.keys()):  # it may have inherited some from the directory
+        present = self.read_attributes(fd)
+        for name in sorted(present.keys() - attributes.keys()):  # it may have inherited some from the directory
             with suppress(OSError):
                 os.removexattr(fd, name)
-        for name, value in wanted.items():
-            if has.get(name) != value:
+        for name, value in attributes.items():
+            if present.get(name) != value:
                 with suppress(OSError):
                     os.setxattr(fd, name, value)
 
@@ -142,18 +142,18 @@ class System:
 
     def flock(self, fd: int) -> bool:
         """Take the exclusive flock lock of an open file without waiting; return False if another process holds it."""
-        return _locked(fcntl.flock, fd)
+        return _try_lock(fcntl.flock, fd)
 
-    def record_lock(self, fd: int) -> bool:
+    def lock_record(self, fd: int) -> bool:
         """Take the POSIX write lock of the whole file without waiting; return False if another process holds it."""
-        return _locked(fcntl.lockf, fd)
+        return _try_lock(fcntl.lockf, fd)
 
-    def holders(self, status: os.stat_result) -> list[str]:
+    def list_holders(self, status: os.stat_result) -> list[str]:
         """Return the other processes that have this file open or mapped, as far as this user can see them."""
-        return sorted(set(holders(status)))
+        return sorted(set(find_holders(status)))
 
 
-def _locked(lock: object, fd: int) -> bool:
+def _try_lock(lock: object, fd: int) -> bool:
     try:
         lock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # type: ignore[operator]
     except (BlockingIOError, PermissionError):
@@ -161,4 +161,4 @@ def _locked(lock: object, fd: int) -> bool:
     return True
 
 
-SYSTEM = System()
+SYSTEM = SystemCalls()

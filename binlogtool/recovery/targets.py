@@ -11,15 +11,15 @@ from typing import NoReturn
 import msgspec
 
 from binlogtool.errors import RefusedError
-from binlogtool.recovery.fileio import directory_of, exists, three_hashes
+from binlogtool.recovery.fileio import get_directory, hash_parts, path_exists
 from binlogtool.recovery.live import take_file_locks
 from binlogtool.recovery.plan import FilePlan
-from binlogtool.recovery.system import CHANGE, READ, System
+from binlogtool.recovery.system import CHANGE, READ, SystemCalls
 
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ETXTBSY)
 
 
-class Target(msgspec.Struct, frozen=True):
+class RepairTarget(msgspec.Struct, frozen=True):
     """A file that is open, locked and proven to be the planned one.
 
     For a file that is to be created, descriptor and status are those of the file whose mode and owner it gets.
@@ -35,7 +35,7 @@ class Target(msgspec.Struct, frozen=True):
     def is_cut(self) -> bool:
         """True if the file is only shortened."""
         pieces = self.plan.pieces
-        return len(pieces) == 1 and pieces[0].kept and pieces[0].start == 0
+        return len(pieces) == 1 and pieces[0].is_original and pieces[0].start == 0
 
     @property
     def is_removed(self) -> bool:
@@ -53,39 +53,39 @@ class Target(msgspec.Struct, frozen=True):
         return not self.is_cut and not self.is_removed
 
 
-def open_target(system: System, file: FilePlan, held: ExitStack) -> Target:
+def open_target(system: SystemCalls, file: FilePlan, held: ExitStack) -> RepairTarget:
     """Open and lock one file, and prove that it is what the plan was made for.
 
     Raises:
         RefusedError: it is not, is in use, or must not be written. OSError.
     """
-    path = os.path.join(os.path.realpath(directory_of(file.path)), os.path.basename(file.path))
+    path = os.path.join(os.path.realpath(get_directory(file.path)), os.path.basename(file.path))
     if file.made_like is not None:
-        return _open_model(system, file, path, os.path.realpath(file.made_like), held)
-    refuse_odd(system, path)
+        return _open_new_target(system, file, path, os.path.realpath(file.made_like), held)
+    refuse_special_file(system, path)
     fd = open_for_change(system, path, held)
     take_file_locks(system, path, fd)
     status = system.fstat(fd)
     named = system.lstat(path)
-    found = (status.st_size, status.st_ino, status.st_mtime_ns)
+    actual = (status.st_size, status.st_ino, status.st_mtime_ns)
     planned = (file.size, file.inode or status.st_ino, file.mtime_ns or status.st_mtime_ns)
-    if (named.st_dev, named.st_ino) != (status.st_dev, status.st_ino) or found != planned:
-        _differs(path)
-    whole = _proved(system, fd, file)
-    return Target(file, path, fd, status, whole)
+    if (named.st_dev, named.st_ino) != (status.st_dev, status.st_ino) or actual != planned:
+        _refuse_changed(path)
+    digest = _check_hashes(system, fd, file)
+    return RepairTarget(file, path, fd, status, digest)
 
 
-def _open_model(system: System, file: FilePlan, path: str, like: str, held: ExitStack) -> Target:
+def _open_new_target(system: SystemCalls, file: FilePlan, path: str, like: str, held: ExitStack) -> RepairTarget:
     """Open the model of a file that does not exist yet."""
-    if exists(system, path):
-        _differs(path)
+    if path_exists(system, path):
+        _refuse_changed(path)
     fd = system.open(like, READ)
     held.callback(system.close, fd)
-    _proved(system, fd, file)
-    return Target(file, path, fd, system.fstat(fd), "")
+    _check_hashes(system, fd, file)
+    return RepairTarget(file, path, fd, system.fstat(fd), "")
 
 
-def refuse_odd(system: System, path: str) -> None:
+def refuse_special_file(system: SystemCalls, path: str) -> None:
     """Refuse links, special files and files with several names.
 
     Raises:
@@ -101,7 +101,7 @@ def refuse_odd(system: System, path: str) -> None:
         raise RefusedError(f"{path}: {names}; nothing was changed")
 
 
-def open_for_change(system: System, path: str, held: ExitStack) -> int:
+def open_for_change(system: SystemCalls, path: str, held: ExitStack) -> int:
     """Open a file for reading and writing; it is closed with `held`.
 
     Raises:
@@ -118,30 +118,33 @@ def open_for_change(system: System, path: str, held: ExitStack) -> int:
     return fd
 
 
-def _proved(system: System, fd: int, file: FilePlan) -> str:
+def _check_hashes(system: SystemCalls, fd: int, file: FilePlan) -> str:
     """Compare the hashes of the kept and the cut part; return that of the whole file."""
-    kept = [p for p in file.pieces if p.kept]
-    found = three_hashes(system, fd, kept, file.size)
-    if found[:2] != (file.sha256_kept, file.sha256_cut):
-        _differs(file.path)
-    return found[2]
+    kept = [p for p in file.pieces if p.is_original]
+    hashes = hash_parts(system, fd, kept, file.size)
+    if hashes[:2] != (file.sha256_kept, file.sha256_cut):
+        _refuse_changed(file.path)
+    return hashes[2]
 
 
-def _differs(path: str) -> NoReturn:
+def _refuse_changed(path: str) -> NoReturn:
     raise RefusedError(f"{path}: is not what the plan was made for: it changed since; plan again; nothing was changed")
 
 
-def still(system: System, target: Target) -> None:
+def check_unchanged(system: SystemCalls, target: RepairTarget) -> None:
     """Check that nothing happened to the file while its undo file was written.
 
     Raises:
         RefusedError: it changed. OSError.
     """
     if target.is_new:
-        if exists(system, target.path):
-            _differs(target.path)
+        if path_exists(system, target.path):
+            _refuse_changed(target.path)
         return
-    now, named = system.fstat(target.fd), system.lstat(target.path)
-    before = target.status
-    if (now.st_size, now.st_mtime_ns) != (before.st_size, before.st_mtime_ns) or named.st_ino != before.st_ino:
-        _differs(target.path)
+    status, named = system.fstat(target.fd), system.lstat(target.path)
+    old_status = target.status
+    if (status.st_size, status.st_mtime_ns) != (
+        old_status.st_size,
+        old_status.st_mtime_ns,
+    ) or named.st_ino != old_status.st_ino:
+        _refuse_changed(target.path)

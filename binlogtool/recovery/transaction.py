@@ -19,35 +19,50 @@ from typing import NoReturn
 
 import msgspec
 
-from binlogtool.errors import InputOutputError, RefusedError, RestoredError
+from binlogtool.errors import InputOutputError, RefusedError, RepairFailedError
 from binlogtool.formats.repair_rules import EngineLock
 from binlogtool.limits import MIB
 from binlogtool.recovery import intent
-from binlogtool.recovery.fileio import Temporary, directory_of, gaps, piece_chunks, remove, runs
-from binlogtool.recovery.leftovers import clear
-from binlogtool.recovery.live import take_engine_locks, take_file_locks, take_locks_again
+from binlogtool.recovery.fileio import (
+    TemporaryFile,
+    find_gaps,
+    get_directory,
+    read_pieces,
+    remove_file,
+    split_zero_runs,
+)
+from binlogtool.recovery.leftovers import remove_temporaries
+from binlogtool.recovery.live import take_engine_locks, take_file_locks, take_undo_locks
 from binlogtool.recovery.mounts import refuse_network
-from binlogtool.recovery.plan import Applied, Piece, Plan, Written
-from binlogtool.recovery.restore import ORIGINAL, OTHER, dress, noted, refuse_other_owner, restore, state_of
-from binlogtool.recovery.signals import Deferred
-from binlogtool.recovery.system import SYSTEM, System
-from binlogtool.recovery.targets import Target, open_for_change, open_target, refuse_odd, still
-from binlogtool.recovery.undo_checks import read_intended, refuse_without_space
+from binlogtool.recovery.plan import RepairPlan, RepairResult, ResultPiece, WrittenFile
+from binlogtool.recovery.restore import (
+    ORIGINAL,
+    OTHER,
+    copy_owner_and_mode,
+    find_file_state,
+    make_recorded_status,
+    refuse_unsettable_owner,
+    restore_file,
+)
+from binlogtool.recovery.signals import DeferredSignals
+from binlogtool.recovery.system import SYSTEM, SystemCalls
+from binlogtool.recovery.targets import RepairTarget, check_unchanged, open_for_change, open_target, refuse_special_file
+from binlogtool.recovery.undo_checks import read_intended_undo, refuse_without_space
 from binlogtool.recovery.undofile import (
     APPLIED,
     PREPARED,
-    Entry,
-    mark,
-    read_undo,
-    restoring,
-    write_undo,
+    UndoEntry,
+    plan_restore,
+    read_undo_file,
+    write_state,
+    write_undo_file,
 )
 
 Check = Callable[[], list[str]]
 """Looks at the result; says what is wrong with it."""
 
 
-class How(msgspec.Struct, frozen=True):
+class ApplyOptions(msgspec.Struct, frozen=True):
     """Options for carrying out a plan.
 
     Attributes:
@@ -59,20 +74,20 @@ class How(msgspec.Struct, frozen=True):
 
     locks: tuple[EngineLock, ...] = ()
     undo_dir: str | None = None
-    full: bool = False
-    network: bool = False
+    full_backup: bool = False
+    allow_network: bool = False
 
 
-def apply(
-    plan: Plan,
+def execute_plan(
+    plan: RepairPlan,
     *,
     check: Check,
     locks: tuple[EngineLock, ...] = (),
     undo_dir: str | None = None,
     backup: str = "tail",
     network: bool = False,
-    system: System = SYSTEM,
-) -> Applied:
+    system: SystemCalls = SYSTEM,
+) -> RepairResult:
     """Carry out a plan that is not refused.
 
     Raises:
@@ -82,108 +97,113 @@ def apply(
     if plan.refused:
         raise RefusedError(f"{plan.reasons[0]}; nothing was changed")
     if not plan.changes:
-        return Applied((), None)
+        return RepairResult((), None)
     with ExitStack() as held:
         try:
-            return _apply(system, plan, How(locks, undo_dir, backup == "full", network), check, held)
+            return _execute(system, plan, ApplyOptions(locks, undo_dir, backup == "full", network), check, held)
         except MemoryError as error:
             raise InputOutputError(f"{plan.target}: out of memory; nothing was changed") from error
         except OSError as error:
-            what = error.filename or plan.target
-            raise InputOutputError(f"{what}: {error.strerror or error}; nothing was changed") from error
+            path = error.filename or plan.target
+            raise InputOutputError(f"{path}: {error.strerror or error}; nothing was changed") from error
 
 
-def _apply(system: System, plan: Plan, how: How, check: Check, held: ExitStack) -> Applied:
-    homes = [os.path.realpath(directory_of(file.path)) for file in plan.changes]
-    where = os.path.realpath(how.undo_dir) if how.undo_dir is not None else homes[0]
-    refuse_network(system, [*homes, where], how.network)
+def _execute(
+    system: SystemCalls, plan: RepairPlan, options: ApplyOptions, check: Check, held: ExitStack
+) -> RepairResult:
+    directories = [os.path.realpath(get_directory(file.path)) for file in plan.changes]
+    undo_directory = os.path.realpath(options.undo_dir) if options.undo_dir is not None else directories[0]
+    refuse_network(system, [*directories, undo_directory], options.allow_network)
     targets = [open_target(system, file, held) for file in plan.changes]
-    for directory in dict.fromkeys(homes):
-        take_engine_locks(system, directory, how.locks, held)
-    notes = _cleared(system, {*homes, where}, targets)
-    full = how.full
-    _check_space(system, targets, where, full)
-    fresh = [held.enter_context(_new_file(system, t)) if t.is_replaced else None for t in targets]
-    notes += _attributes_lost(system, targets, fresh)
-    entries, removed = _entries(system, targets, fresh, full)
-    made = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    undo = f"{os.path.join(where, os.path.basename(targets[0].path))}.binlogtool-undo-{made}-{secrets.token_hex(4)}"
-    guard = intent.path_for(*(target.path for target in targets)) if len(targets) > 1 else None
+    for directory in dict.fromkeys(directories):
+        take_engine_locks(system, directory, options.locks, held)
+    notes = _clear_temporaries(system, {*directories, undo_directory}, targets)
+    full_backup = options.full_backup
+    _check_space(system, targets, undo_directory, full_backup)
+    new_files = [held.enter_context(_ReplacementFile(system, t)) if t.is_replaced else None for t in targets]
+    notes += _list_lost_attributes(system, targets, new_files)
+    entries, removed = _make_undo_entries(system, targets, new_files, full_backup)
+    timestamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    first_target = os.path.join(undo_directory, os.path.basename(targets[0].path))
+    undo_path = f"{first_target}.binlogtool-undo-{timestamp}-{secrets.token_hex(4)}"
+    intent_path = intent.find_intent_path(*(target.path for target in targets)) if len(targets) > 1 else None
     try:
         bodies = [(target.fd, pieces) for target, pieces in zip(targets, removed, strict=True)]
-        write_undo(system, undo, made, plan.as_value(), entries, bodies)
+        write_undo_file(system, undo_path, timestamp, plan.as_value(), entries, bodies)
         for target in targets:
-            still(system, target)
+            check_unchanged(system, target)
     except BaseException:
-        remove(system, undo)  # nothing was changed yet
+        remove_file(system, undo_path)  # nothing was changed yet
         raise
-    with Deferred():
-        if guard is not None:
-            _announce(system, guard, undo)
-        _change(system, targets, [None if f is None else f[0] for f in fresh], undo, guard, check)
-    return Applied(tuple(_written(entry) for entry in entries), undo, notes)
+    with DeferredSignals():
+        if intent_path is not None:
+            _publish_intent(system, intent_path, undo_path)
+        _change_files(system, targets, [None if f is None else f[0] for f in new_files], undo_path, intent_path, check)
+    return RepairResult(tuple(_make_written_file(entry) for entry in entries), undo_path, notes)
 
 
-def _cleared(system: System, folders: set[str], targets: list[Target]) -> tuple[str, ...]:
+def _clear_temporaries(system: SystemCalls, folders: set[str], targets: list[RepairTarget]) -> tuple[str, ...]:
     names = [os.path.basename(target.path) for target in targets]
-    return tuple(text for folder in sorted(folders) for text in clear(system, folder, names))
+    return tuple(text for folder in sorted(folders) for text in remove_temporaries(system, folder, names))
 
 
-def _attributes_lost(
-    system: System, targets: list[Target], fresh: list[tuple[Temporary, str] | None]
+def _list_lost_attributes(
+    system: SystemCalls, targets: list[RepairTarget], new_files: list[tuple[TemporaryFile, str] | None]
 ) -> tuple[str, ...]:
-    out = []
-    for target, new in zip(targets, fresh, strict=True):
-        if new is not None:
-            has = system.attributes(new[0].fd)
-            lost = sorted(name for name, value in system.attributes(target.fd).items() if has.get(name) != value)
-            out += [f"{target.path}: the new file could not be given the extended attribute {name}" for name in lost]
-    return tuple(out)
+    notes = []
+    for target, new_file in zip(targets, new_files, strict=True):
+        if new_file is not None:
+            present = system.read_attributes(new_file[0].fd)
+            lost = sorted(
+                name for name, value in system.read_attributes(target.fd).items() if present.get(name) != value
+            )
+            notes += [f"{target.path}: the new file could not be given the extended attribute {name}" for name in lost]
+    return tuple(notes)
 
 
-def _announce(system: System, guard: str, undo: str) -> None:
+def _publish_intent(system: SystemCalls, intent_path: str, undo_path: str) -> None:
     try:
-        intent.write(system, guard, undo, "apply")
+        intent.write_intent(system, intent_path, undo_path, "apply")
     except BaseException:
-        if remove(system, guard):  # else the intent still names it
-            remove(system, undo)
+        if remove_file(system, intent_path):  # else the intent still names it
+            remove_file(system, undo_path)
         raise
 
 
-def _check_space(system: System, targets: list[Target], where: str, full: bool) -> None:
-    wanted: dict[str, int] = {where: MIB}
+def _check_space(system: SystemCalls, targets: list[RepairTarget], undo_directory: str, full_backup: bool) -> None:
+    needed_space: dict[str, int] = {undo_directory: MIB}
     for target in targets:
-        wanted[where] += target.plan.size if full else _kept_bytes(system, target)
+        needed_space[undo_directory] += target.plan.size if full_backup else _count_undo_bytes(system, target)
         if target.is_replaced:
-            folder = directory_of(target.path)
-            wanted[folder] = wanted.get(folder, MIB) + target.plan.result_size
-    for folder, needed in wanted.items():
-        free = system.free(folder)
+            folder = get_directory(target.path)
+            needed_space[folder] = needed_space.get(folder, MIB) + target.plan.result_size
+    for folder, needed in needed_space.items():
+        free = system.get_free_space(folder)
         if free < needed:
             raise RefusedError(f"{folder}: {needed:,} bytes are needed, {free:,} are free; nothing was changed")
 
 
-def _kept_bytes(system: System, target: Target) -> int:
+def _count_undo_bytes(system: SystemCalls, target: RepairTarget) -> int:
     """Return how many bytes of a file the undo file keeps."""
-    gone = gaps([p for p in target.plan.pieces if p.kept], target.plan.size)
-    return sum(part.size for one in gone for part, blank in runs(system, target.fd, one) if not blank)
+    removed = find_gaps([p for p in target.plan.pieces if p.is_original], target.plan.size)
+    return sum(part.size for one in removed for part, blank in split_zero_runs(system, target.fd, one) if not blank)
 
 
-class _new_file:
+class _ReplacementFile:
     """Context manager for the complete new content of a file that is replaced, not yet named; yields it with its
     SHA-256.
     """
 
-    def __init__(self, system: System, target: Target) -> None:
-        self._file = Temporary(system, target.path)
+    def __init__(self, system: SystemCalls, target: RepairTarget) -> None:
+        self._file = TemporaryFile(system, target.path)
         self._system, self._target = system, target
 
-    def __enter__(self) -> tuple[Temporary, str]:
+    def __enter__(self) -> tuple[TemporaryFile, str]:
         system, target = self._system, self._target
         try:
-            digest = self._file.append(piece_chunks(system, target.fd, target.plan.pieces))
-            system.set_attributes(self._file.fd, system.attributes(target.fd))
-            dress(system, self._file.fd, target.path, target.status)
+            digest = self._file.append(read_pieces(system, target.fd, target.plan.pieces))
+            system.set_attributes(self._file.fd, system.read_attributes(target.fd))
+            copy_owner_and_mode(system, self._file.fd, target.path, target.status)
             system.fsync(self._file.fd)
         except BaseException:
             self._file.__exit__()
@@ -194,23 +214,26 @@ class _new_file:
         self._file.__exit__()
 
 
-def _entries(
-    system: System, targets: list[Target], fresh: list[tuple[Temporary, str] | None], full: bool
-) -> tuple[list[Entry], list[list[Piece]]]:
-    entries, removed, body = [], [], 0
-    for target, new in zip(targets, fresh, strict=True):
+def _make_undo_entries(
+    system: SystemCalls,
+    targets: list[RepairTarget],
+    new_files: list[tuple[TemporaryFile, str] | None],
+    full_backup: bool,
+) -> tuple[list[UndoEntry], list[list[ResultPiece]]]:
+    entries, removed, body_size = [], [], 0
+    for target, new_file in zip(targets, new_files, strict=True):
         file, before = target.plan, target.status
-        split = _whole if full else partial(runs, system, target.fd)
-        steps, gone = restoring(() if full else file.pieces, file.size, body, split)
-        body += sum(p.size for p in gone)
-        removed.append(gone)
+        split = _keep_whole if full_backup else partial(split_zero_runs, system, target.fd)
+        restore_steps, removed_ranges = plan_restore(() if full_backup else file.pieces, file.size, body_size, split)
+        body_size += sum(p.size for p in removed_ranges)
+        removed.append(removed_ranges)
         entries.append(
-            Entry(
+            UndoEntry(
                 path=target.path,
                 size=file.size,
                 sha256=target.sha256,
                 result_size=file.result_size,
-                result_sha256=_result_hash(target) if new is None else new[1],
+                result_sha256=_result_hash(target) if new_file is None else new_file[1],
                 mode=stat.S_IMODE(before.st_mode),
                 uid=before.st_uid,
                 gid=before.st_gid,
@@ -218,51 +241,53 @@ def _entries(
                 mtime_ns=before.st_mtime_ns,
                 cut=target.is_cut,
                 pieces=file.pieces,
-                restore=steps,
+                restore=restore_steps,
                 removed=target.is_removed,
                 created=target.is_new,
-                attributes={name: value.hex() for name, value in system.attributes(target.fd).items()},
+                attributes={name: value.hex() for name, value in system.read_attributes(target.fd).items()},
             )
         )
     return entries, removed
 
 
-def _result_hash(target: Target) -> str:
+def _result_hash(target: RepairTarget) -> str:
     """Return the hash of the result of a file that is shortened; empty if the file is removed."""
     return "" if target.is_removed else str(target.plan.sha256_kept)
 
 
-def _whole(part: Piece) -> list[tuple[Piece, bool]]:
+def _keep_whole(part: ResultPiece) -> list[tuple[ResultPiece, bool]]:
     return [(part, False)]
 
 
-def _change(
-    system: System,
-    targets: list[Target],
-    fresh: list[Temporary | None],
-    undo: str,
-    guard: str | None,
+def _change_files(
+    system: SystemCalls,
+    targets: list[RepairTarget],
+    new_files: list[TemporaryFile | None],
+    undo_path: str,
+    intent_path: str | None,
     check: Check,
 ) -> None:
     """Change the files, verify, and mark the undo file as applied; roll back if anything fails."""
     try:
-        for target, new in zip(targets, fresh, strict=True):
-            if new is not None:
-                new.publish(replace=True)
+        for target, new_file in zip(targets, new_files, strict=True):
+            if new_file is not None:
+                new_file.publish(replace=True)
             else:
-                _shorten(system, target.path, target.fd, None if target.is_removed else target.plan.result_size)
-        wrong = check()
-        if not wrong:
-            mark(system, undo, APPLIED)
-            if guard is not None:
-                intent.remove(system, guard)
+                _shorten_or_remove(
+                    system, target.path, target.fd, None if target.is_removed else target.plan.result_size
+                )
+        problems = check()
+        if not problems:
+            write_state(system, undo_path, APPLIED)
+            if intent_path is not None:
+                intent.remove_intent(system, intent_path)
             return
     except Exception as error:
-        wrong = [str(error)]
-    _take_back(system, undo, guard, wrong)
+        problems = [str(error)]
+    _roll_back(system, undo_path, intent_path, problems)
 
 
-def _shorten(system: System, path: str, fd: int, size: int | None) -> None:
+def _shorten_or_remove(system: SystemCalls, path: str, fd: int, size: int | None) -> None:
     """Set a file to its new size, durably.
 
     Args:
@@ -270,98 +295,102 @@ def _shorten(system: System, path: str, fd: int, size: int | None) -> None:
     """
     if size is None:
         system.unlink(path)
-        system.fsync_directory(directory_of(path))
+        system.fsync_directory(get_directory(path))
     else:
         system.ftruncate(fd, size)
         system.fsync(fd)
 
 
-def _take_back(system: System, undo: str, guard: str | None, wrong: list[str]) -> NoReturn:
-    why = "; ".join(wrong[:3])
+def _roll_back(system: SystemCalls, undo_path: str, intent_path: str | None, problems: list[str]) -> NoReturn:
+    why = "; ".join(problems[:3])
     try:
-        whole = read_undo(system, undo)
-        for entry in whole.entries:
-            restore(system, whole, entry)
+        undo_file = read_undo_file(system, undo_path)
+        for entry in undo_file.entries:
+            restore_file(system, undo_file, entry)
     except Exception as error:
         text = f"the repair did not hold ({why}), and the original could not be restored ({error})"
-        raise RestoredError(f"{text}; its bytes are in {undo}: binlogtool undo --apply {shlex.quote(undo)}") from error
-    if guard is None or remove(system, guard):
-        remove(system, undo)
-    raise RestoredError(f"the repair did not hold ({why}); the original was restored")
+        raise RepairFailedError(
+            f"{text}; its bytes are in {undo_path}: binlogtool undo --apply {shlex.quote(undo_path)}"
+        ) from error
+    if intent_path is None or remove_file(system, intent_path):
+        remove_file(system, undo_path)
+    raise RepairFailedError(f"the repair did not hold ({why}); the original was restored")
 
 
-def check_interrupted(undo_path: str, guard: str, *, system: System = SYSTEM) -> list[tuple[Entry, str]]:
+def check_interrupted(undo_path: str, intent_path: str, *, system: SystemCalls = SYSTEM) -> list[tuple[UndoEntry, str]]:
     """Check whether an interrupted repair of several files can be finished; return its entries and their states.
 
     Raises:
         RefusedError: it is not one of the files in this directory, or they changed; nothing was changed. OSError.
     """
-    undo = read_intended(system, undo_path, guard)
+    undo = read_intended_undo(system, undo_path, intent_path)
     if undo.state != PREPARED:
         return []
-    files = [(entry, state_of(system, entry)) for entry in undo.entries]
+    files = [(entry, find_file_state(system, entry)) for entry in undo.entries]
     for entry, state in files:
         if state == OTHER:
             raise RefusedError(f"{entry.path}: changed since the repair was interrupted; see {undo_path}")
     return files
 
 
-def finish(undo_path: str, guard: str, *, system: System = SYSTEM) -> Applied:
+def finish_repair(undo_path: str, intent_path: str, *, system: SystemCalls = SYSTEM) -> RepairResult:
     """Finish a repair of several files that was interrupted after its intent was written.
 
     Raises:
         RefusedError: a file is neither the old one nor the new one; nothing was changed. OSError.
     """
-    files = check_interrupted(undo_path, guard, system=system)
-    undo = read_undo(system, undo_path)
+    files = check_interrupted(undo_path, intent_path, system=system)
+    undo = read_undo_file(system, undo_path)
     with ExitStack() as held:
-        take_locks_again(system, undo, held)
-        opened = [(entry, _locked(system, entry, held)) for entry, state in files if state == ORIGINAL]
+        take_undo_locks(system, undo, held)
+        opened = [(entry, _open_locked(system, entry, held)) for entry, state in files if state == ORIGINAL]
         replaced = [(entry, fd) for entry, fd in opened if not (fd is not None and (entry.cut or entry.removed))]
-        refuse_other_owner(system, [entry for entry, _ in replaced])
+        refuse_unsettable_owner(system, [entry for entry, _ in replaced])
         needed = dict[str, int]()
         for entry, _ in replaced:
-            folder = directory_of(entry.path)
+            folder = get_directory(entry.path)
             needed[folder] = needed.get(folder, 0) + entry.result_size
         refuse_without_space(system, needed)
-        fresh = [(held.enter_context(_redone(system, entry, fd)), not entry.created) for entry, fd in replaced]
-        with Deferred():
+        new_files = [
+            (held.enter_context(_write_result(system, entry, fd)), not entry.created) for entry, fd in replaced
+        ]
+        with DeferredSignals():
             for entry, fd in opened:
                 if fd is not None and (entry.cut or entry.removed):
-                    _shorten(system, entry.path, fd, None if entry.removed else entry.result_size)
-            for file, replace in fresh:
+                    _shorten_or_remove(system, entry.path, fd, None if entry.removed else entry.result_size)
+            for file, replace in new_files:
                 file.publish(replace=replace)
             if undo.state == PREPARED:
-                mark(system, undo_path, APPLIED)
-            intent.remove(system, guard)
-    return Applied(tuple(_written(entry) for entry in undo.entries), undo_path)
+                write_state(system, undo_path, APPLIED)
+            intent.remove_intent(system, intent_path)
+    return RepairResult(tuple(_make_written_file(entry) for entry in undo.entries), undo_path)
 
 
-def _locked(system: System, entry: Entry, held: ExitStack) -> int | None:
+def _open_locked(system: SystemCalls, entry: UndoEntry, held: ExitStack) -> int | None:
     """Open and lock a file; return None if it does not exist yet."""
     if entry.created:
         return None
-    refuse_odd(system, entry.path)
+    refuse_special_file(system, entry.path)
     fd = open_for_change(system, entry.path, held)
     take_file_locks(system, entry.path, fd)
     return fd
 
 
 @contextmanager
-def _redone(system: System, entry: Entry, fd: int | None) -> Iterator[Temporary]:
+def _write_result(system: SystemCalls, entry: UndoEntry, fd: int | None) -> Iterator[TemporaryFile]:
     """Write the planned result of a replaced or created file, without its name yet.
 
     Raises:
         RefusedError: it is not the planned one; nothing was changed. OSError.
     """
-    with Temporary(system, entry.path) as file:
+    with TemporaryFile(system, entry.path) as file:
         source = -1 if fd is None else fd  # of a file that is not there nothing is kept
-        if file.append(piece_chunks(system, source, entry.pieces)) != entry.result_sha256:
+        if file.append(read_pieces(system, source, entry.pieces)) != entry.result_sha256:
             raise RefusedError(f"{entry.path}: does not give the planned result; nothing was changed")
         system.set_attributes(file.fd, {name: bytes.fromhex(value) for name, value in entry.attributes.items()})
-        dress(system, file.fd, entry.path, noted(entry))
+        copy_owner_and_mode(system, file.fd, entry.path, make_recorded_status(entry))
         yield file
 
 
-def _written(entry: Entry) -> Written:
-    return Written(entry.path, entry.size, entry.sha256, entry.result_size, entry.result_sha256)
+def _make_written_file(entry: UndoEntry) -> WrittenFile:
+    return WrittenFile(entry.path, entry.size, entry.sha256, entry.result_size, entry.result_sha256)

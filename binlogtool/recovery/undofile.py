@@ -18,25 +18,25 @@ import msgspec
 
 from binlogtool.errors import InputOutputError, RefusedError, UnknownFormatError
 from binlogtool.limits import MIB
-from binlogtool.recovery.fileio import Temporary, chunks, write_all
-from binlogtool.recovery.plan import Piece, pieces_from, pieces_value
-from binlogtool.recovery.system import CHANGE, READ, System
+from binlogtool.recovery.fileio import TemporaryFile, read_chunks, write_all
+from binlogtool.recovery.plan import ResultPiece, pieces_from_json, pieces_to_json
+from binlogtool.recovery.system import CHANGE, READ, SystemCalls
 
 MAGIC = b"BLTUNDO1"
-HEAD = struct.Struct("<8s8sQQQ32s")
-STATE_AT = 8
-ALIGN = 4096
+FIXED_HEADER = struct.Struct("<8s8sQQQ32s")
+STATE_OFFSET = 8
+BODY_ALIGNMENT = 4096
 MAX_HEADER = 64 * MIB
-Steps = tuple[tuple[str, int, int], ...]
+RestoreSteps = tuple[tuple[str, int, int], ...]
 
-_NAME = re.compile(r"(.+)\.binlogtool-undo-\d{8}T\d{6}Z-[0-9a-f]{8}", re.DOTALL)
-_LATER = ("removed", "created", "attributes")
+_UNDO_NAME = re.compile(r"(.+)\.binlogtool-undo-\d{8}T\d{6}Z-[0-9a-f]{8}", re.DOTALL)
+_OPTIONAL_MEMBERS = ("removed", "created", "attributes")
 """Members of an entry that older undo files do not have."""
 
 PREPARED, APPLIED, UNDONE = "prepared", "applied", "undone"
 
 
-class Entry(msgspec.Struct, frozen=True):
+class UndoEntry(msgspec.Struct, frozen=True):
     """One changed file of an undo file. Serialised under these names.
 
     Attributes:
@@ -60,8 +60,8 @@ class Entry(msgspec.Struct, frozen=True):
     atime_ns: int
     mtime_ns: int
     cut: bool
-    pieces: tuple[Piece, ...]
-    restore: Steps
+    pieces: tuple[ResultPiece, ...]
+    restore: RestoreSteps
     removed: bool = False
     created: bool = False
     attributes: dict[str, str] = msgspec.field(default_factory=dict)
@@ -69,24 +69,24 @@ class Entry(msgspec.Struct, frozen=True):
     def as_value(self) -> dict[str, Any]:
         """Return the entry as JSON."""
         plain = {name: getattr(self, name) for name in self.__struct_fields__}
-        return plain | {"pieces": pieces_value(self.pieces), "restore": [list(one) for one in self.restore]}
+        return plain | {"pieces": pieces_to_json(self.pieces), "restore": [list(one) for one in self.restore]}
 
     @classmethod
-    def from_value(cls, value: dict[str, Any]) -> Entry:
+    def from_value(cls, value: dict[str, Any]) -> UndoEntry:
         """Parse an entry from JSON.
 
         Raises:
             ValueError, KeyError, TypeError: it is not an entry, or its numbers contradict each other.
         """
-        plain = {name: value[name] for name in cls.__struct_fields__ if name in value or name not in _LATER}
+        plain = {name: value[name] for name in cls.__struct_fields__ if name in value or name not in _OPTIONAL_MEMBERS}
         restore = tuple((source, start, end) for source, start, end in value["restore"])
-        entry = cls(**plain | {"pieces": pieces_from(value["pieces"]), "restore": restore})
+        entry = cls(**plain | {"pieces": pieces_from_json(value["pieces"]), "restore": restore})
         msgspec.convert(msgspec.structs.asdict(entry), cls, strict=True)
-        _check_sizes(entry)
+        _check_entry(entry)
         return entry
 
 
-class Undo(msgspec.Struct, frozen=True):
+class UndoFile(msgspec.Struct, frozen=True):
     """An undo file that was read and found complete.
 
     Attributes:
@@ -100,17 +100,17 @@ class Undo(msgspec.Struct, frozen=True):
     state: str
     made: str
     format: str
-    entries: tuple[Entry, ...]
-    body_at: int
+    entries: tuple[UndoEntry, ...]
+    body_offset: int
 
 
-def log_name(path: str) -> str | None:
+def parse_log_name(path: str) -> str | None:
     """Return the name of the log that an undo file with this path belongs to; None if it is not named like one."""
-    match = _NAME.fullmatch(os.path.basename(path))
+    match = _UNDO_NAME.fullmatch(os.path.basename(path))
     return None if match is None else match[1]
 
 
-def _check_sizes(entry: Entry) -> None:
+def _check_entry(entry: UndoEntry) -> None:
     """Check that path, sizes and ranges of an entry agree with each other.
 
     Raises:
@@ -123,8 +123,8 @@ def _check_sizes(entry: Entry) -> None:
     if any(not 0 <= number < 1 << 62 for number in numbers):
         raise ValueError("a number is out of range")
     for source, start, end in entry.restore:
-        most = {"result": entry.result_size, "undo": 1 << 62, "zero": entry.size}[source]
-        if not 0 <= start <= end <= most:
+        max_end = {"result": entry.result_size, "undo": 1 << 62, "zero": entry.size}[source]
+        if not 0 <= start <= end <= max_end:
             raise ValueError("a range is out of bounds")
     if not all(0 <= piece.start <= piece.end <= entry.size and piece.zeros >= 0 for piece in entry.pieces):
         raise ValueError("a range is out of bounds")
@@ -136,9 +136,12 @@ def _check_sizes(entry: Entry) -> None:
         raise ValueError("the ranges do not give the result's size")
 
 
-def restoring(
-    pieces: tuple[Piece, ...], size: int, body_at: int, split: Callable[[Piece], Iterable[tuple[Piece, bool]]]
-) -> tuple[Steps, list[Piece]]:
+def plan_restore(
+    pieces: tuple[ResultPiece, ...],
+    size: int,
+    body_offset: int,
+    split_zero_runs: Callable[[ResultPiece], Iterable[tuple[ResultPiece, bool]]],
+) -> tuple[RestoreSteps, list[ResultPiece]]:
     """Plan how to restore the original from the result and the undo file.
 
     Args:
@@ -152,36 +155,36 @@ def restoring(
         original
         that the undo file must keep.
     """
-    kept: list[tuple[int, int, int]] = []  # start and end in the original, start in the result
-    at = 0
+    kept_ranges: list[tuple[int, int, int]] = []  # start and end in the original, start in the result
+    result_offset = 0
     for piece in pieces:
-        if piece.kept and piece.size:
-            kept.append((piece.start, piece.end, at))
-        at += piece.size
+        if piece.is_original and piece.size:
+            kept_ranges.append((piece.start, piece.end, result_offset))
+        result_offset += piece.size
     steps: list[tuple[str, int, int]] = []
-    removed: list[Piece] = []
-    place = 0
-    for start, end, where in [*sorted(kept), (size, size, at)]:
-        for part, blank in split(Piece(place, start)) if start > place else ():
-            if blank:
+    removed: list[ResultPiece] = []
+    position = 0
+    for start, end, result_start in [*sorted(kept_ranges), (size, size, result_offset)]:
+        for part, is_zero in split_zero_runs(ResultPiece(position, start)) if start > position else ():
+            if is_zero:
                 steps.append(("zero", 0, part.size))
                 continue
-            steps.append(("undo", body_at, body_at + part.size))
+            steps.append(("undo", body_offset, body_offset + part.size))
             removed.append(part)
-            body_at += part.size
+            body_offset += part.size
         if end > start:
-            steps.append(("result", where, where + end - start))
-        place = end
+            steps.append(("result", result_start, result_start + end - start))
+        position = end
     return tuple(steps), removed
 
 
-def write_undo(
-    system: System,
+def write_undo_file(
+    system: SystemCalls,
     path: str,
-    made: str,
+    timestamp: str,
     plan: dict[str, Any],
-    entries: list[Entry],
-    bodies: list[tuple[int, list[Piece]]],
+    entries: list[UndoEntry],
+    bodies: list[tuple[int, list[ResultPiece]]],
 ) -> None:
     """Write, publish and read back an undo file in the state `prepared`.
 
@@ -192,26 +195,31 @@ def write_undo(
         OSError. InputOutputError: what was read back is not what was written.
     """
     header = json.dumps(
-        {"schema": "binlogtool/undo-file/1", "made": made, "plan": plan, "files": [one.as_value() for one in entries]},
+        {
+            "schema": "binlogtool/undo-file/1",
+            "made": timestamp,
+            "plan": plan,
+            "files": [one.as_value() for one in entries],
+        },
         default=str,
     ).encode()
-    body_at = -(-(HEAD.size + len(header)) // ALIGN) * ALIGN
+    body_offset = -(-(FIXED_HEADER.size + len(header)) // BODY_ALIGNMENT) * BODY_ALIGNMENT
     digest = hashlib.sha256(header)
-    with Temporary(system, path) as file:
-        file.append([bytes(HEAD.size), header, bytes(body_at - HEAD.size - len(header))])
+    with TemporaryFile(system, path) as file:
+        file.append([bytes(FIXED_HEADER.size), header, bytes(body_offset - FIXED_HEADER.size - len(header))])
         size = 0
         for source, part in ((source, part) for source, parts in bodies for part in parts):
-            for data in file.take(source, part):
+            for data in file.append_from(source, part):
                 digest.update(data)
             size += part.size
-        head = HEAD.pack(MAGIC, PREPARED.encode(), len(header), body_at, size, digest.digest())
-        write_all(system, file.fd, head, 0)
+        fixed_header = FIXED_HEADER.pack(MAGIC, PREPARED.encode(), len(header), body_offset, size, digest.digest())
+        write_all(system, file.fd, fixed_header, 0)
         file.publish(replace=True)  # nothing has this name: it is made of random digits
-    if read_undo(system, path).entries != tuple(entries):
+    if read_undo_file(system, path).entries != tuple(entries):
         raise InputOutputError(f"{path}: the undo file does not read back as it was written")
 
 
-def read_undo(system: System, path: str) -> Undo:
+def read_undo_file(system: SystemCalls, path: str) -> UndoFile:
     """Read an undo file and check all of its bytes.
 
     Raises:
@@ -219,36 +227,40 @@ def read_undo(system: System, path: str) -> Undo:
     """
     fd = system.open(path, READ)
     try:
-        return _read(system, fd, path)
+        return _parse_undo_file(system, fd, path)
     except (ValueError, KeyError, TypeError, struct.error, RecursionError) as error:
         raise RefusedError(f"{path}: is not a whole undo file ({type(error).__name__}); nothing was changed") from error
     finally:
         system.close(fd)
 
 
-def _read(system: System, fd: int, path: str) -> Undo:
+def _parse_undo_file(system: SystemCalls, fd: int, path: str) -> UndoFile:
     size = system.fstat(fd).st_size
-    head = system.pread(fd, HEAD.size, 0)
-    if len(head) < HEAD.size or not head.startswith(MAGIC):
+    fixed_header = system.pread(fd, FIXED_HEADER.size, 0)
+    if len(fixed_header) < FIXED_HEADER.size or not fixed_header.startswith(MAGIC):
         raise UnknownFormatError(f"{path}: is not an undo file of binlogtool; nothing was changed")
-    _, state, header_size, body_at, body_size, digest = HEAD.unpack(head)
-    if header_size > min(MAX_HEADER, size) or body_at < HEAD.size + header_size or body_at + body_size != size:
+    _, state, header_size, body_offset, body_size, digest = FIXED_HEADER.unpack(fixed_header)
+    if (
+        header_size > min(MAX_HEADER, size)
+        or body_offset < FIXED_HEADER.size + header_size
+        or body_offset + body_size != size
+    ):
         raise RefusedError(f"{path}: the undo file is damaged or was changed: its sizes do not fit")
-    header = b"".join(chunks(system, fd, HEAD.size, HEAD.size + header_size))
-    found = hashlib.sha256(header)
-    for part in chunks(system, fd, body_at, size):
-        found.update(part)
+    header = b"".join(read_chunks(system, fd, FIXED_HEADER.size, FIXED_HEADER.size + header_size))
+    computed = hashlib.sha256(header)
+    for part in read_chunks(system, fd, body_offset, size):
+        computed.update(part)
     name = state.rstrip(b"\0").decode("ascii")
-    if found.digest() != digest or name not in (PREPARED, APPLIED, UNDONE):
+    if computed.digest() != digest or name not in (PREPARED, APPLIED, UNDONE):
         raise RefusedError(f"{path}: the undo file is damaged or was changed: its SHA-256 does not fit")
     value = json.loads(header)
-    entries = tuple(Entry.from_value(one) for one in value["files"])
+    entries = tuple(UndoEntry.from_value(one) for one in value["files"])
     if len({entry.path for entry in entries}) != len(entries):
         raise ValueError("a file is named twice")
-    return Undo(path, name, str(value["made"]), str(value["plan"]["format"]), entries, body_at)
+    return UndoFile(path, name, str(value["made"]), str(value["plan"]["format"]), entries, body_offset)
 
 
-def refuse_foreign(system: System, path: str) -> None:
+def refuse_foreign_owner(system: SystemCalls, path: str) -> None:
     """Refuse an undo file or intent of another user: it decides about names, owner and mode of files, so its maker
     must be trusted.
 
@@ -256,15 +268,15 @@ def refuse_foreign(system: System, path: str) -> None:
         RefusedError: it belongs to another user, who is not root. OSError.
     """
     owner = system.lstat(path).st_uid
-    if owner not in (0, system.user()):
+    if owner not in (0, system.get_user()):
         raise RefusedError(f"{path}: belongs to user {owner}; run this as that user; nothing was changed")
 
 
-def mark(system: System, path: str, state: str) -> None:
+def write_state(system: SystemCalls, path: str, state: str) -> None:
     """Change the state of an undo file, durably."""
     fd = system.open(path, CHANGE)
     try:
-        write_all(system, fd, state.encode().ljust(8, b"\0"), STATE_AT)
+        write_all(system, fd, state.encode().ljust(8, b"\0"), STATE_OFFSET)
         system.fsync(fd)
     finally:
         system.close(fd)

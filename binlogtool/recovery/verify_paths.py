@@ -7,23 +7,23 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from binlogtool.errors import BinlogtoolError, UsageError
-from binlogtool.log.left import READ_PACKED, is_packed_log
-from binlogtool.log.named import Group, named
-from binlogtool.recovery.report import Report, failed, joined, left_of
-from binlogtool.recovery.steady import steady
-from binlogtool.recovery.verify import Options, verify_group
+from binlogtool.log.left import READABLE_COMPRESSED_SUFFIXES, is_compressed_log
+from binlogtool.log.named import LogGroup, resolve_path
+from binlogtool.recovery.report import Report, merge_reports, report_failure, report_skipped_files
+from binlogtool.recovery.steady import verify_until_stable
+from binlogtool.recovery.verify import LogVerifyOptions, verify_log
 
 
 def verify_paths(
     paths: Iterable[str | os.PathLike[str]],
     format: str,
-    options: Options,
+    options: LogVerifyOptions,
 ) -> Report:
     """See `binlogtool.verify`."""
-    return joined(part for path in paths for part in _of_path(os.fspath(path), format, options))
+    return merge_reports(part for path in paths for part in _verify_path(os.fspath(path), format, options))
 
 
-class NamedGroup(NamedTuple):
+class LogAtPath(NamedTuple):
     """A log to verify.
 
     Attributes:
@@ -31,44 +31,48 @@ class NamedGroup(NamedTuple):
     """
 
     path: str
-    group: Group
+    group: LogGroup
 
 
-def logs_at(path: str, format: str) -> Iterator[NamedGroup | Report]:
+def find_logs(path: str, format: str) -> Iterator[LogAtPath | Report]:
     """List the logs at a path, compressed files of a directory included, and report what is not read.
 
     Raises:
         UsageError.
     """
     try:
-        found = named(path, format)
+        resolved = resolve_path(path, format)
     except UsageError:
         raise
     except BinlogtoolError as error:
-        yield failed(path, error)
+        yield report_failure(path, error)
         return
-    yield from (NamedGroup(path, group) for group in found.groups)
-    packed = [file for file in found.left if is_packed_log(file) and file.name.endswith(READ_PACKED)]
-    for file in packed:
-        yield from logs_at(os.path.join(path, file.name), format)
-    yield left_of(path, [file for file in found.left if file not in packed])
+    yield from (LogAtPath(path, group) for group in resolved.groups)
+    compressed = [
+        file
+        for file in resolved.skipped
+        if is_compressed_log(file) and file.name.endswith(READABLE_COMPRESSED_SUFFIXES)
+    ]
+    for file in compressed:
+        yield from find_logs(os.path.join(path, file.name), format)
+    yield report_skipped_files(path, [file for file in resolved.skipped if file not in compressed])
 
 
-def _of_path(path: str, format: str, options: Options) -> Iterator[Report]:
-    for found in logs_at(path, format):
-        if isinstance(found, Report):
-            yield found
+def _verify_path(path: str, format: str, options: LogVerifyOptions) -> Iterator[Report]:
+    for entry in find_logs(path, format):
+        if isinstance(entry, Report):
+            yield entry
         elif options.live:
-            yield verify_live(found.group, found.path, format, options)
+            yield verify_live_log(entry.group, entry.path, format, options)
         else:
-            yield verify_group(found.group, options)
+            yield verify_log(entry.group, options)
 
 
-def verify_live(group: Group, path: str, format: str, options: Options) -> Report:
+def verify_live_log(group: LogGroup, path: str, format: str, options: LogVerifyOptions) -> Report:
     """Verify one of the logs at a path, which a server may be writing."""
 
-    def again() -> Group | None:
-        now = named(path, format).groups
-        return next((one for one in now if (one.path, one.format) == (group.path, group.format)), None)
+    def relist() -> LogGroup | None:
+        groups = resolve_path(path, format).groups
+        return next((one for one in groups if (one.path, one.format) == (group.path, group.format)), None)
 
-    return steady(group, again, options)
+    return verify_until_stable(group, relist, options)

@@ -11,13 +11,13 @@ from types import MappingProxyType
 
 import msgspec
 
-from binlogtool.log.records import Block
+from binlogtool.log.records import RecordBlock
 
-_RECORD_BYTES = 1000
+_BYTES_PER_RECORD = 1000
 """What an undecided record costs in memory beside its bytes, about."""
 
 
-class _Held(msgspec.Struct):
+class _WaitingBlock(msgspec.Struct):
     """A block with records that wait.
 
     Attributes:
@@ -32,11 +32,11 @@ class _Held(msgspec.Struct):
     pending: bytearray
     count: int
     cost: int
-    block: Block | None
+    block: RecordBlock | None
     packed: bytes | None = None
 
 
-class Waiting(msgspec.Struct):
+class UndecidedRecords(msgspec.Struct):
     """Records that are not decided yet, by number.
 
     Blocks of long transactions that would take more than `max_unpacked` bytes are compressed until they are decided.
@@ -46,72 +46,72 @@ class Waiting(msgspec.Struct):
         count: Number of records.
     """
 
-    most_unpacked: int
+    max_unpacked: int
     bytes: int = 0
     count: int = 0
-    _held: list[_Held] = msgspec.field(default_factory=list)
+    _blocks: list[_WaitingBlock] = msgspec.field(default_factory=list)
     _firsts: list[int] = msgspec.field(default_factory=list)
     _unpacked: int = 0
 
-    def add(self, first: int, block: Block, decided: bytearray) -> None:
+    def add(self, first: int, block: RecordBlock, decided: bytearray) -> None:
         """Add the records of a block that have no 1 in `decided`; `first` is the number of its first record. Blocks
         come in order.
         """
         pending = bytearray(0 if done else 1 for done in decided)
-        cost = _RECORD_BYTES * len(block) + _content_cost(block)
-        self._held.append(_Held(first, pending, sum(pending), cost, block))
+        cost = _BYTES_PER_RECORD * len(block) + _estimate_content_cost(block)
+        self._blocks.append(_WaitingBlock(first, pending, sum(pending), cost, block))
         self._firsts.append(first)
-        self.count += self._held[-1].count
-        self._account(cost)
-        if self._unpacked > self.most_unpacked:
-            for held in self._held:
-                self._pack(held)
+        self.count += self._blocks[-1].count
+        self._add_cost(cost)
+        if self._unpacked > self.max_unpacked:
+            for waiting_block in self._blocks:
+                self._pack(waiting_block)
 
-    def pop(self, number: int) -> tuple[Block, int]:
+    def pop(self, number: int) -> tuple[RecordBlock, int]:
         """Remove a record; return its block and its index there."""
-        place = bisect_right(self._firsts, number) - 1
-        held = self._held[place]
-        i = number - held.first
-        block = held.block or self._unpack(held)
-        held.pending[i] = 0
-        held.count -= 1
+        position = bisect_right(self._firsts, number) - 1
+        waiting_block = self._blocks[position]
+        index = number - waiting_block.first
+        block = waiting_block.block or self._unpack(waiting_block)
+        waiting_block.pending[index] = 0
+        waiting_block.count -= 1
         self.count -= 1
-        if not held.count:
-            self._account(-held.cost)
-            self.bytes -= len(held.packed or b"")
-            del self._held[place], self._firsts[place]
-        return block, i
+        if not waiting_block.count:
+            self._add_cost(-waiting_block.cost)
+            self.bytes -= len(waiting_block.packed or b"")
+            del self._blocks[position], self._firsts[position]
+        return block, index
 
-    def numbers(self) -> Iterator[int]:
+    def iter_numbers(self) -> Iterator[int]:
         """Yield the numbers of the waiting records, in order; none may be removed meanwhile."""
-        for held in self._held:
-            yield from (held.first + i for i, waits in enumerate(held.pending) if waits)
+        for waiting_block in self._blocks:
+            yield from (waiting_block.first + i for i, waits in enumerate(waiting_block.pending) if waits)
 
-    def _account(self, cost: int) -> None:
+    def _add_cost(self, cost: int) -> None:
         self._unpacked += cost
         self.bytes += cost
 
-    def _pack(self, held: _Held) -> None:
-        if held.block is None:
+    def _pack(self, waiting_block: _WaitingBlock) -> None:
+        if waiting_block.block is None:
             return
-        if held.packed is None:
-            held.packed = _packed(held.block)
-            self.bytes += len(held.packed)
-        held.block = None
-        self._account(-held.cost)
+        if waiting_block.packed is None:
+            waiting_block.packed = _pack_block(waiting_block.block)
+            self.bytes += len(waiting_block.packed)
+        waiting_block.block = None
+        self._add_cost(-waiting_block.cost)
 
-    def _unpack(self, held: _Held) -> Block:
-        if self._unpacked + held.cost > self.most_unpacked:
-            for other in self._held:
+    def _unpack(self, waiting_block: _WaitingBlock) -> RecordBlock:
+        if self._unpacked + waiting_block.cost > self.max_unpacked:
+            for other in self._blocks:
                 self._pack(other)
-        assert held.packed is not None
-        block: Block = pickle.loads(zlib.decompress(held.packed))
-        held.block = block
-        self._account(held.cost)
+        assert waiting_block.packed is not None
+        block: RecordBlock = pickle.loads(zlib.decompress(waiting_block.packed))
+        waiting_block.block = block
+        self._add_cost(waiting_block.cost)
         return block
 
 
-def _content_cost(block: Block) -> int:
+def _estimate_content_cost(block: RecordBlock) -> int:
     """Estimate the memory of a block's content in bytes; records of a packed frame count with their own size."""
     sizes = zip(block.size, block.inner, strict=True)
     return 4 * sum(size if inner is None else inner.size for size, inner in sizes)
@@ -121,7 +121,7 @@ class _Pickler(pickle.Pickler):
     dispatch_table = {MappingProxyType: lambda mapping: (MappingProxyType, (dict(mapping),))}
 
 
-def _packed(block: Block) -> bytes:
+def _pack_block(block: RecordBlock) -> bytes:
     plain = io.BytesIO()
     _Pickler(plain, pickle.HIGHEST_PROTOCOL).dump(block)
     return zlib.compress(plain.getbuffer(), 1)

@@ -11,14 +11,14 @@ import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.formats.detecting import Hints
-from binlogtool.formats.replay_rules import POLICIES, Change
+from binlogtool.formats.replay_rules import POLICIES, StateChange
 from binlogtool.limits import Limits
 from binlogtool.recovery.digest import Patch
 
 if TYPE_CHECKING:
-    from binlogtool.log.how import Means
+    from binlogtool.log.how import ReadOptionArguments
 
-    class Wished(Means, total=False):
+    class ReplayKeywords(ReadOptionArguments, total=False):
         """The keyword arguments of `binlogtool.replay` that become `ReplayOptions`."""
 
         policy: str
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
         server_version: str | None
 
 
-_VERSION = re.compile(r"\d{1,4}\.\d{1,4}(?!\d)")
+_SERVER_VERSION = re.compile(r"\d{1,4}\.\d{1,4}(?!\d)")
 
-OnChanges = Callable[[Iterable[Change]], None]
-FoldElsewhere = Callable[[Patch | None], OnChanges]
+OnChanges = Callable[[Iterable[StateChange]], None]
+MakeChangeSink = Callable[[Patch | None], OnChanges]
 """Called for each log with its format's `Replay.patch`: what gets the changes of all applied records, in order."""
 
 
-class Wish(msgspec.Struct, frozen=True):
+class ReplayOptions(msgspec.Struct, frozen=True):
     """How to replay; see `binlogtool.replay`."""
 
     policy: str = "server"
@@ -50,5 +50,5 @@ class Wish(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
             raise UsageError(f"unknown policy {self.policy!r}; one of {', '.join(POLICIES)}")
-        if self.server_version is not None and not _VERSION.match(self.server_version):
+        if self.server_version is not None and not _SERVER_VERSION.match(self.server_version):
             raise UsageError(f"no version of a server: {self.server_version!r}; write it as 3.9 or 2.11.4")

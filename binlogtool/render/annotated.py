@@ -16,46 +16,47 @@ import msgspec
 from binlogtool.errors import LimitError
 from binlogtool.findings import Finding
 from binlogtool.render.escape import escape
-from binlogtool.render.hexdump import shown
-from binlogtool.render.page import data, end, head, text
-from binlogtool.schema.annotation import FieldRow, Piece, Space
+from binlogtool.render.hexdump import format_value
+from binlogtool.render.page import escape_html, html_head, render_data, render_end
+from binlogtool.schema.annotation import AddressSpace, AnnotatedPiece, FieldRow
 
-MOST_BYTES = 4 << 20
+MAX_PAGE_BYTES = 4 << 20
 """Bytes of a page, unpacked ones counted: more is refused."""
-MOST_FIELDS = 1_000_000
+MAX_PAGE_FIELDS = 1_000_000
 """Fields of a page: more is refused."""
 
-_SECTION = 256
+_FIELDS_PER_SECTION = 256
 """Fields of a section."""
-_LEAF, _BAD, _DIFFERS = 1, 2, 4
+_LEAF_FLAG, _BAD_FLAG, _DIFFERS_FLAG = 1, 2, 4
 SCRIPT, STYLE = "annotated.js", "annotated.css"
-Marks = Mapping[tuple[str, str, int], Sequence[tuple[int, int]]]
+DifferingFields = Mapping[tuple[str, str, int], Sequence[tuple[int, int]]]
 """Fields that are marked, by space, path and start, and which bytes of theirs are."""
 
 
-def refuse_large(file: str, size: int) -> None:
+def check_page_size(file: str, size: int) -> None:
     """Check that a page can show so many bytes.
 
     Raises:
         LimitError: it cannot.
     """
-    if size > MOST_BYTES:
+    if size > MAX_PAGE_BYTES:
         raise LimitError(
-            f"{file}: a page shows at most {MOST_BYTES:,} bytes and {MOST_FIELDS:,} fields; choose a part of it with"
+            f"{file}: a page shows at most {MAX_PAGE_BYTES:,} bytes and {MAX_PAGE_FIELDS:,} fields; choose a "
+            f"part of it with"
             " --at POS --length 1MiB, --record N or --damage-only"
         )
 
 
-class Marked(msgspec.Struct, frozen=True):
+class DiffPieceStyle(msgspec.Struct, frozen=True):
     """How one side of a difference is shown. title, says: its heading. side: a CSS class. fields: those that differ."""
 
     title: str
-    says: str
+    summary: str
     side: str
-    fields: Marks
+    fields: DifferingFields
 
 
-class AnnotatedPage(msgspec.Struct):
+class AnnotationPage(msgspec.Struct):
     """The page as text, written while the pieces come; needs memory for one piece.
 
     Args:
@@ -73,63 +74,77 @@ class AnnotatedPage(msgspec.Struct):
     _fields: int = 0
     _anchors: set[int] = msgspec.field(default_factory=set)
 
-    def begin(self) -> str:
+    def render_start(self) -> str:
         """Return the page up to the pieces."""
         size = "" if self.size is None else f"{self.size:,} bytes"
         return (
-            head(self.file, STYLE, SCRIPT)
-            + f"<header><h1>{text(os.path.basename(self.file))}</h1>"
-            + f'<p class="about">{text(self.format)} {size} <span>{text(self.file)}</span></p>'
+            html_head(self.file, STYLE, SCRIPT)
+            + f"<header><h1>{escape_html(os.path.basename(self.file))}</h1>"
+            + f'<p class="about">{escape_html(self.format)} {size} <span>{escape_html(self.file)}</span></p>'
             + TOOLS
             + "</header>\n<main>\n"
         )
 
-    def piece(self, piece: Piece, marked: Marked | None = None) -> Iterator[str]:
+    def render_piece(self, piece: AnnotatedPiece, style: DiffPieceStyle | None = None) -> Iterator[str]:
         """Yield the sections of a piece. style: how it is shown as one side of a difference.
 
         Raises:
             LimitError: the page would be too large.
         """
         self._fields += len(piece.rows)
-        title = _title(piece) if marked is None else marked.title
-        for number, rows in enumerate(_sections(piece.rows)):
-            refuse_large(self.file, self._bytes if self._fields <= MOST_FIELDS else MOST_BYTES + 1)
-            yield self._section(piece, rows, title if number == 0 else f"{title} …", number == 0, marked)
+        title = _make_title(piece) if style is None else style.title
+        for number, rows in enumerate(_split_sections(piece.rows)):
+            check_page_size(self.file, self._bytes if self._fields <= MAX_PAGE_FIELDS else MAX_PAGE_BYTES + 1)
+            yield self._render_section(piece, rows, title if number == 0 else f"{title} …", number == 0, style)
 
-    def _section(self, piece: Piece, rows: Sequence[FieldRow], title: str, first: bool, marked: Marked | None) -> str:
+    def _render_section(
+        self, piece: AnnotatedPiece, rows: Sequence[FieldRow], title: str, first: bool, style: DiffPieceStyle | None
+    ) -> str:
         name = rows[0].space
         leaves = [row for row in rows if row.leaf] or [rows[0]._replace(end=rows[0].start)]
         start, stop = leaves[0].start, max(row.end for row in leaves)
-        bad = not all(row.ok for row in rows) or (first and piece.damaged)
-        found = "".join(f'<p class="found {one.severity.label}">{_said(one)}</p>' for one in piece.findings if first)
-        where = f'<p class="packed">{text(name)} (decompressed)</p>' if name else ""
-        held = _bytes(piece.spaces, name, start, stop)
-        self._bytes += len(held)
-        fields = {} if marked is None else marked.fields
-        places = [place for row in rows for place in fields.get((row.space, row.path, row.start), ())]
-        value = data([start, b64encode(held).decode("ascii"), _rows(rows, fields), *([places] if places else [])])
-        kind = "" if marked is None else f" differs {marked.side}"
+        is_bad = not all(row.ok for row in rows) or (first and piece.damaged)
+        findings_html = "".join(
+            f'<p class="found {one.severity.label}">{_render_finding(one)}</p>' for one in piece.findings if first
+        )
+        space_html = f'<p class="packed">{escape_html(name)} (decompressed)</p>' if name else ""
+        section_bytes = _read_bytes(piece.spaces, name, start, stop)
+        self._bytes += len(section_bytes)
+        fields = {} if style is None else style.fields
+        differing_ranges = [place for row in rows for place in fields.get((row.space, row.path, row.start), ())]
+        value = render_data(
+            [
+                start,
+                b64encode(section_bytes).decode("ascii"),
+                _encode_rows(rows, fields),
+                *([differing_ranges] if differing_ranges else []),
+            ]
+        )
+        kind = "" if style is None else f" differs {style.side}"
         anchor = "" if name or start in self._anchors else f' id="{self.anchor}{start:x}"'
         self._anchors.add(start)
-        says = f"{piece.end - piece.start:,} bytes{'' if marked is None else f', {marked.says}'}"
-        size = f" <small>{text(says)}</small>" if first else ""
+        summary = f"{piece.end - piece.start:,} bytes{'' if style is None else f', {style.summary}'}"
+        size = f" <small>{escape_html(summary)}</small>" if first else ""
         return (
-            f'<section class="piece{" bad" if bad else ""}{kind}"{anchor} data-from="{start}" data-to="{stop}"'
+            f'<section class="piece{" bad" if is_bad else ""}{kind}"{anchor} data-from="{start}" data-to="{stop}"'
             f' data-rows="{len(rows)}"{" data-packed" if name else ""}>'
-            f'<h2><button type="button" aria-expanded="true"><span class="at">{start:08x}</span> {text(title)}{size}'
-            f'</button></h2>{found}{where}<div class="body"></div>{value}</section>\n'
+            f'<h2><button type="button" aria-expanded="true"><span class="at">{start:08x}</span> '
+            f"{escape_html(title)}{size}"
+            f'</button></h2>{findings_html}{space_html}<div class="body"></div>{value}</section>\n'
         )
 
-    def end(self, findings: Sequence[Finding]) -> str:
+    def render_end(self, findings: Sequence[Finding]) -> str:
         """Return the page after the pieces; the style shows the findings above them."""
         lines = "".join(
             f'<li class="{one.severity.label}">'
             + ("" if one.offset is None else f'<a href="#0x{one.offset:x}">0x{one.offset:08x}</a> ')
-            + f"{_said(one)}</li>"
+            + f"{_render_finding(one)}</li>"
             for one in findings
         )
-        told = f'<aside id="findings"><h2>{len(findings)} findings</h2><ul>{lines}</ul></aside>' if findings else ""
-        return f"{told}</main>\n{end(SCRIPT)}"
+        findings_html = (
+            f'<aside id="findings"><h2>{len(findings)} findings</h2><ul>{lines}</ul></aside>' if findings else ""
+        )
+        return f"{findings_html}</main>\n{render_end(SCRIPT)}"
 
 
 TOOLS = (
@@ -147,23 +162,23 @@ TOOLS = (
 )
 
 
-def _title(piece: Piece) -> str:
+def _make_title(piece: AnnotatedPiece) -> str:
     """Return the name of a piece, and the first meaning of its content."""
     if not piece.rows:
         return ""
-    said = next((row.meaning for row in piece.rows if not row.leaf and row.ok and row.meaning), "")
-    return f"{piece.rows[0].path} {said}".strip()
+    meaning = next((row.meaning for row in piece.rows if not row.leaf and row.ok and row.meaning), "")
+    return f"{piece.rows[0].path} {meaning}".strip()
 
 
-def _said(found: Finding) -> str:
-    return f"<b>{text(found.id)}</b> {text(found.message)}"
+def _render_finding(item: Finding) -> str:
+    return f"<b>{escape_html(item.id)}</b> {escape_html(item.message)}"
 
 
-def _sections(rows: Sequence[FieldRow]) -> Iterator[list[FieldRow]]:
+def _split_sections(rows: Sequence[FieldRow]) -> Iterator[list[FieldRow]]:
     """Yield runs of rows of one space, none of them long."""
     run: list[FieldRow] = []
     for row in rows:
-        if run and (len(run) >= _SECTION or row.space != run[0].space):
+        if run and (len(run) >= _FIELDS_PER_SECTION or row.space != run[0].space):
             yield run
             run = []
         run.append(row)
@@ -171,26 +186,26 @@ def _sections(rows: Sequence[FieldRow]) -> Iterator[list[FieldRow]]:
         yield run
 
 
-def _bytes(spaces: Iterable[Space], name: str, start: int, stop: int) -> bytes:
+def _read_bytes(spaces: Iterable[AddressSpace], name: str, start: int, stop: int) -> bytes:
     """Return the bytes of a range, as far as they are given."""
-    here = (one for one in spaces if one.name == name and one.base <= start < one.base + len(one.data))
-    return next((one.cut(start, stop) for one in here), b"")
+    matching_spaces = (one for one in spaces if one.name == name and one.base <= start < one.base + len(one.data))
+    return next((one.slice_bytes(start, stop) for one in matching_spaces), b"")
 
 
-def _rows(rows: Iterable[FieldRow], fields: Marks) -> list[list[Any]]:
+def _encode_rows(rows: Iterable[FieldRow], fields: DifferingFields) -> list[list[Any]]:
     """Return [depth, start, end, name, value, meaning, flags] of each row; names continue those of enclosing rows."""
-    told: list[list[Any]] = []
-    above: list[FieldRow] = []
+    encoded: list[list[Any]] = []
+    enclosing: list[FieldRow] = []
     for row in rows:
-        while above and above[-1].depth >= row.depth:
-            above.pop()
+        while enclosing and enclosing[-1].depth >= row.depth:
+            enclosing.pop()
         name = row.path
-        if above and name.startswith(above[-1].path):
-            name = name[len(above[-1].path) :].removeprefix(".") or name
-        above.append(row)
+        if enclosing and name.startswith(enclosing[-1].path):
+            name = name[len(enclosing[-1].path) :].removeprefix(".") or name
+        enclosing.append(row)
         bits = f"[bits {row.bits[0]}..{row.bits[1]}] " if row.bits else ""
-        marks = (_LEAF if row.leaf else 0) | (0 if row.ok else _BAD)
-        marks |= _DIFFERS if (row.space, row.path, row.start) in fields else 0
+        flags = (_LEAF_FLAG if row.leaf else 0) | (0 if row.ok else _BAD_FLAG)
+        flags |= _DIFFERS_FLAG if (row.space, row.path, row.start) in fields else 0
         meaning = bits + escape(row.meaning)
-        told.append([row.depth, row.start, row.end, escape(name), shown(row.value), meaning, marks])
-    return told
+        encoded.append([row.depth, row.start, row.end, escape(name), format_value(row.value), meaning, flags])
+    return encoded

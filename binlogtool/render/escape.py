@@ -10,7 +10,7 @@ _IGNORABLE = re.compile(
 )
 """Characters that draw nothing: Default_Ignorable_Code_Point (DerivedCoreProperties.txt of Unicode 16)."""
 
-_NAMED = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+_SHORT_ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 def escape(text: str) -> str:
@@ -21,14 +21,14 @@ def escape(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(map(_visible, text))
+    return "".join(map(_escape_character, text))
 
 
-def _visible(char: str) -> str:
+def _escape_character(char: str) -> str:
     if char.isprintable() and not _IGNORABLE.match(char):
         return char
-    if char in _NAMED:
-        return _NAMED[char]
+    if char in _SHORT_ESCAPES:
+        return _SHORT_ESCAPES[char]
     code = ord(char)
     if 0xDC80 <= code <= 0xDCFF:
         code -= 0xDC00
@@ -39,18 +39,18 @@ def _visible(char: str) -> str:
 
 def escape_json(text: str) -> str:
     """Escape invisible characters in JSON as Unicode escapes, which is the same JSON."""
-    return text if text.isascii() else _IGNORABLE.sub(_json_escaped, text)
+    return text if text.isascii() else _IGNORABLE.sub(_escape_json_match, text)
 
 
-def _json_escaped(match: re.Match[str]) -> str:
+def _escape_json_match(match: re.Match[str]) -> str:
     units = match[0].encode("utf-16-be").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def escape_bytes(data: bytes) -> str:
     """Bytes as ASCII: printable ones as they are, a backslash doubled, all others as `\\x1b`."""
-    return "".join(map(_BYTES.__getitem__, data))
+    return "".join(map(_BYTE_TEXTS.__getitem__, data))
 
 
-_BYTES = [chr(byte) if 0x20 <= byte < 0x7F and byte != 0x5C else f"\\x{byte:02x}" for byte in range(256)]
-_BYTES[0x5C] = "\\\\"
+_BYTE_TEXTS = [chr(byte) if 0x20 <= byte < 0x7F and byte != 0x5C else f"\\x{byte:02x}" for byte in range(256)]
+_BYTE_TEXTS[0x5C] = "\\\\"

@@ -7,11 +7,11 @@ import re
 import sys
 import unicodedata
 
-NARROWEST = 20
+MIN_COLUMNS = 20
 """Columns below which nothing is fitted any more."""
 
-_STYLE = re.compile("\x1b\\[[0-9;]*m")
-_STEPS = re.compile("\x1b\\[[0-9;]*m|.", re.DOTALL)
+_COLOR_CODE = re.compile("\x1b\\[[0-9;]*m")
+_CODE_OR_CHARACTER = re.compile("\x1b\\[[0-9;]*m|.", re.DOTALL)
 _WORDS = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*"|['"])+|\s+""")
 """Words, as a shell sees them: what is in quotes is not parted; and blanks."""
 
@@ -19,21 +19,21 @@ _COMMAND = re.compile(r"\w+: +binlogtool |\w+ +binlogtool ")
 """Lines that hold a command to be pasted: `next: binlogtool ...`, `undo   binlogtool ...`."""
 
 
-def columns() -> int:
+def terminal_columns() -> int:
     """Return the width of the terminal at standard output (`COLUMNS` has precedence); 80 where it is unknown."""
     try:
-        return max(NARROWEST, int(os.environ["COLUMNS"]))
+        return max(MIN_COLUMNS, int(os.environ["COLUMNS"]))
     except (KeyError, ValueError):
         pass
     try:
-        return max(NARROWEST, os.get_terminal_size(sys.stdout.fileno()).columns or 80)
+        return max(MIN_COLUMNS, os.get_terminal_size(sys.stdout.fileno()).columns or 80)
     except (OSError, ValueError, AttributeError):
         return 80
 
 
-def cells(text: str) -> int:
+def count_columns(text: str) -> int:
     """Return the columns that a text takes, without colour codes: wide characters two, combining marks none."""
-    text = _STYLE.sub("", text) if "\x1b" in text else text
+    text = _COLOR_CODE.sub("", text) if "\x1b" in text else text
     if text.isascii():
         return len(text)
     return sum(
@@ -41,41 +41,45 @@ def cells(text: str) -> int:
     )  # fmt: skip
 
 
-def folded(line: str, width: int) -> list[str]:
+def fold_line(line: str, width: int) -> list[str]:
     """Fold a line to lines of at most `width` columns, at blanks; the further ones are indented.
 
     A command to copy gets a backslash at each fold, and its words are never split; other words that are too long for
     a
     line are cut.
     """
-    if cells(line) <= width:
+    if count_columns(line) <= width:
         return [line]
-    command = _COMMAND.match(line) is not None
-    lead = len(line) - len(line.lstrip(" "))
-    indent, end = " " * min(lead + 4, width // 3), " \\" if command else ""
-    lines, blank = [" " * lead], ""
-    for word in _WORDS.findall(line[lead:]):
+    is_command = _COMMAND.match(line) is not None
+    indent_width = len(line) - len(line.lstrip(" "))
+    indent, end = " " * min(indent_width + 4, width // 3), " \\" if is_command else ""
+    lines, blank = [" " * indent_width], ""
+    for word in _WORDS.findall(line[indent_width:]):
         if word.isspace():
             blank = word
             continue
-        if lines[-1].strip() and cells(lines[-1]) + len(blank) + cells(word) > width - len(end):
+        if lines[-1].strip() and count_columns(lines[-1]) + len(blank) + count_columns(word) > width - len(end):
             lines[-1] += end
             lines.append(indent)
             blank = ""
-        pieces = [word] if command else _pieces(word, width - cells(lines[-1]) - len(blank), width - len(indent))
+        pieces = (
+            [word]
+            if is_command
+            else _split_word(word, width - count_columns(lines[-1]) - len(blank), width - len(indent))
+        )
         lines[-1] += blank + pieces[0]
         lines += [indent + piece for piece in pieces[1:]]
         blank = ""
     return lines
 
 
-def _pieces(word: str, first: int, others: int) -> list[str]:
+def _split_word(word: str, first_width: int, other_width: int) -> list[str]:
     """Split a word that is longer than a line, before a path separator if there is one near the end."""
     pieces = [word]
-    while cells(pieces[-1]) > (room := first if len(pieces) == 1 else others):
+    while count_columns(pieces[-1]) > (width := first_width if len(pieces) == 1 else other_width):
         text, taken = pieces.pop(), ""
-        for part in _STEPS.findall(text):
-            if cells(taken) + cells(part) > room:
+        for part in _CODE_OR_CHARACTER.findall(text):
+            if count_columns(taken) + count_columns(part) > width:
                 break
             taken += part
         at = taken.rfind("/") if "/" in text else max(taken.rfind("."), taken.rfind("["))
@@ -84,13 +88,13 @@ def _pieces(word: str, first: int, others: int) -> list[str]:
     return pieces
 
 
-def folded_at(text: str, width: int) -> list[str]:
+def fold_column(text: str, width: int) -> list[str]:
     """Fold a text to the lines of a column, without an indent."""
-    lines = folded(text, width)
+    lines = fold_line(text, width)
     return [lines[0], *(line.lstrip(" ") for line in lines[1:])]
 
 
-def draws_boxes(encoding: str, terminal: bool) -> bool:
+def can_draw_boxes(encoding: str, is_terminal: bool) -> bool:
     """Return True if box characters can be shown.
 
     Not in other encodings, and not on a terminal of the C locale (Python itself writes UTF-8 there, whatever the
@@ -100,11 +104,13 @@ def draws_boxes(encoding: str, terminal: bool) -> bool:
         "│─…·".encode(encoding)
     except (UnicodeEncodeError, LookupError):
         return False
-    return not (terminal and _plain_locale())
+    return not (is_terminal and _is_c_locale())
 
 
-def _plain_locale() -> bool:
-    chosen = os.environ.get("LC_ALL") or os.environ.get("LC_CTYPE") or os.environ.get("LANG") or "C"
-    coerced = chosen == "C.UTF-8" and not os.environ.get("LC_ALL") and os.environ.get("LANG", "C") in ("C", "POSIX", "")
-    said = os.environ.get("PYTHONUTF8") == "1" or "PYTHONIOENCODING" in os.environ
-    return (chosen in ("C", "POSIX") or coerced) and not said
+def _is_c_locale() -> bool:
+    locale_name = os.environ.get("LC_ALL") or os.environ.get("LC_CTYPE") or os.environ.get("LANG") or "C"
+    is_coerced = (
+        locale_name == "C.UTF-8" and not os.environ.get("LC_ALL") and os.environ.get("LANG", "C") in ("C", "POSIX", "")
+    )
+    is_overridden = os.environ.get("PYTHONUTF8") == "1" or "PYTHONIOENCODING" in os.environ
+    return (locale_name in ("C", "POSIX") or is_coerced) and not is_overridden

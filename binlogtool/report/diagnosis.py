@@ -9,23 +9,46 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from binlogtool.findings import Severity
-from binlogtool.formats.replay_rules import Stop
-from binlogtool.log.body_json import finding_json
+from binlogtool.formats.replay_rules import ReplayStop
+from binlogtool.log.body_json import finding_to_value
 from binlogtool.log.source import is_url
-from binlogtool.recovery.diagnosis_result import OPEN, REFUSES, STARTS, UNKNOWN, Diagnoses, Diagnosis, not_checked
-from binlogtool.recovery.plan import Plan
+from binlogtool.recovery.diagnosis_result import (
+    OPEN,
+    REFUSES,
+    STARTS,
+    UNKNOWN,
+    Diagnosis,
+    DiagnosisReport,
+    list_unchecked,
+)
+from binlogtool.recovery.plan import RepairPlan
 from binlogtool.render.escape import escape
-from binlogtool.report.following import NOTHING_GIVEN, Given, after_plan, after_replay, after_verify, plain_path
-from binlogtool.report.json import failure_json
-from binlogtool.report.markdown import plain
-from binlogtool.report.words import command, count, counted, place, sentence, shell_quoted, size
+from binlogtool.report.following import (
+    NO_READ_OPTIONS,
+    GivenReadOptions,
+    guard_leading_dash,
+    suggest_after_plan,
+    suggest_after_replay,
+    suggest_after_verify,
+)
+from binlogtool.report.json import failure_to_json
+from binlogtool.report.markdown import escape_markdown
+from binlogtool.report.words import (
+    format_command,
+    format_count,
+    format_finding,
+    format_offset,
+    format_quantity,
+    format_size,
+    quote_for_shell,
+)
 
 SCHEMA = "binlogtool/diagnose/1"
-_SHOWN = 5
+_MAX_SHOWN = 5
 """Losses, reasons and findings to read about that the text shows of each log; JSON has all."""
 
 
-class Step(NamedTuple):
+class RepairStep(NamedTuple):
     """One thing to do. Serialised under these names.
 
     Attributes:
@@ -39,19 +62,21 @@ class Step(NamedTuple):
 # -- what to do --------------------------------------------------------------------------------------------------------
 
 
-def steps(one: Diagnosis, given: Given = NOTHING_GIVEN) -> list[Step]:
+def list_steps(diagnosis: Diagnosis, read_options: GivenReadOptions = NO_READ_OPTIONS) -> list[RepairStep]:
     """Return the steps in order, from the safe copy to the undo command; none for a healthy log."""
-    if one.well:
+    if diagnosis.is_healthy:
         return []
-    given = given.also("--redo", one.redo)
-    hint = after_verify(one.report, given)
-    if one.start == UNKNOWN and (one.plan is None or one.plan.unread):
-        return [] if hint is None else [Step("what is missing", hint)]
-    looked = [] if hint is None or " hexdump-annotate " not in hint else [Step("look at the first damage", hint)]
-    return [*_copy(one.path), *looked, *_mending(one, given)]
+    read_options = read_options.with_option("--redo", diagnosis.redo)
+    hint = suggest_after_verify(diagnosis.report, read_options)
+    if diagnosis.start == UNKNOWN and (diagnosis.plan is None or diagnosis.plan.has_encrypted_file):
+        return [] if hint is None else [RepairStep("what is missing", hint)]
+    inspection_steps = (
+        [] if hint is None or " hexdump-annotate " not in hint else [RepairStep("look at the first damage", hint)]
+    )
+    return [*_make_copy_step(diagnosis.path), *inspection_steps, *_list_repair_steps(diagnosis, read_options)]
 
 
-def _copy(path: str) -> list[Step]:
+def _make_copy_step(path: str) -> list[RepairStep]:
     """Return the step that copies the log before any repair."""
     if is_url(path) or path == "-":
         return []
@@ -59,79 +84,90 @@ def _copy(path: str) -> list[Step]:
     names = (f"{base}.copy{number}" for number in ("", *range(2, 100)))
     free = next((name for name in names if not os.path.lexists(name)), f"{base}.copy")
     words = ("cp", "-a", "--", path, free)
-    return [Step("stop the server, and keep a copy", " ".join(map(shell_quoted, words)))]
+    return [RepairStep("stop the server, and keep a copy", " ".join(map(quote_for_shell, words)))]
 
 
-def _mending(one: Diagnosis, given: Given) -> Iterator[Step]:
-    plan = one.plan
-    if (plan is None or plan.refused or not plan.changes) and (by_hand := _remedy(one)):
-        yield from by_hand
-        yield Step("what the server will do now", given.next("diagnose", path=one.path))
-        yield Step("start the server", None)
+def _list_repair_steps(diagnosis: Diagnosis, read_options: GivenReadOptions) -> Iterator[RepairStep]:
+    plan = diagnosis.plan
+    if (plan is None or plan.refused or not plan.changes) and (remedies := _list_remedies(diagnosis)):
+        yield from remedies
+        yield RepairStep("what the server will do now", read_options.make_command("diagnose", path=diagnosis.path))
+        yield RepairStep("start the server", None)
         return
-    hint = None if plan is None else after_plan(plan, given)
+    hint = None if plan is None else suggest_after_plan(plan, read_options)
     if plan is None or hint is None:
-        yield from (Step("no cut mends this; see", text) for text in _after_replays(one, given))
+        yield from (
+            RepairStep("no cut mends this; see", text) for text in _list_replay_commands(diagnosis, read_options)
+        )
         return
     if plan.refused:
-        yield from _beside(one, plan, hint, given)
+        yield from _list_salvage_steps(diagnosis, plan, hint, read_options)
         return
-    flags = ("--fix-meta",) if plan.asked.fix_meta else ()
-    yield Step("read the plan; it changes nothing", given.next("truncate-to-durable", *flags, path=one.path))
-    yield Step("carry it out", hint)
-    yield Step("what the server will do now", given.next("replay-dry-run", path=one.path))
-    yield Step("start the server", None)
+    flags = ("--fix-meta",) if plan.policy.fix_meta else ()
+    yield RepairStep(
+        "read the plan; it changes nothing",
+        read_options.make_command("truncate-to-durable", *flags, path=diagnosis.path),
+    )
+    yield RepairStep("carry it out", hint)
+    yield RepairStep("what the server will do now", read_options.make_command("replay-dry-run", path=diagnosis.path))
+    yield RepairStep("start the server", None)
     if any(file.made_like is None for file in plan.changes):
-        yield Step("if it should be as it was", _undo(plan))
+        yield RepairStep("if it should be as it was", _make_undo_command(plan))
 
 
-def _remedy(one: Diagnosis) -> list[Step]:
+def _list_remedies(diagnosis: Diagnosis) -> list[RepairStep]:
     """Return the steps that make the server start according to the format."""
-    told = (replay.details.get("startup", {}).get("remedy", ()) for replay in one.replays)
-    return [Step(step["what"], step["command"]) for steps_ in told for step in steps_]
+    remedies = (replay.details.get("startup", {}).get("remedy", ()) for replay in diagnosis.replays)
+    return [RepairStep(step["what"], step["command"]) for steps_ in remedies for step in steps_]
 
 
-def _beside(one: Diagnosis, plan: Plan, hint: str, given: Given) -> Iterator[Step]:
+def _list_salvage_steps(
+    diagnosis: Diagnosis, plan: RepairPlan, hint: str, read_options: GivenReadOptions
+) -> Iterator[RepairStep]:
     """Yield the steps where a cut in place is refused: a salvaged copy replaces the file, or nothing does."""
     words = shlex.split(hint)
     if "--to-file" not in words:
-        yield Step("a cut would lose what is durable, and is refused; see", hint)
+        yield RepairStep("a cut would lose what is durable, and is refused; see", hint)
         return
     new, old = words[words.index("--to-file") + 1], words[-1]
-    yield Step("a cut would lose what is durable: write a copy that keeps it", hint)
-    check = given.next("verify", "--severity", "gap-in-sequence=warning", path=new)
-    yield Step("check the copy: what was left out may show as a gap, a warning here; nothing else is wrong", check)
-    yield Step("put it in the place of the log", " ".join(map(shell_quoted, ("cp", "--", new, old))))
-    yield Step("what the server will do now", given.next("replay-dry-run", path=one.path))
-    yield Step("start the server", None)
+    yield RepairStep("a cut would lose what is durable: write a copy that keeps it", hint)
+    check = read_options.make_command("verify", "--severity", "gap-in-sequence=warning", path=new)
+    yield RepairStep(
+        "check the copy: what was left out may show as a gap, a warning here; nothing else is wrong", check
+    )
+    yield RepairStep("put it in the place of the log", " ".join(map(quote_for_shell, ("cp", "--", new, old))))
+    yield RepairStep("what the server will do now", read_options.make_command("replay-dry-run", path=diagnosis.path))
+    yield RepairStep("start the server", None)
 
 
-def _undo(plan: Plan) -> str:
+def _make_undo_command(plan: RepairPlan) -> str:
     """Return the undo command; the undo file does not exist yet, so it is named by a pattern if no older one
     matches.
     """
     first = next(file for file in plan.changes if file.made_like is None)
     pattern = f"{first.path}.binlogtool-undo-"
     if glob.glob(f"{glob.escape(pattern)}*"):
-        return command("undo", "--apply", "UNDO_FILE")
-    return f"{command('undo', '--apply', plain_path(pattern))}*"
+        return format_command("undo", "--apply", "UNDO_FILE")
+    return f"{format_command('undo', '--apply', guard_leading_dash(pattern))}*"
 
 
-def _after_replays(one: Diagnosis, given: Given) -> list[str]:
+def _list_replay_commands(diagnosis: Diagnosis, read_options: GivenReadOptions) -> list[str]:
     """Return the next commands for each log of the place."""
-    return list(dict.fromkeys(text for replay in one.replays for text in after_replay(replay, given)))
+    return list(
+        dict.fromkeys(text for replay in diagnosis.replays for text in suggest_after_replay(replay, read_options))
+    )
 
 
-def reading(one: Diagnosis) -> list[str]:
+def list_explain_commands(diagnosis: Diagnosis) -> list[str]:
     """Return the `explain` commands for the errors that were found."""
-    found = [f for f in one.report.findings if f.severity is Severity.ERROR]
-    found += [f for replay in one.replays for _, f in replay.findings if f.severity is Severity.ERROR]
-    return [command("explain", id_) for id_ in dict.fromkeys(f.id for f in found)]
+    errors = [f for f in diagnosis.report.findings if f.severity is Severity.ERROR]
+    errors += [f for replay in diagnosis.replays for _, f in replay.findings if f.severity is Severity.ERROR]
+    return [format_command("explain", id_) for id_ in dict.fromkeys(f.id for f in errors)]
 
 
 # -- in words ----------------------------------------------------------------------------------------------------------
 
-_STARTS = {
+_START_LABELS = {
     STARTS: "yes",
     REFUSES: "NO",
     OPEN: "this log does not decide it",
@@ -139,103 +175,124 @@ _STARTS = {
 }
 
 
-def start_words(one: Diagnosis) -> str:
+def describe_start(diagnosis: Diagnosis) -> str:
     """Describe whether the server will start, and why not."""
-    said = _STARTS[one.start]
-    stop = next((replay.stop for replay in one.replays if replay.stop is not None), None)
-    startup: dict[str, Any] = next((found for replay in one.replays if (found := replay.details.get("startup"))), {})
-    if one.start == UNKNOWN:
-        return f"{said}: {escape(_unknown(one))}"
-    if one.start == REFUSES and "why" in startup:
-        stop = Stop(startup["file"], startup["offset"], startup["why"])
-    unchecked = escape("; ".join([*(text for replay in one.replays for text in not_checked(replay)), *one.unusable]))
-    if one.unsettled is not None:
-        return escape(one.unsettled)
-    if one.start == OPEN and unchecked:
+    answer = _START_LABELS[diagnosis.start]
+    stop = next((replay.stop for replay in diagnosis.replays if replay.stop is not None), None)
+    startup: dict[str, Any] = next(
+        (found for replay in diagnosis.replays if (found := replay.details.get("startup"))), {}
+    )
+    if diagnosis.start == UNKNOWN:
+        return f"{answer}: {escape(_describe_unknown(diagnosis))}"
+    if diagnosis.start == REFUSES and "why" in startup:
+        stop = ReplayStop(startup["file"], startup["offset"], startup["why"])
+    unchecked = escape(
+        "; ".join(
+            [*(text for replay in diagnosis.replays for text in list_unchecked(replay)), *diagnosis.unusable_files]
+        )
+    )
+    if diagnosis.unstable_reason is not None:
+        return escape(diagnosis.unstable_reason)
+    if diagnosis.start == OPEN and unchecked:
         return f"cannot be determined: {unchecked}"
-    if one.start == STARTS and unchecked:
-        said += f"; {unchecked}"
+    if diagnosis.start == STARTS and unchecked:
+        answer += f"; {unchecked}"
     if stop is None:
-        return said
-    verb = "it stops at" if one.start == REFUSES else "the replay stops at"
-    at = "" if stop.offset is None else f" {place(stop.offset)}"
-    return f"{said}: {verb} {escape(os.path.basename(stop.file))}{at}: {escape(stop.why)}"
+        return answer
+    verb = "it stops at" if diagnosis.start == REFUSES else "the replay stops at"
+    at = "" if stop.offset is None else f" {format_offset(stop.offset)}"
+    return f"{answer}: {verb} {escape(os.path.basename(stop.file))}{at}: {escape(stop.why)}"
 
 
-def _unknown(one: Diagnosis) -> str:
-    said = [one.trouble] if one.trouble else [failure.message for failure in one.report.failures]
-    said += [replay.incomplete for replay in one.replays if replay.incomplete]
-    if any(replay.encrypted for replay in one.replays):
-        said.append("the log is encrypted; --keyfile reads it")
-    return said[0] if said else "it could not be read to its end"
+def _describe_unknown(diagnosis: Diagnosis) -> str:
+    reasons = (
+        [diagnosis.incomplete_reason]
+        if diagnosis.incomplete_reason
+        else [failure.message for failure in diagnosis.report.failures]
+    )
+    reasons += [replay.incomplete_reason for replay in diagnosis.replays if replay.incomplete_reason]
+    if any(replay.is_encrypted for replay in diagnosis.replays):
+        reasons.append("the log is encrypted; --keyfile reads it")
+    return reasons[0] if reasons else "it could not be read to its end"
 
 
-def loss_words(one: Diagnosis) -> Iterator[str]:
+def describe_losses(diagnosis: Diagnosis) -> Iterator[str]:
     """Yield lines about what the server would lose without an error."""
-    for file, found in one.losses[:_SHOWN]:
-        yield f"{escape(os.path.basename(file))} {place(found.offset)}: {sentence(found)}"
-    if len(one.losses) > _SHOWN:
-        yield f"… {count(len(one.losses) - _SHOWN)} more (-O json has all)"
-    if one.rejected:
-        yield f"{counted(one.rejected, 'record')} would be rejected"
-    if not one.losses and not one.rejected:
-        yield "nothing that it would not tell" if one.start != UNKNOWN else "cannot be said"
+    for file, finding in diagnosis.losses[:_MAX_SHOWN]:
+        yield f"{escape(os.path.basename(file))} {format_offset(finding.offset)}: {format_finding(finding)}"
+    if len(diagnosis.losses) > _MAX_SHOWN:
+        yield f"… {format_count(len(diagnosis.losses) - _MAX_SHOWN)} more (-O json has all)"
+    if diagnosis.rejected_records:
+        yield f"{format_quantity(diagnosis.rejected_records, 'record')} would be rejected"
+    if not diagnosis.losses and not diagnosis.rejected_records:
+        yield "nothing that it would not tell" if diagnosis.start != UNKNOWN else "cannot be said"
 
 
-def keep_words(one: Diagnosis) -> Iterator[str]:
+def describe_kept(diagnosis: Diagnosis) -> Iterator[str]:
     """Yield lines about what can be kept, and what is removed."""
-    records = sum(file.records or 0 for file in one.report.files)
-    if one.plan is None:
-        known = one.well or one.start != UNKNOWN
-        yield f"all {counted(records, 'record')}" if known else f"{counted(records, 'provable record')} found"
+    records = sum(file.records or 0 for file in diagnosis.report.files)
+    if diagnosis.plan is None:
+        complete = diagnosis.is_healthy or diagnosis.start != UNKNOWN
+        yield (
+            f"all {format_quantity(records, 'record')}"
+            if complete
+            else f"{format_quantity(records, 'provable record')} found"
+        )
         return
-    if one.plan.refused:
-        yield f"{counted(records, 'provable record')} found; a cut in place is refused:"
-        yield from (f"  {escape(text)}" for text in one.plan.reasons[:_SHOWN])
+    if diagnosis.plan.refused:
+        yield f"{format_quantity(records, 'provable record')} found; a cut in place is refused:"
+        yield from (f"  {escape(text)}" for text in diagnosis.plan.reasons[:_MAX_SHOWN])
         return
-    cut = sum(file.cut_bytes for file in one.plan.changes)
-    lost = sum(file.cut_valid_records for file in one.plan.changes)
-    if not one.plan.changes:
-        yield f"all {counted(records, 'record')}; there is nothing to cut"
+    cut = sum(file.cut_bytes for file in diagnosis.plan.changes)
+    lost = sum(file.cut_valid_records for file in diagnosis.plan.changes)
+    if not diagnosis.plan.changes:
+        yield f"all {format_quantity(records, 'record')}; there is nothing to cut"
         return
-    kept = sum(file.kept_records for file in one.plan.files)
-    yield f"{counted(kept, 'record')}; {counted(cut, 'byte')} go, {counted(lost, 'complete record')} among them"
+    kept = sum(file.kept_records for file in diagnosis.plan.files)
+    yield (
+        f"{format_quantity(kept, 'record')}; {format_quantity(cut, 'byte')} go, "
+        f"{format_quantity(lost, 'complete record')} among them"
+    )
 
 
-def _head(one: Diagnosis) -> str:
-    files = one.report.files
+def _describe_log(diagnosis: Diagnosis) -> str:
+    files = diagnosis.report.files
     kinds = ", ".join(dict.fromkeys(file.format for file in files)) or "not read"
-    said = [kinds, counted(len(files), "file"), size(sum(file.size for file in files))]
-    said += [] if one.holder is None else [f"held by {escape(one.holder)}"]
-    said += [] if one.redo is None else [f"with the redo log {escape(one.redo)}"]
-    return f"{escape(one.path)}  ({', '.join(said)})"
+    parts = [kinds, format_quantity(len(files), "file"), format_size(sum(file.size for file in files))]
+    parts += [] if diagnosis.holder is None else [f"held by {escape(diagnosis.holder)}"]
+    parts += [] if diagnosis.redo is None else [f"with the redo log {escape(diagnosis.redo)}"]
+    return f"{escape(diagnosis.path)}  ({', '.join(parts)})"
 
 
-def diagnosis_text(found: Diagnoses, given: Given = NOTHING_GIVEN) -> Iterator[str]:
+def render_diagnosis_text(
+    diagnoses: DiagnosisReport, read_options: GivenReadOptions = NO_READ_OPTIONS
+) -> Iterator[str]:
     """Yield the lines of a diagnosis: healthy logs in one line each, then every log that needs something."""
-    for one in found.logs:
-        if one.well:
-            starts = f": starts {start_words(one)}" if one.start != OPEN else ""
-            yield f"well      {_head(one)}{starts if one.unsettled is None else f': {start_words(one)}'}"
-    for one in found.logs:
-        if not one.well:
+    for diagnosis in diagnoses.logs:
+        if diagnosis.is_healthy:
+            starts = f": starts {describe_start(diagnosis)}" if diagnosis.start != OPEN else ""
+            if diagnosis.unstable_reason is not None:
+                starts = f": {describe_start(diagnosis)}"
+            yield f"well      {_describe_log(diagnosis)}{starts}"
+    for diagnosis in diagnoses.logs:
+        if not diagnosis.is_healthy:
             yield ""
-            yield from _ill(one, given)
+            yield from _render_unhealthy(diagnosis, read_options)
 
 
-def _ill(one: Diagnosis, given: Given) -> Iterator[str]:
-    yield f"log       {_head(one)}"
-    yield f"start     {start_words(one)}"
-    yield from _labelled("loses", loss_words(one))
-    yield from _labelled("keep", keep_words(one))
-    for number, step in enumerate(steps(one, given), start=1):
+def _render_unhealthy(diagnosis: Diagnosis, read_options: GivenReadOptions) -> Iterator[str]:
+    yield f"log       {_describe_log(diagnosis)}"
+    yield f"start     {describe_start(diagnosis)}"
+    yield from _label_lines("loses", describe_losses(diagnosis))
+    yield from _label_lines("keep", describe_kept(diagnosis))
+    for number, step in enumerate(list_steps(diagnosis, read_options), start=1):
         yield f"{f'do {number}':<9} {step.what}"
         if step.command is not None:
             yield f"            {step.command}"
-    yield from _labelled("read", reading(one)[:_SHOWN])
+    yield from _label_lines("read", list_explain_commands(diagnosis)[:_MAX_SHOWN])
 
 
-def _labelled(name: str, lines: Iterator[str] | Sequence[str]) -> Iterator[str]:
+def _label_lines(name: str, lines: Iterator[str] | Sequence[str]) -> Iterator[str]:
     for number, line in enumerate(lines):
         yield f"{'' if number else name:<9} {line}"
 
@@ -243,75 +300,80 @@ def _labelled(name: str, lines: Iterator[str] | Sequence[str]) -> Iterator[str]:
 # -- for programs and tickets ------------------------------------------------------------------------------------------
 
 
-def diagnosis_json(found: Diagnoses, version: str, given: Given = NOTHING_GIVEN) -> dict[str, Any]:
+def diagnosis_to_json(
+    diagnoses: DiagnosisReport, version: str, read_options: GivenReadOptions = NO_READ_OPTIONS
+) -> dict[str, Any]:
     """Return `diagnose -O json` as a value."""
-    starts = [one.start for one in found.logs]
+    starts = [one.start for one in diagnoses.logs]
     return {
         "schema": SCHEMA,
         "tool": {"name": "binlogtool", "version": version},
-        "logs": [_log_json(one, given) for one in found.logs],
-        "failures": [failure_json(one) for one in found.failures],
+        "logs": [_log_to_json(one, read_options) for one in diagnoses.logs],
+        "failures": [failure_to_json(one) for one in diagnoses.failures],
         "summary": {
-            "logs": len(found.logs),
-            "well": sum(one.well for one in found.logs),
-            "start": {name: starts.count(name) for name in _STARTS},
+            "logs": len(diagnoses.logs),
+            "well": sum(one.is_healthy for one in diagnoses.logs),
+            "start": {name: starts.count(name) for name in _START_LABELS},
         },
     }
 
 
-def _log_json(one: Diagnosis, given: Given) -> dict[str, Any]:
-    files = one.report.files
+def _log_to_json(diagnosis: Diagnosis, read_options: GivenReadOptions) -> dict[str, Any]:
+    files = diagnosis.report.files
     return {
-        "path": one.path,
+        "path": diagnosis.path,
         "formats": list(dict.fromkeys(file.format for file in files)),
         "files": [file.path for file in files],
         "bytes": sum(file.size for file in files),
         "records": sum(file.records or 0 for file in files),
-        "redo": one.redo,
-        **({} if one.holder is None else {"holder": one.holder}),
-        **({"not_checked": list(one.unusable)} if one.unusable else {}),
-        "start": one.start,
-        "why": start_words(one),
-        "well": one.well,
-        "rejected": one.rejected,
-        "losses": [{"file": file, **finding_json(loss)} for file, loss in one.losses],
-        "findings": {level.label: one.report.count(level) for level in Severity},
-        "plan": None if one.plan is None else one.plan.as_value(),
-        "steps": [step._asdict() for step in steps(one, given)],
-        "read": reading(one),
+        "redo": diagnosis.redo,
+        **({} if diagnosis.holder is None else {"holder": diagnosis.holder}),
+        **({"not_checked": list(diagnosis.unusable_files)} if diagnosis.unusable_files else {}),
+        "start": diagnosis.start,
+        "why": describe_start(diagnosis),
+        "well": diagnosis.is_healthy,
+        "rejected": diagnosis.rejected_records,
+        "losses": [{"file": file, **finding_to_value(loss)} for file, loss in diagnosis.losses],
+        "findings": {level.label: diagnosis.report.count_findings(level) for level in Severity},
+        "plan": None if diagnosis.plan is None else diagnosis.plan.as_value(),
+        "steps": [step._asdict() for step in list_steps(diagnosis, read_options)],
+        "read": list_explain_commands(diagnosis),
     }
 
 
-def diagnosis_markdown(found: Diagnoses, given: Given = NOTHING_GIVEN) -> str:
+def render_diagnosis_markdown(diagnoses: DiagnosisReport, read_options: GivenReadOptions = NO_READ_OPTIONS) -> str:
     """Render the diagnoses as Markdown, for a ticket."""
-    return "\n".join(_markdown_lines(found, given)) + "\n"
+    return "\n".join(_render_markdown_lines(diagnoses, read_options)) + "\n"
 
 
-def _markdown_lines(found: Diagnoses, given: Given) -> Iterator[str]:
+def _render_markdown_lines(diagnoses: DiagnosisReport, read_options: GivenReadOptions) -> Iterator[str]:
     yield "## binlogtool diagnose"
     yield ""
     yield "| log | starts | in order |"
     yield "|---|---|---|"
-    for one in found.logs:
-        yield f"| {plain(one.path)} | {plain(start_words(one))} | {'yes' if one.well else '**no**'} |"
-    for failure in found.failures:
-        yield f"| {plain(failure.path)} | not read | {plain(failure.message)} |"
-    for one in found.logs:
-        if not one.well:
-            yield from _markdown_log(one, given)
+    for one in diagnoses.logs:
+        yield (
+            f"| {escape_markdown(one.path)} | {escape_markdown(describe_start(one))} | "
+            f"{'yes' if one.is_healthy else '**no**'} |"
+        )
+    for failure in diagnoses.failures:
+        yield f"| {escape_markdown(failure.path)} | not read | {escape_markdown(failure.message)} |"
+    for one in diagnoses.logs:
+        if not one.is_healthy:
+            yield from _render_markdown_log(one, read_options)
 
 
-def _markdown_log(one: Diagnosis, given: Given) -> Iterator[str]:
+def _render_markdown_log(diagnosis: Diagnosis, read_options: GivenReadOptions) -> Iterator[str]:
     yield ""
-    yield f"### {plain(one.path)}"
+    yield f"### {escape_markdown(diagnosis.path)}"
     yield ""
-    if one.redo is not None:
-        yield f"* read with the redo log {plain(one.redo)}"
-    for name, lines in (("loses", loss_words(one)), ("keep", keep_words(one))):
-        yield from (f"* {name}: {plain(line.strip())}" for line in lines)
-    for number, step in enumerate(steps(one, given), start=1):
+    if diagnosis.redo is not None:
+        yield f"* read with the redo log {escape_markdown(diagnosis.redo)}"
+    for name, lines in (("loses", describe_losses(diagnosis)), ("keep", describe_kept(diagnosis))):
+        yield from (f"* {name}: {escape_markdown(line.strip())}" for line in lines)
+    for number, step in enumerate(list_steps(diagnosis, read_options), start=1):
         yield ""
-        yield f"{number}. {plain(step.what)}"
+        yield f"{number}. {escape_markdown(step.what)}"
         if step.command is not None:
             fence = "````" if "```" in step.command else "```"
             yield from ("", f"{fence}sh", step.command, fence)

@@ -7,35 +7,35 @@ from collections.abc import Iterator
 from binlogtool.findings import Finding, Severity
 from binlogtool.recovery.report import Report
 from binlogtool.render.escape import escape
-from binlogtool.report.policy import located
-from binlogtool.report.words import place, sentence
+from binlogtool.report.policy import list_located_findings
+from binlogtool.report.words import format_finding, format_offset
 
-PER_LEVEL = 10
+MAX_PER_LEVEL = 10
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 
 
-def message(text: str) -> str:
+def escape_message(text: str) -> str:
     """Escape text after the `::` of a workflow command."""
     return escape(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-def value(text: str) -> str:
+def escape_property(text: str) -> str:
     """Escape a property value of a workflow command."""
-    return message(text).replace(":", "%3A").replace(",", "%2C")
+    return escape_message(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def workflow_commands(report: Report) -> Iterator[str]:
+def render_workflow_commands(report: Report) -> Iterator[str]:
     """Yield the lines for standard output."""
     for failure in report.failures:
-        yield f"::error file={value(failure.path)},title=not read::{message(failure.message)}"
-    found = located(report)
+        yield f"::error file={escape_property(failure.path)},title=not read::{escape_message(failure.message)}"
+    findings = list_located_findings(report)
     for severity, word in _COMMANDS.items():
-        own = [(path, f) for path, f in found if f.severity is severity]
-        yield from (_annotation(word, path, f) for path, f in own[:PER_LEVEL])
-        if len(own) > PER_LEVEL:
-            yield f"::{word} title=binlogtool::{len(own) - PER_LEVEL:,} more findings of this level"
+        of_level = [(path, f) for path, f in findings if f.severity is severity]
+        yield from (_render_annotation(word, path, f) for path, f in of_level[:MAX_PER_LEVEL])
+        if len(of_level) > MAX_PER_LEVEL:
+            yield f"::{word} title=binlogtool::{len(of_level) - MAX_PER_LEVEL:,} more findings of this level"
 
 
-def _annotation(word: str, path: str, finding: Finding) -> str:
-    text = f"{place(finding.offset)}: {sentence(finding)}"
-    return f"::{word} file={value(path)},line=1,title={value(finding.id)}::{message(text)}"
+def _render_annotation(word: str, path: str, finding: Finding) -> str:
+    text = f"{format_offset(finding.offset)}: {format_finding(finding)}"
+    return f"::{word} file={escape_property(path)},line=1,title={escape_property(finding.id)}::{escape_message(text)}"

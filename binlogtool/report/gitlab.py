@@ -15,8 +15,8 @@ from typing import Any
 from binlogtool.findings import Finding, Severity
 from binlogtool.recovery.report import Report
 from binlogtool.render.escape import escape
-from binlogtool.report.policy import fingerprint, located
-from binlogtool.report.words import place
+from binlogtool.report.policy import compute_fingerprint, list_located_findings
+from binlogtool.report.words import format_offset
 
 NOT_READ = "not-read"
 """The check name of a path that could not be read or recognised."""
@@ -24,35 +24,37 @@ NOT_READ = "not-read"
 _SEVERITIES = {Severity.NOTE: "info", Severity.WARNING: "minor", Severity.ERROR: "critical"}
 
 
-def gitlab(report: Report) -> list[dict[str, Any]]:
+def report_to_gitlab(report: Report) -> list[dict[str, Any]]:
     """Return the report as a list of issues."""
-    return list(_issues(report))
+    return list(_iter_issues(report))
 
 
-def _issues(report: Report) -> Iterator[dict[str, Any]]:
+def _iter_issues(report: Report) -> Iterator[dict[str, Any]]:
     seen: dict[str, int] = {}
-    for path, found in located(report):
-        mark = fingerprint(path, found)
-        seen[mark] = number = seen.get(mark, 0) + 1
-        unique = mark if number == 1 else _digest(f"{mark} {number}")
-        yield _issue(path, found.id, _said(found), _SEVERITIES[found.severity], unique)
+    for path, finding in list_located_findings(report):
+        base_fingerprint = compute_fingerprint(path, finding)
+        seen[base_fingerprint] = number = seen.get(base_fingerprint, 0) + 1
+        unique = base_fingerprint if number == 1 else _hash_text(f"{base_fingerprint} {number}")
+        yield _make_issue(path, finding.id, _describe(finding), _SEVERITIES[finding.severity], unique)
     for number, failure in enumerate(report.failures):
-        yield _issue(failure.path, NOT_READ, failure.message, "blocker", _digest(f"{NOT_READ} {number} {failure.path}"))
+        yield _make_issue(
+            failure.path, NOT_READ, failure.message, "blocker", _hash_text(f"{NOT_READ} {number} {failure.path}")
+        )
 
 
-def _issue(path: str, check: str, text: str, severity: str, mark: str) -> dict[str, Any]:
+def _make_issue(path: str, check: str, text: str, severity: str, issue_fingerprint: str) -> dict[str, Any]:
     return {
         "description": escape(text),
         "check_name": check,
-        "fingerprint": mark,
+        "fingerprint": issue_fingerprint,
         "severity": severity,
         "location": {"path": escape(posixpath.normpath(path)), "lines": {"begin": 1}},
     }
 
 
-def _said(found: Finding) -> str:
-    return found.message if found.offset is None else f"{place(found.offset)}: {found.message}"
+def _describe(finding: Finding) -> str:
+    return finding.message if finding.offset is None else f"{format_offset(finding.offset)}: {finding.message}"
 
 
-def _digest(text: str) -> str:
+def _hash_text(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 from binlogtool.findings import EXPLANATIONS, Finding, Severity
 from binlogtool.recovery.report import Report
 from binlogtool.render.escape import escape
-from binlogtool.report.words import place, sentence
+from binlogtool.report.words import format_finding, format_offset
 
 CHECKS = {
     "header": ("bad-magic", "bad-header", "unsupported-version"),
@@ -33,55 +33,61 @@ CHECKS = {
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def xml_text(text: str) -> str:
+def escape_xml_text(text: str) -> str:
     """Return text that XML 1.0 allows, without control characters."""
     return _NOT_XML.sub("\ufffd", escape(text))
 
 
-def junit(report: Report, *, fail_on: Severity | None = Severity.ERROR) -> bytes:
+def render_junit(report: Report, *, fail_on: Severity | None = Severity.ERROR) -> bytes:
     """Render the report as a JUnit document."""
     root = ElementTree.Element("testsuites", name="binlogtool verify")
     for file in report.files:
-        _suite(root, file.path, file.findings, fail_on, file.seconds)
-    for part in report.sets:
-        _suite(root, f"{part.path} (set)", part.findings, fail_on, 0.0)
+        _add_suite(root, file.path, file.findings, fail_on, file.seconds)
+    for set_report in report.sets:
+        _add_suite(root, f"{set_report.path} (set)", set_report.findings, fail_on, 0.0)
     for failure in report.failures:
         suite = ElementTree.SubElement(
-            root, "testsuite", name=xml_text(failure.path), tests="1", errors="1", failures="0"
+            root, "testsuite", name=escape_xml_text(failure.path), tests="1", errors="1", failures="0"
         )
-        case = ElementTree.SubElement(suite, "testcase", name="open", classname=xml_text(failure.path))
-        ElementTree.SubElement(case, "error", message=xml_text(failure.message))
+        case = ElementTree.SubElement(suite, "testcase", name="open", classname=escape_xml_text(failure.path))
+        ElementTree.SubElement(case, "error", message=escape_xml_text(failure.message))
     ElementTree.indent(root)
     document: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
     return document + b"\n"
 
 
-def _suite(
+def _add_suite(
     root: ElementTree.Element, name: str, findings: Sequence[Finding], fail_on: Severity | None, seconds: float
 ) -> None:
     """Add the suite of one file. The first case has the time, because all checks of a file run in one pass."""
-    shown, took = xml_text(name), 0.0 if "SOURCE_DATE_EPOCH" in os.environ else seconds
+    shown, elapsed = escape_xml_text(name), 0.0 if "SOURCE_DATE_EPOCH" in os.environ else seconds
     suite = ElementTree.SubElement(
-        root, "testsuite", name=shown, tests=str(len(CHECKS)), errors="0", time=f"{took:.3f}"
+        root, "testsuite", name=shown, tests=str(len(CHECKS)), errors="0", time=f"{elapsed:.3f}"
     )
     failures = 0
     for check, ids in CHECKS.items():
-        time = took if check == "header" else 0.0
+        time = elapsed if check == "header" else 0.0
         case = ElementTree.SubElement(suite, "testcase", name=check, classname=shown, time=f"{time:.3f}")
-        own = [f for f in findings if f.id in ids]
-        failing = [f for f in own if fail_on is not None and f.severity >= fail_on]
+        check_findings = [f for f in findings if f.id in ids]
+        failing = [f for f in check_findings if fail_on is not None and f.severity >= fail_on]
         if failing:
             failures += 1
-            failure = ElementTree.SubElement(case, "failure", type=failing[0].id, message=xml_text(failing[0].message))
-            failure.text = _text(failing)
-        elif own:
-            ElementTree.SubElement(case, "system-out").text = _text(own)
+            failure = ElementTree.SubElement(
+                case, "failure", type=failing[0].id, message=escape_xml_text(failing[0].message)
+            )
+            failure.text = _format_findings(failing)
+        elif check_findings:
+            ElementTree.SubElement(case, "system-out").text = _format_findings(check_findings)
     suite.set("failures", str(failures))
 
 
-def _text(findings: Sequence[Finding]) -> str:
+def _format_findings(findings: Sequence[Finding]) -> str:
     lines = []
-    for f in findings:
-        lines.append(xml_text(f"{f.severity.label} {place(f.offset)} {f.id}: {sentence(f)}"))
-        lines.append(xml_text(f"  what to do: {EXPLANATIONS[f.id].action}"))
+    for finding in findings:
+        lines.append(
+            escape_xml_text(
+                f"{finding.severity.label} {format_offset(finding.offset)} {finding.id}: {format_finding(finding)}"
+            )
+        )
+        lines.append(escape_xml_text(f"  what to do: {EXPLANATIONS[finding.id].action}"))
     return "\n".join(lines)

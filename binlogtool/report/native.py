@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from binlogtool.formats.jsonline import JsonLine
-from binlogtool.log.blocks import Blocks
-from binlogtool.log.body_json import quoted
-from binlogtool.log.compiled import Compiled
-from binlogtool.log.plain import DEFAULT
-from binlogtool.log.records import Block
-from binlogtool.log.stretches import Stretch
+from binlogtool.log.blocks import BlockDecoder
+from binlogtool.log.body_json import to_json_bytes
+from binlogtool.log.compiled import CompiledSplitter
+from binlogtool.log.plain import DEFAULT_STYLE
+from binlogtool.log.records import RecordBlock
+from binlogtool.log.stretches import RecordRange
 
 if TYPE_CHECKING:
     from binlogtool.schema.jsonlines import LineWriter
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Lines(NamedTuple):
+class EncodedLines(NamedTuple):
     """Finished lines of some records of a file; the bytes are valid until the next lines are made.
 
     Attributes:
@@ -33,32 +33,37 @@ class Lines(NamedTuple):
     data: memoryview
 
 
-class NativeLines:
+class CompiledLineEncoder:
     """Encodes record ranges as lines, in the default style only."""
 
     def __init__(self) -> None:
-        self._compiled = Compiled(_writer)
+        self._compiled = CompiledSplitter(_make_line_writer)
 
-    def of(self, parts: Iterable[Stretch | T]) -> Iterator[Lines | Block | T]:
+    def encode_ranges(self, parts: Iterable[RecordRange | T]) -> Iterator[EncodedLines | RecordBlock | T]:
         """Yield the same parts, with lines and blocks in place of record ranges."""
         for part in parts:
-            if isinstance(part, Stretch):
-                yield from self.parts(part)
+            if isinstance(part, RecordRange):
+                yield from self.encode_range(part)
             else:
                 yield part
 
-    def parts(self, stretch: Stretch) -> Iterator[Lines | Block]:
+    def encode_range(self, record_range: RecordRange) -> Iterator[EncodedLines | RecordBlock]:
         """Yield the range in order: finished lines, and blocks for the general encoder."""
-        for part in self._compiled.parts(stretch):
-            if isinstance(part, Block):
+        for part in self._compiled.split_range(record_range):
+            if isinstance(part, RecordBlock):
                 yield part
             else:
-                place = stretch.batch.place_of(stretch.last(part.start, part.stop))
-                yield Lines(stretch.maker.file, stretch.records(part.start, part.stop), (place.offset,), part.data)
+                place = record_range.batch.container_position(record_range.last_selected(part.start, part.stop))
+                yield EncodedLines(
+                    record_range.decoder.file,
+                    record_range.selected_numbers(part.start, part.stop),
+                    (place.offset,),
+                    part.data,
+                )
 
 
-def _writer(line: JsonLine, maker: Blocks) -> LineWriter:
+def _make_line_writer(json_line: JsonLine, blocks: BlockDecoder) -> LineWriter:
     from binlogtool.schema.jsonlines import LineWriter
 
-    head = b'{"file":' + quoted(DEFAULT.text(maker.file)) + b',"offset":'
-    return LineWriter(line, maker.layout, head, quoted)
+    line_start = b'{"file":' + to_json_bytes(DEFAULT_STYLE.text_value(blocks.file)) + b',"offset":'
+    return LineWriter(json_line, blocks.layout, line_start, to_json_bytes)

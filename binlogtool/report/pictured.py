@@ -14,64 +14,75 @@ from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Severity
 from binlogtool.formats.detecting import Hints
 from binlogtool.limits import Limits
-from binlogtool.log.records import Block
+from binlogtool.log.records import RecordBlock
 from binlogtool.log.scan import Scan
 from binlogtool.log.select import Selection
 from binlogtool.recovery.report import FileReport, Report
 from binlogtool.recovery.verify import DEPTHS
-from binlogtool.report.bytemap import ByteMap, byte_map
-from binlogtool.report.chart import chart
-from binlogtool.report.series import Series
-from binlogtool.report.verify_page import Pictured, verify_page
+from binlogtool.report.bytemap import ByteMap, make_byte_map
+from binlogtool.report.chart import render_chart
+from binlogtool.report.series import SeriesCounter
+from binlogtool.report.verify_page import PageIllustrations, render_verify_page
 from binlogtool.schema import backends
-from binlogtool.schema.annotation import Piece
+from binlogtool.schema.annotation import AnnotatedPiece
 
-_MOST_PIECES = 60
+_MAX_SPOTS = 60
 """Annotated places of a file."""
-_MOST_BYTES = 64 << 10
+_MAX_SPOT_BYTES = 64 << 10
 """Bytes of a place; larger ones are not drawn."""
-_MOST_FILES = 20
+_MAX_FILES = 20
 """Files with annotated places."""
 
 
-def pictured_page(report: Report, limits: Limits, backend: str, hints: Hints | None) -> bytes:
+def build_verify_page(report: Report, limits: Limits, backend: str, hints: Hints | None) -> bytes:
     """Collect the illustrations and render the page."""
-    reading: dict[str, Any] = {"limits": limits, "backend": backend, "hints": hints}
+    read_options: dict[str, Any] = {"limits": limits, "backend": backend, "hints": hints}
     files = [file for file in report.files if file.path != "-"]
     damaged = [file for file in files if any(found.severity is Severity.ERROR for found in file.findings)]
-    spots = {file.path: _spots(file, reading) for file in damaged[:_MOST_FILES]}
-    maps = {file.path: mapped for file in files if file.size and (mapped := _mapped(file, reading))}
-    return verify_page(report, binlogtool.__version__, Pictured(spots, _chart(files, reading), maps))
+    spots = {file.path: _annotate_damage(file, read_options) for file in damaged[:_MAX_FILES]}
+    maps = {file.path: mapped for file in files if file.size and (mapped := _map_bytes(file, read_options))}
+    return render_verify_page(
+        report, binlogtool.__version__, PageIllustrations(spots, _chart_records(files, read_options), maps)
+    )
 
 
-def _mapped(file: FileReport, reading: dict[str, Any]) -> ByteMap | None:
-    with suppress(BinlogtoolError), binlogtool.open(file.path, format=file.format, **reading) as log:
-        own, deep = log.files[0], file.details.get("depth") not in DEPTHS[: DEPTHS.index("payload")]
-        scan = Scan(own.source, own.format, own.layout, backends.choose(reading["backend"]), reading["limits"], deep)
-        return byte_map(scan, own, file.size)
+def _map_bytes(file: FileReport, read_options: dict[str, Any]) -> ByteMap | None:
+    with suppress(BinlogtoolError), binlogtool.open(file.path, format=file.format, **read_options) as log:
+        log_file, check_payload = log.files[0], file.details.get("depth") not in DEPTHS[: DEPTHS.index("payload")]
+        scan = Scan(
+            log_file.source,
+            log_file.format,
+            log_file.layout,
+            backends.choose_backend(read_options["backend"]),
+            read_options["limits"],
+            check_payload,
+        )
+        return make_byte_map(scan, log_file, file.size)
     return None
 
 
-def _spots(file: FileReport, reading: dict[str, Any]) -> Sequence[Piece]:
-    spots: list[Piece] = []
-    with suppress(BinlogtoolError), binlogtool.open(file.path, format=file.format, **reading) as log:
-        shown = binlogtool.annotated(log, limits=reading["limits"], backend=reading["backend"], damage_only=True)
-        for piece in shown.pieces:
-            if piece.rows and piece.end - piece.start <= _MOST_BYTES:
+def _annotate_damage(file: FileReport, read_options: dict[str, Any]) -> Sequence[AnnotatedPiece]:
+    spots: list[AnnotatedPiece] = []
+    with suppress(BinlogtoolError), binlogtool.open(file.path, format=file.format, **read_options) as log:
+        annotation = binlogtool.annotate_log(
+            log, limits=read_options["limits"], backend=read_options["backend"], damage_only=True
+        )
+        for piece in annotation.pieces:
+            if piece.rows and piece.end - piece.start <= _MAX_SPOT_BYTES:
                 spots.append(piece)
-            if len(spots) >= _MOST_PIECES:
+            if len(spots) >= _MAX_SPOTS:
                 break
     return spots
 
 
-def _chart(files: Sequence[FileReport], reading: dict[str, Any]) -> str:
-    series = Series("type")
+def _chart_records(files: Sequence[FileReport], read_options: dict[str, Any]) -> str:
+    series = SeriesCounter("type")
     for file in files:
-        with suppress(BinlogtoolError), binlogtool.open(file.path, format=file.format, **reading) as log:
+        with suppress(BinlogtoolError), binlogtool.open(file.path, format=file.format, **read_options) as log:
             for part in log.blocks(Selection(), decode="frame"):
-                if isinstance(part, Block):
-                    series.block(part)
-    counted = series.end()
-    timed = any(start for start, _ in counted.cells)
+                if isinstance(part, RecordBlock):
+                    series.encode_block(part)
+    stats = series.finish()
+    has_times = any(start for start, _ in stats.cells)
     title = files[0].path if len(files) == 1 else f"{len(files)} files"
-    return chart(counted, title).decode("utf-8") if timed else ""
+    return render_chart(stats, title).decode("utf-8") if has_times else ""

@@ -13,17 +13,17 @@ from binlogtool.errors import UsageError
 from binlogtool.findings import EXPLANATIONS, Finding, Severity
 from binlogtool.recovery.report import Report
 
-EXIT_ORDER = (70, 7, 5, 4, 3, 6, 1, 0)
+EXIT_SEVERITY_ORDER = (70, 7, 5, 4, 3, 6, 1, 0)
 """The most severe exit status first (cli.md 6.11)."""
 
 
-def most_severe(codes: Iterable[int]) -> int:
+def select_exit_code(codes: Iterable[int]) -> int:
     """Return the most severe of several exit statuses."""
-    given = set(codes)
-    return next((code for code in EXIT_ORDER if code in given), max(given, default=0))
+    present = set(codes)
+    return next((code for code in EXIT_SEVERITY_ORDER if code in present), max(present, default=0))
 
 
-def known_id(text: str) -> str:
+def check_finding_id(text: str) -> str:
     """Return a finding id unchanged.
 
     Raises:
@@ -34,7 +34,7 @@ def known_id(text: str) -> str:
     return text
 
 
-class Ignore(msgspec.Struct, frozen=True):
+class IgnoreRule(msgspec.Struct, frozen=True):
     """`ID[@FILE[:OFFSET]]`: findings to ignore.
 
     Attributes:
@@ -46,7 +46,7 @@ class Ignore(msgspec.Struct, frozen=True):
     offset: int | None = None
 
     @classmethod
-    def parse(cls, text: str) -> Ignore:
+    def parse(cls, text: str) -> IgnoreRule:
         """Parse the option's text.
 
         Raises:
@@ -58,12 +58,12 @@ class Ignore(msgspec.Struct, frozen=True):
             offset = int(number, 0) if colon else None
         except ValueError:
             path, offset = where, None
-        return cls(known_id(id_), (path if offset is not None else where) or None, offset)
+        return cls(check_finding_id(id_), (path if offset is not None else where) or None, offset)
 
     def covers(self, path: str, finding: Finding) -> bool:
         """Return True if the finding is to be ignored."""
-        here = self.file in (None, path, _name(path))
-        return finding.id == self.id and here and self.offset in (None, finding.offset)
+        path_matches = self.file in (None, path, _get_base_name(path))
+        return finding.id == self.id and path_matches and self.offset in (None, finding.offset)
 
 
 def parse_severity(text: str) -> tuple[str, Severity]:
@@ -75,30 +75,30 @@ def parse_severity(text: str) -> tuple[str, Severity]:
     id_, _, level = text.partition("=")
     if level.upper() not in Severity.__members__:
         raise UsageError(f"{text!r}: write ID=note, ID=warning or ID=error")
-    return known_id(id_), Severity[level.upper()]
+    return check_finding_id(id_), Severity[level.upper()]
 
 
-def _name(path: str) -> str:
+def _get_base_name(path: str) -> str:
     from pathlib import PurePath
 
     return PurePath(path).name
 
 
-def located(report: Report) -> list[tuple[str, Finding]]:
+def list_located_findings(report: Report) -> list[tuple[str, Finding]]:
     """Return (path, finding) of all findings, those of files first."""
     files = [(file.path, f) for file in report.files for f in file.findings]
     return files + [(part.path, f) for part in report.sets for f in part.findings]
 
 
-def fingerprint(path: str, finding: Finding) -> str:
+def compute_fingerprint(path: str, finding: Finding) -> str:
     """Return a hash that is the same for the same finding in the same file, in whatever directory."""
-    parts = (finding.id, _name(path), finding.offset, finding.length, sorted(map(str, finding.facts.items())))
+    parts = (finding.id, _get_base_name(path), finding.offset, finding.length, sorted(map(str, finding.facts.items())))
     import hashlib
 
     return hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-class Policy(msgspec.Struct, frozen=True):
+class FindingPolicy(msgspec.Struct, frozen=True):
     """What the options of `verify` do to findings.
 
     Attributes:
@@ -107,54 +107,61 @@ class Policy(msgspec.Struct, frozen=True):
     """
 
     severities: Mapping[str, Severity] = msgspec.field(default_factory=dict)
-    ignored: Sequence[Ignore] = ()
+    ignored: Sequence[IgnoreRule] = ()
     baseline: frozenset[str] = frozenset()
 
     def apply(self, report: Report) -> Report:
         """Return the report with adjusted severities and without suppressed findings, whose number it has."""
-        files = tuple(replace(f, findings=self._kept(f.path, f.findings)) for f in report.files)
-        sets = tuple(replace(s, findings=self._kept(s.path, s.findings)) for s in report.sets)
-        why = Counter(rule for path, f in located(report) if (rule := self._left_out(path, f)) is not None)
-        return replace(report, files=files, sets=sets, left_out=dict(why))
+        files = tuple(replace(f, findings=self._filter_findings(f.path, f.findings)) for f in report.files)
+        sets = tuple(replace(s, findings=self._filter_findings(s.path, s.findings)) for s in report.sets)
+        suppressed = Counter(
+            rule for path, f in list_located_findings(report) if (rule := self._find_suppression(path, f)) is not None
+        )
+        return replace(report, files=files, sets=sets, suppressed=dict(suppressed))
 
-    def _kept(self, path: str, findings: Sequence[Finding]) -> tuple[Finding, ...]:
-        return tuple(self._changed(f) for f in findings if self._left_out(path, f) is None)
+    def _filter_findings(self, path: str, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+        return tuple(self._adjust_severity(f) for f in findings if self._find_suppression(path, f) is None)
 
-    def _left_out(self, path: str, finding: Finding) -> str | None:
+    def _find_suppression(self, path: str, finding: Finding) -> str | None:
         """Return the option that suppresses a finding; None if none does."""
         if any(i.covers(path, finding) for i in self.ignored):
             return "ignore"
-        return "baseline" if self.baseline and fingerprint(path, finding) in self.baseline else None
+        return "baseline" if self.baseline and compute_fingerprint(path, finding) in self.baseline else None
 
-    def _changed(self, finding: Finding) -> Finding:
+    def _adjust_severity(self, finding: Finding) -> Finding:
         level = self.severities.get(finding.id)
-        return finding if level is None else finding.raised_to(level)
+        return finding if level is None else finding.with_severity(level)
 
 
-def exit_code(report: Report, fail_on: Severity | None) -> int:
+def compute_exit_code(report: Report, fail_on: Severity | None) -> int:
     """Return the exit status of a report.
 
     Args:
         fail_on: The least severity that counts; None = findings never count.
     """
     codes = [f.exit_code for f in report.failures]
-    if report.incomplete or any(one.encrypted for one in report.files):
+    if report.incomplete or any(one.is_encrypted for one in report.files):
         codes.append(6)
     if fail_on is not None and any(f.severity >= fail_on for f in report.findings):
         codes.append(1)
-    return most_severe(codes)
+    return select_exit_code(codes)
 
 
-def baseline_json(report: Report) -> dict[str, Any]:
+def baseline_to_json(report: Report) -> dict[str, Any]:
     """Return what `--write-baseline` writes (binlogtool/baseline/1): readable, and compared by fingerprint alone."""
-    known = {
-        fingerprint(path, f): {"id": f.id, "file": _name(path), "offset": f.offset, "message": f.message}
-        for path, f in located(report)
+    findings = {
+        compute_fingerprint(path, f): {
+            "id": f.id,
+            "file": _get_base_name(path),
+            "offset": f.offset,
+            "message": f.message,
+        }
+        for path, f in list_located_findings(report)
     }
-    return {"schema": "binlogtool/baseline/1", "findings": dict(sorted(known.items()))}
+    return {"schema": "binlogtool/baseline/1", "findings": dict(sorted(findings.items()))}
 
 
-def baseline_from(text: str | bytes) -> frozenset[str]:
+def parse_baseline(text: str | bytes) -> frozenset[str]:
     """Return the fingerprints of a baseline file.
 
     Raises:
@@ -164,9 +171,9 @@ def baseline_from(text: str | bytes) -> frozenset[str]:
 
     try:
         value = json.loads(text)
-        known = frozenset(value["findings"])
-        if value["schema"] == "binlogtool/baseline/1" and all(isinstance(one, str) for one in known):
-            return known
+        fingerprints = frozenset(value["findings"])
+        if value["schema"] == "binlogtool/baseline/1" and all(isinstance(one, str) for one in fingerprints):
+            return fingerprints
     except (ValueError, TypeError, LookupError, RecursionError):
         pass
     raise UsageError("the baseline is not a file written by --write-baseline")

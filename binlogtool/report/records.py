@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.log.body_json import BodyEncoder, finding_json
-from binlogtool.log.jsonbytes import encoded, encoded_lines
-from binlogtool.log.plain import DEFAULT, Style, TimeText, safe_json
-from binlogtool.log.records import Block, Checked
+from binlogtool.log.body_json import BodyEncoder, finding_to_value
+from binlogtool.log.jsonbytes import encode_json, encode_json_lines
+from binlogtool.log.plain import DEFAULT_STYLE, JsonStyle, TimeFormatter, escape_unsafe
+from binlogtool.log.records import RecordBlock, RecordChecksum
 
 
 class ChecksumJson(msgspec.Struct, frozen=True, gc=False):
@@ -53,47 +53,47 @@ class RecordJson(msgspec.Struct, gc=False):
     inner: InnerJson | msgspec.UnsetType | None = msgspec.UNSET
 
 
-class RecordLines:
+class RecordJsonEncoder:
     """Encodes blocks as lines of JSON."""
 
-    def __init__(self, style: Style = DEFAULT) -> None:
+    def __init__(self, style: JsonStyle = DEFAULT_STYLE) -> None:
         self._style = style
         self._bodies = BodyEncoder(style)
-        self._time = TimeText()
+        self._time = TimeFormatter()
 
-    def lines(self, block: Block) -> bytes:
+    def encode_lines(self, block: RecordBlock) -> bytes:
         """Encode all records of the block."""
-        structs = self.structs(block)
+        structs = self.make_structs(block)
         try:
-            return safe_json(encoded_lines(structs))
+            return escape_unsafe(encode_json_lines(structs))
         except (UnicodeEncodeError, TypeError, OverflowError):
-            return safe_json(b"".join(map(self._line, structs)))
+            return escape_unsafe(b"".join(map(self._encode_line, structs)))
 
-    def values(self, block: Block) -> list[dict[str, Any]]:
+    def to_values(self, block: RecordBlock) -> list[dict[str, Any]]:
         """Return all records of the block as parsed JSON."""
-        return [msgspec.json.decode(text) for text in self.lines(block).splitlines()]
+        return [msgspec.json.decode(text) for text in self.encode_lines(block).splitlines()]
 
-    def structs(self, block: Block) -> list[RecordJson]:
+    def make_structs(self, block: RecordBlock) -> list[RecordJson]:
         """Return the records as structs whose values msgspec can encode."""
-        e, count = block.envelope, len(block)
-        seq, txn, origin = e.seq, e.txn, e.origin
+        envelope, count = block.envelope, len(block)
+        seq, txn, origin = envelope.seq, envelope.txn, envelope.origin
         if self._style.bigint == "string":
-            seq, txn, origin = ([self._style.plain(v) for v in column] for column in (seq, txn, origin))
-        extras = _columns(block.extras or ())
-        out = list(
+            seq, txn, origin = ([self._style.to_json_value(v) for v in column] for column in (seq, txn, origin))
+        extras = _collect_extra_columns(block.extras or ())
+        records = list(
             map(
-                _record_type(tuple(extras)),
-                repeat(self._style.text(block.file), count),
+                _make_record_struct(tuple(extras)),
+                repeat(self._style.text_value(block.file), count),
                 block.offset,
                 block.size,
                 block.record,
-                e.type,
+                envelope.type,
                 seq,
-                self._time.column(e.time),
-                e.object,
+                self._time.format_column(envelope.time),
+                envelope.object,
                 origin,
                 txn,
-                checksums(block.checksum),
+                iter_checksums(block.checksum),
                 self._bodies.encode(block.bodies) if block.bodies else repeat(None, count),
                 repeat((), count),
                 repeat(msgspec.UNSET, count),
@@ -101,37 +101,37 @@ class RecordLines:
             )
         )
         for i, findings in block.findings.items():
-            out[i].findings = [self._style.plain(finding_json(f)) for f in findings]
+            records[i].findings = [self._style.to_json_value(finding_to_value(f)) for f in findings]
         if any(block.inner):
-            for struct, inner in zip(out, block.inner, strict=True):
+            for struct, inner in zip(records, block.inner, strict=True):
                 struct.inner = msgspec.UNSET if inner is None else InnerJson(*inner)
-        return out
+        return records
 
-    def _line(self, struct: RecordJson) -> bytes:
+    def _encode_line(self, struct: RecordJson) -> bytes:
         if not isinstance(struct.body, msgspec.Raw):
-            struct.body = self._bodies.one(struct.body)
+            struct.body = self._bodies.encode_one(struct.body)
         values = [getattr(struct, field) for field in struct.__struct_fields__]
         named = zip(struct.__struct_encode_fields__, values, strict=True)
         members = {name: value for name, value in named if value is not msgspec.UNSET}
         for name in members.keys() - {"file", "body", "checksum", "findings", "inner"}:
             if not isinstance(members[name], msgspec.Raw):
-                members[name] = self._style.plain(members[name])
-        return encoded(members) + b"\n"
+                members[name] = self._style.to_json_value(members[name])
+        return encode_json(members) + b"\n"
 
 
 @functools.lru_cache(256)
-def _record_type(names: tuple[str, ...]) -> Callable[..., RecordJson]:
+def _make_record_struct(names: tuple[str, ...]) -> Callable[..., RecordJson]:
     """Return `RecordJson` with additional members of any names."""
     if not names:
         return RecordJson
     fields = [(f"extra_{i}", Any, msgspec.UNSET) for i in range(len(names))]
     renamed = {f"extra_{i}": name for i, name in enumerate(names)}
-    made: Any = msgspec.defstruct("RecordJson", fields, bases=(RecordJson,), gc=False, rename=renamed)
-    kind: Callable[..., RecordJson] = made
-    return kind
+    defined: Any = msgspec.defstruct("RecordJson", fields, bases=(RecordJson,), gc=False, rename=renamed)
+    record_class: Callable[..., RecordJson] = defined
+    return record_class
 
 
-def _columns(extras: Sequence[Mapping[str, Any] | None]) -> dict[str, list[Any]]:
+def _collect_extra_columns(extras: Sequence[Mapping[str, Any] | None]) -> dict[str, list[Any]]:
     """Return the additional members as columns, by name; UNSET where a record lacks one."""
     names = dict.fromkeys(name for members in extras if members for name in members)
     return {
@@ -139,62 +139,62 @@ def _columns(extras: Sequence[Mapping[str, Any] | None]) -> dict[str, list[Any]]
     }
 
 
-def checksums(column: Iterable[Checked | None]) -> Iterator[ChecksumJson | None]:
+def iter_checksums(column: Iterable[RecordChecksum | None]) -> Iterator[ChecksumJson | None]:
     """Yield the member `checksum` of each record; neighbours in one frame share the object."""
-    last: Checked | None = None
-    shown: ChecksumJson | None = None
+    last: RecordChecksum | None = None
+    checksum: ChecksumJson | None = None
     for checked in column:
         if checked is not last:
             last = checked
-            shown = (
+            checksum = (
                 None
                 if checked is None
                 else ChecksumJson(checked.algorithm, f"{checked.stored:08x}", f"{checked.computed:08x}", checked.ok)
             )
-        yield shown
+        yield checksum
 
 
-class FieldLines:
+class FieldJsonEncoder:
     """Encodes blocks as lines with some members only: `--fields`, `--no-offsets`.
 
     Args:
         fields: Top-level names, or paths into the body such as `body.tuple`; empty = all.
     """
 
-    def __init__(self, inner: RecordLines, fields: Sequence[str] = (), offsets: bool = True) -> None:
-        self._inner = inner
+    def __init__(self, encoder: RecordJsonEncoder, fields: Sequence[str] = (), offsets: bool = True) -> None:
+        self._encoder = encoder
         self._fields = tuple(fields)
         self._dropped = () if offsets else ("offset", "size", "inner")
 
-    def lines(self, block: Block) -> bytes:
+    def encode_lines(self, block: RecordBlock) -> bytes:
         """Encode all records of the block."""
         if not self._fields and not self._dropped:
-            return self._inner.lines(block)
-        return safe_json(encoded_lines(self.values(block)))
+            return self._encoder.encode_lines(block)
+        return escape_unsafe(encode_json_lines(self.to_values(block)))
 
-    def values(self, block: Block) -> list[dict[str, Any]]:
+    def to_values(self, block: RecordBlock) -> list[dict[str, Any]]:
         """Return all records of the block as parsed JSON."""
-        return [self._pick(value) for value in self._inner.values(block)]
+        return [self._select_members(value) for value in self._encoder.to_values(block)]
 
-    def _pick(self, value: dict[str, Any]) -> dict[str, Any]:
+    def _select_members(self, value: dict[str, Any]) -> dict[str, Any]:
         if self._fields:
-            return {name: member(value, name) for name in self._fields}
+            return {name: find_member(value, name) for name in self._fields}
         return {name: v for name, v in value.items() if name not in self._dropped}
 
 
-def members_known() -> tuple[str, ...]:
+def list_member_names() -> tuple[str, ...]:
     """Return the names of all members that a record of any format may have."""
     from binlogtool import formats
 
-    extras = (name for known in formats.each() for name in known.output.extra_names)
+    extras = (name for known in formats.iter_formats() for name in known.output.extra_names)
     return tuple(dict.fromkeys((*RecordJson.__struct_fields__, *extras)))
 
 
-def member(value: Any, path: str) -> Any:
+def find_member(value: Any, path: str) -> Any:
     """Return the member at a path; None where there is none. A name with dots is found as well."""
     if isinstance(value, Mapping):
         if path in value:
             return value[path]
-        name, _, rest = path.partition(".")
-        return member(value.get(name), rest) if rest else None
+        name, _, subpath = path.partition(".")
+        return find_member(value.get(name), subpath) if subpath else None
     return None

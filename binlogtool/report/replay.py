@@ -8,48 +8,48 @@ from typing import Any
 
 from binlogtool.findings import Severity
 from binlogtool.formats.replay_rules import VERBS
-from binlogtool.log.body_json import finding_json
-from binlogtool.log.plain import TimeText
-from binlogtool.recovery.replay_result import SCHEMA, Decision, Replayed, Tally
+from binlogtool.log.body_json import finding_to_value
+from binlogtool.log.plain import TimeFormatter
+from binlogtool.recovery.replay_result import SCHEMA, ObjectTally, ReplayDecision, ReplayResult
 from binlogtool.render.escape import escape
-from binlogtool.report.following import NOTHING_GIVEN, Given, after_replay
-from binlogtool.report.json import document
-from binlogtool.report.words import count, place, sentence
+from binlogtool.report.following import NO_READ_OPTIONS, GivenReadOptions, suggest_after_replay
+from binlogtool.report.json import encode_document
+from binlogtool.report.words import format_count, format_finding, format_offset
 
-_LINE = 160
-_TOLD = ("force", "not_comparable")
+_MAX_DETAIL_LENGTH = 160
+_DETAILS_WITH_OWN_LINES = ("force", "not_comparable")
 """Details that have lines of their own."""
 
-MOST_OBJECTS = 40
+MAX_OBJECTS = 40
 """Objects that the text form lists; JSON has all."""
 
 
-def replay_json(one: Replayed) -> dict[str, Any]:
+def replay_to_json(replay: ReplayResult) -> dict[str, Any]:
     """Return `replay-dry-run -O json` as a value. Members beyond the contract: path, starts, read, findings, rules,
     details.
     """
-    stop = one.stop
+    stop = replay.stop
     return {
         "schema": SCHEMA,
-        "path": one.path,
-        "format": one.format,
-        "policy": one.policy,
-        "starts": one.starts,
-        "decisions": dict(one.decisions),
-        "reasons": dict(one.reasons),
-        "objects": [_object(tally, unknown=tally.name in one.unknown) for tally in one.objects],
+        "path": replay.path,
+        "format": replay.format,
+        "policy": replay.policy,
+        "starts": replay.starts,
+        "decisions": dict(replay.decisions),
+        "reasons": dict(replay.reasons),
+        "objects": [_tally_to_json(tally, unknown=tally.name in replay.unknown) for tally in replay.objects],
         "stops_at": None if stop is None else {"file": stop.file, "offset": stop.offset, "why": stop.why},
-        "position": dict(one.position),
-        "digest": one.digest,
-        "read": list(one.read),
-        "findings": [{"file": file, **finding_json(found)} for file, found in one.findings],
-        "rules": dict(one.rules),
-        **({"details": dict(one.details)} if one.details else {}),
-        **({"unknown": dict(one.unknown)} if one.unknown else {}),
+        "position": dict(replay.position),
+        "digest": replay.digest,
+        "read": list(replay.read),
+        "findings": [{"file": file, **finding_to_value(found)} for file, found in replay.findings],
+        "rules": dict(replay.rules),
+        **({"details": dict(replay.details)} if replay.details else {}),
+        **({"unknown": dict(replay.unknown)} if replay.unknown else {}),
     }
 
 
-def _object(tally: Tally, *, unknown: bool) -> dict[str, Any]:
+def _tally_to_json(tally: ObjectTally, *, unknown: bool) -> dict[str, Any]:
     state = {} if tally.keys is None and not unknown else {"keys": tally.keys, "digest": tally.digest}
     return {
         "name": tally.name,
@@ -60,115 +60,125 @@ def _object(tally: Tally, *, unknown: bool) -> dict[str, Any]:
     }
 
 
-_TIME = TimeText()
+_TIME = TimeFormatter()
 
 
-def decision_json(one: Decision) -> dict[str, Any]:
+def decision_to_json(decision: ReplayDecision) -> dict[str, Any]:
     """Return one line of `-O jsonl` as a value."""
-    value = {**one._asdict(), "time": None if one.time is None else _TIME(one.time)}
+    value = {**decision._asdict(), "time": None if decision.time is None else _TIME(decision.time)}
     value["decision"] = value.pop("verb")
     return value
 
 
-def explained_text(one: Decision, rules: Mapping[str, str]) -> Iterator[str]:
+def render_decision(decision: ReplayDecision, rules: Mapping[str, str]) -> Iterator[str]:
     """Yield the lines of `--explain`."""
-    name = "" if one.object is None else f" {escape(one.object)}"
-    yield f"{escape(one.file)}: record {count(one.record)} at {place(one.offset)}: {escape(one.type)}{name}"
-    yield f"{one.verb:<8} {one.reason}"
-    yield f"rule     {escape(rules[one.reason])}"
+    name = "" if decision.object is None else f" {escape(decision.object)}"
+    yield (
+        f"{escape(decision.file)}: record {format_count(decision.record)} at "
+        f"{format_offset(decision.offset)}: {escape(decision.type)}{name}"
+    )
+    yield f"{decision.verb:<8} {decision.reason}"
+    yield f"rule     {escape(rules[decision.reason])}"
 
 
-def replay_text(one: Replayed, given: Given = NOTHING_GIVEN) -> Iterator[str]:
+def render_replay_text(replay: ReplayResult, read_options: GivenReadOptions = NO_READ_OPTIONS) -> Iterator[str]:
     """Yield the lines of a replay."""
-    yield f"replay    {escape(one.path)}  ({one.format}, policy {one.policy})"
-    if "force" in one.details:
-        yield f"force     {escape(one.details['force'])}"
-    yield from _start_lines(one)
-    yield f"decisions {' · '.join(f'{verb} {count(one.decisions[verb])}' for verb in VERBS)}"
-    for reason, records in one.reasons.items():
-        yield f"  {count(records):>12}  {reason}: {escape(one.rules[reason])}"
-    yield from _object_lines(one.objects, one.unknown)
-    yield f"position  {escape(json.dumps(one.position, default=str))}"
-    if one.digest is not None:
-        yield f"digest    {one.digest}"
-    for name, value in one.details.items():
-        if name not in _TOLD:
-            yield f"detail    {escape(name).replace('_', ' ')}  {_short(value)}"
-    yield from _doubt_lines(one.details.get("not_comparable", {}))
-    for file, found in one.findings:
-        if found.severity is not Severity.NOTE:
-            yield f"  {found.severity.label:<8} {escape(file)} {place(found.offset)}  {found.id}  {sentence(found)}"
-    yield from (f"next      {text}" for text in after_replay(one, given))
+    yield f"replay    {escape(replay.path)}  ({replay.format}, policy {replay.policy})"
+    if "force" in replay.details:
+        yield f"force     {escape(replay.details['force'])}"
+    yield from _render_start(replay)
+    yield f"decisions {' · '.join(f'{verb} {format_count(replay.decisions[verb])}' for verb in VERBS)}"
+    for reason, records in replay.reasons.items():
+        yield f"  {format_count(records):>12}  {reason}: {escape(replay.rules[reason])}"
+    yield from _render_objects(replay.objects, replay.unknown)
+    yield f"position  {escape(json.dumps(replay.position, default=str))}"
+    if replay.digest is not None:
+        yield f"digest    {replay.digest}"
+    for name, value in replay.details.items():
+        if name not in _DETAILS_WITH_OWN_LINES:
+            yield f"detail    {escape(name).replace('_', ' ')}  {_format_detail(value)}"
+    yield from _render_doubts(replay.details.get("not_comparable", {}))
+    for file, finding in replay.findings:
+        if finding.severity is not Severity.NOTE:
+            yield (
+                f"  {finding.severity.label:<8} {escape(file)} {format_offset(finding.offset)}  "
+                f"{finding.id}  {format_finding(finding)}"
+            )
+    yield from (f"next      {text}" for text in suggest_after_replay(replay, read_options))
 
 
-def _short(value: Any) -> str:
+def _format_detail(value: Any) -> str:
     """Return a detail as JSON, shortened to one line."""
-    text = escape(document(value, indent=-1).decode().strip())
-    return text if len(text) <= _LINE else f"{text[:_LINE]} … (-O json has all)"
+    text = escape(encode_document(value, indent=-1).decode().strip())
+    return text if len(text) <= _MAX_DETAIL_LENGTH else f"{text[:_MAX_DETAIL_LENGTH]} … (-O json has all)"
 
 
-def _start_lines(one: Replayed) -> Iterator[str]:
-    if one.incomplete is not None:
-        yield f"PARTIAL   {escape(one.incomplete)}; what follows is about the part before"
-    if one.starts is not None:
-        yield f"starts    {'yes' if one.starts else 'NO'}"
-    if one.stop is not None:
-        yield f"stops     {escape(one.stop.file)} at {place(one.stop.offset)}: {escape(one.stop.why)}"
+def _render_start(replay: ReplayResult) -> Iterator[str]:
+    if replay.incomplete_reason is not None:
+        yield f"PARTIAL   {escape(replay.incomplete_reason)}; what follows is about the part before"
+    if replay.starts is not None:
+        yield f"starts    {'yes' if replay.starts else 'NO'}"
+    if replay.stop is not None:
+        yield f"stops     {escape(replay.stop.file)} at {format_offset(replay.stop.offset)}: {escape(replay.stop.why)}"
 
 
-def _object_lines(objects: Sequence[Tally], unknown: Mapping[str, str]) -> Iterator[str]:
-    for tally in objects[:MOST_OBJECTS]:
-        counts = " ".join(f"{verb} {count(n)}" for verb, n in tally.counts.items() if n) or "nothing"
+def _render_objects(objects: Sequence[ObjectTally], unknown: Mapping[str, str]) -> Iterator[str]:
+    for tally in objects[:MAX_OBJECTS]:
+        counts = " ".join(f"{verb} {format_count(n)}" for verb, n in tally.counts.items() if n) or "nothing"
         seq = "" if tally.first_seq is None else f"  seq {tally.first_seq}..{tally.last_seq}"
-        keys = "" if tally.keys is None else f"  {count(tally.keys)} live  {(tally.digest or '')[:16]}"
+        keys = "" if tally.keys is None else f"  {format_count(tally.keys)} live  {(tally.digest or '')[:16]}"
         keys = f"  unknown live: {escape(unknown[tally.name])}" if tally.name in unknown else keys
         yield f"  {escape(tally.name)}: {counts}{seq}{keys}"
-    if len(objects) > MOST_OBJECTS:
-        yield f"  … {count(len(objects) - MOST_OBJECTS)} more objects (-O json has all)"
+    if len(objects) > MAX_OBJECTS:
+        yield f"  … {format_count(len(objects) - MAX_OBJECTS)} more objects (-O json has all)"
 
 
-def _doubt_lines(doubts: Mapping[str, str]) -> Iterator[str]:
+def _render_doubts(doubts: Mapping[str, str]) -> Iterator[str]:
     """Yield the objects whose digest is not that of the server's rows, and why."""
-    for name, why in list(doubts.items())[:MOST_OBJECTS]:
+    for name, why in list(doubts.items())[:MAX_OBJECTS]:
         yield f"doubt     {escape(name)}: {escape(why)}"
-    if len(doubts) > MOST_OBJECTS:
-        yield f"  … {count(len(doubts) - MOST_OBJECTS)} more (-O json has all)"
+    if len(doubts) > MAX_OBJECTS:
+        yield f"  … {format_count(len(doubts) - MAX_OBJECTS)} more (-O json has all)"
 
 
-def differences(one: Sequence[Replayed], other: Sequence[Replayed]) -> list[dict[str, Any]]:
+def compare_states(left_replays: Sequence[ReplayResult], right_replays: Sequence[ReplayResult]) -> list[dict[str, Any]]:
     """Return the objects in which two states differ: name, and keys and digest on both sides.
 
     Objects whose rows are not all known on a side are listed, too (`unknown`), because they may differ.
     """
-    left, right = (_states(side) for side in (one, other))
+    left, right = (_collect_states(side) for side in (left_replays, right_replays))
     result = []
     for name in sorted(left | right):
-        mine, theirs = left.get(name), right.get(name)
-        unknown = (None, None) in (mine, theirs)
-        if mine != theirs or unknown:
+        left_state, right_state = left.get(name), right.get(name)
+        unknown = (None, None) in (left_state, right_state)
+        if left_state != right_state or unknown:
             sides = (("keys", "other_keys", 0), ("digest", "other_digest", 1))
-            values = {a: mine and mine[i] for a, _, i in sides} | {b: theirs and theirs[i] for _, b, i in sides}
+            values = {a: left_state and left_state[i] for a, _, i in sides} | {
+                b: right_state and right_state[i] for _, b, i in sides
+            }
             result.append({"name": name, **values} | ({"unknown": True} if unknown else {}))
     return result
 
 
-def _states(replays: Sequence[Replayed]) -> dict[str, tuple[int | None, str | None]]:
+def _collect_states(replays: Sequence[ReplayResult]) -> dict[str, tuple[int | None, str | None]]:
     """Return (keys, digest) per object; empty objects are left out, unknown ones have None for both."""
     return {o.name: (o.keys, o.digest) for one in replays for o in one.objects if o.keys or o.name in one.unknown}
 
 
-def difference_text(differences: Sequence[Mapping[str, Any]], one: str, other: str) -> Iterator[str]:
+def render_state_differences(
+    differences: Sequence[Mapping[str, Any]], left_name: str, right_name: str
+) -> Iterator[str]:
     """Yield the lines of `--compare`."""
     if not differences:
-        yield f"compare   {escape(one)} and {escape(other)} leave the same state"
+        yield f"compare   {escape(left_name)} and {escape(right_name)} leave the same state"
         return
-    yield f"compare   {escape(one)} and {escape(other)} differ in {count(len(differences))} object(s)"
+    yield f"compare   {escape(left_name)} and {escape(right_name)} differ in {format_count(len(differences))} object(s)"
     for difference in differences:
-        none = "unknown" if difference.get("unknown") else "nothing"
-        keys = " and ".join(none if n is None else f"{n:,} live" for n in _both(difference, "keys"))
-        digests = " and ".join("-" if d is None else str(d)[:16] for d in _both(difference, "digest"))
+        empty_text = "unknown" if difference.get("unknown") else "nothing"
+        keys = " and ".join(empty_text if n is None else f"{n:,} live" for n in _get_sides(difference, "keys"))
+        digests = " and ".join("-" if d is None else str(d)[:16] for d in _get_sides(difference, "digest"))
         yield f"  {escape(str(difference['name']))}: {keys}; digests {digests}"
 
 
-def _both(difference: Mapping[str, Any], name: str) -> tuple[Any, Any]:
+def _get_sides(difference: Mapping[str, Any], name: str) -> tuple[Any, Any]:
     return difference[name], difference[f"other_{name}"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from binlogtool.report.schema_parts import ANY, BOOL, COUNT, NAME, TEXT, constant, list_of, object_of, or_null
+from binlogtool.report.schema_parts import ANY, BOOL, COUNT, NAME, TEXT, list_of, object_of, or_null, schema_constant
 
-_PAIR: dict[str, Any] = {"type": "array", "items": COUNT, "minItems": 2, "maxItems": 2}
+_NUMBER_PAIR: dict[str, Any] = {"type": "array", "items": COUNT, "minItems": 2, "maxItems": 2}
 FIELD = object_of(
     {
         "path": TEXT,
@@ -15,7 +15,7 @@ FIELD = object_of(
         "value": ANY,
         "meaning": TEXT,
         "unit": {"enum": ["file", "decompressed"]},
-        "bits": or_null(_PAIR),
+        "bits": or_null(_NUMBER_PAIR),
     },
     space=TEXT,
     ok=BOOL,
@@ -28,11 +28,11 @@ _PLACE = object_of(
     records=COUNT,
     types=list_of(TEXT),
 )
-_CHANGED = object_of({"a": or_null(FIELD), "b": or_null(FIELD), "bytes": list_of(_PAIR)})
+_CHANGED = object_of({"a": or_null(FIELD), "b": or_null(FIELD), "bytes": list_of(_NUMBER_PAIR)})
 
 DIFF = object_of(
     {
-        "schema": constant("diff"),
+        "schema": schema_constant("diff"),
         "a": object_of({"file": NAME, "size": COUNT}),
         "b": object_of({"file": NAME, "size": COUNT}),
         "format": TEXT,

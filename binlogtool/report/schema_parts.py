@@ -32,16 +32,16 @@ def list_of(items: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "array", "items": items}
 
 
-def counts() -> dict[str, Any]:
+def counts_schema() -> dict[str, Any]:
     """Return the schema of an object of numbers."""
     return {"type": "object", "additionalProperties": COUNT}
 
 
-def document(name: str, title: str, body: dict[str, Any]) -> dict[str, Any]:
+def schema_document(name: str, title: str, body: dict[str, Any]) -> dict[str, Any]:
     """Return a schema as it is printed."""
     return {"$schema": _DIALECT, "$id": f"binlogtool/{name}/1", "title": title, **body}
 
 
-def constant(name: str) -> dict[str, Any]:
+def schema_constant(name: str) -> dict[str, Any]:
     """Return the schema of the member `schema` of a document."""
     return {"const": f"binlogtool/{name}/1"}

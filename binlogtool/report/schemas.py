@@ -28,13 +28,7 @@ from binlogtool.report.schema_parts import (
     TEXT as _TEXT,
 )
 from binlogtool.report.schema_parts import (
-    constant as _constant,
-)
-from binlogtool.report.schema_parts import (
-    counts as _counts,
-)
-from binlogtool.report.schema_parts import (
-    document as _document,
+    counts_schema as _counts,
 )
 from binlogtool.report.schema_parts import (
     list_of as _list,
@@ -44,6 +38,12 @@ from binlogtool.report.schema_parts import (
 )
 from binlogtool.report.schema_parts import (
     or_null as _or_null,
+)
+from binlogtool.report.schema_parts import (
+    schema_constant as _constant,
+)
+from binlogtool.report.schema_parts import (
+    schema_document as _document,
 )
 
 _INTEGER_TEXT: dict[str, Any] = {"type": ["integer", "string"], "description": "a string with --bigint string"}

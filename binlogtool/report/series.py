@@ -8,28 +8,36 @@ from typing import Any
 import msgspec
 
 from binlogtool.errors import LimitError
-from binlogtool.log.plain import TimeText
-from binlogtool.log.records import Block
+from binlogtool.log.plain import TimeFormatter
+from binlogtool.log.records import RecordBlock
 from binlogtool.render.escape import escape
-from binlogtool.report.dump import csv_bytes
-from binlogtool.report.json import document
-from binlogtool.report.stats import Groups, Tally, aligned, biggest_first, measured, stats_rows, stats_text
-from binlogtool.report.words import count
+from binlogtool.report.dump import encode_csv
+from binlogtool.report.json import encode_document
+from binlogtool.report.stats import (
+    RecordTally,
+    TallyByGroup,
+    align_columns,
+    encode_stats_text,
+    iter_measures,
+    make_stats_rows,
+    sort_by_records,
+)
+from binlogtool.report.words import format_count
 
-BUCKETS = {"1m": 60_000_000, "1h": 3_600_000_000, "1d": 86_400_000_000}
+BUCKET_LENGTHS = {"1m": 60_000_000, "1h": 3_600_000_000, "1d": 86_400_000_000}
 """Lengths of the steps of time, in microseconds; they begin at full minutes, hours and days of UTC."""
 
 BY = ("object", "type", "origin")
 OTHERS = "(others)"
-_FEW = 150
+_MAX_AUTO_STEPS = 150
 """`auto` takes the shortest step that needs no more of them."""
-_MOST_CELLS = 500_000
-_MOST_GROUPS = 10_000
+_MAX_CELLS = 500_000
+_MAX_GROUPS = 10_000
 
-Cells = dict[tuple[int | None, str | None], Tally]
+SeriesCells = dict[tuple[int | None, str | None], RecordTally]
 
 
-class Series(msgspec.Struct):
+class SeriesCounter(msgspec.Struct):
     """Counts records by step of time and group.
 
     Attributes:
@@ -39,66 +47,66 @@ class Series(msgspec.Struct):
 
     by: str
     bucket: str = "auto"
-    _cells: Cells = msgspec.field(default_factory=dict)
+    _cells: SeriesCells = msgspec.field(default_factory=dict)
     _names: set[str | None] = msgspec.field(default_factory=set)
     _step: str = ""
 
     def __post_init__(self) -> None:
         self._step = "1m" if self.bucket == "auto" else self.bucket
 
-    def block(self, block: Block) -> None:
+    def encode_block(self, block: RecordBlock) -> None:
         """Count the records of a block.
 
         Raises:
             LimitError: there are too many steps of the wanted length.
         """
-        length = BUCKETS[self._step]
-        for value, measure in measured(block, self.by):
+        length = BUCKET_LENGTHS[self._step]
+        for value, measure in iter_measures(block, self.by):
             time = measure[2]
-            place = (None if time is None else time - time % length, self._name(value))
-            tally = self._cells.get(place)
+            cell = (None if time is None else time - time % length, self._limit_group_name(value))
+            tally = self._cells.get(cell)
             if tally is None:
-                tally = self._cells[place] = Tally()
+                tally = self._cells[cell] = RecordTally()
             tally.add(*measure)
-        while len(self._cells) > _MOST_CELLS:
-            self._lengthen()
+        while len(self._cells) > _MAX_CELLS:
+            self._use_longer_bucket()
 
-    def _name(self, value: Any) -> str | None:
+    def _limit_group_name(self, value: Any) -> str | None:
         name = None if value is None else str(value)
         if name not in self._names:
-            if len(self._names) >= _MOST_GROUPS:
+            if len(self._names) >= _MAX_GROUPS:
                 return OTHERS
             self._names.add(name)
         return name
 
-    def _lengthen(self) -> None:
+    def _use_longer_bucket(self) -> None:
         """Merge the cells into the next longer bucket."""
-        longer = list(BUCKETS)[list(BUCKETS).index(self._step) + 1 :]
+        longer = list(BUCKET_LENGTHS)[list(BUCKET_LENGTHS).index(self._step) + 1 :]
         if self.bucket != "auto" or not longer:
-            raise LimitError(f"there are more than {_MOST_CELLS:,} figures; choose a longer --bucket, or fewer records")
-        self._step, cells = longer[0], dict[tuple[int | None, str | None], Tally]()
+            raise LimitError(f"there are more than {_MAX_CELLS:,} figures; choose a longer --bucket, or fewer records")
+        self._step, cells = longer[0], dict[tuple[int | None, str | None], RecordTally]()
         for (start, name), tally in self._cells.items():
-            place = (None if start is None else start - start % BUCKETS[self._step], name)
-            cells.setdefault(place, Tally()).join(tally)
+            cell = (None if start is None else start - start % BUCKET_LENGTHS[self._step], name)
+            cells.setdefault(cell, RecordTally()).merge(tally)
         self._cells = cells
 
-    def _span(self) -> int:
+    def _count_steps(self) -> int:
         """Return the number of steps from the first to the last; times on 1970-01-01 count as no time."""
-        starts = [start for start, _ in self._cells if start is not None and start >= BUCKETS["1d"]]
-        return (max(starts) - min(starts)) // BUCKETS[self._step] + 1 if starts else 0
+        starts = [start for start, _ in self._cells if start is not None and start >= BUCKET_LENGTHS["1d"]]
+        return (max(starts) - min(starts)) // BUCKET_LENGTHS[self._step] + 1 if starts else 0
 
-    def end(self) -> Counted:
+    def finish(self) -> LogStats:
         """Return everything that was counted."""
-        while self.bucket == "auto" and self._step != "1d" and self._span() > _FEW:
-            self._lengthen()
-        groups: Groups = {}
+        while self.bucket == "auto" and self._step != "1d" and self._count_steps() > _MAX_AUTO_STEPS:
+            self._use_longer_bucket()
+        groups: TallyByGroup = {}
         for (_, name), tally in self._cells.items():
-            groups.setdefault(name, Tally()).join(tally)
+            groups.setdefault(name, RecordTally()).merge(tally)
         order = sorted(self._cells, key=lambda place: (place[0] is None, place[0] or 0, place[1] or ""))
-        return Counted(self.by, self._step, biggest_first(groups), {place: self._cells[place] for place in order})
+        return LogStats(self.by, self._step, sort_by_records(groups), {place: self._cells[place] for place in order})
 
 
-class Counted(msgspec.Struct, frozen=True):
+class LogStats(msgspec.Struct, frozen=True):
     """Records and bytes over time.
 
     Attributes:
@@ -108,53 +116,61 @@ class Counted(msgspec.Struct, frozen=True):
 
     by: str
     bucket: str
-    groups: Groups
-    cells: Cells
+    groups: TallyByGroup
+    cells: SeriesCells
 
-    def steps(self) -> dict[int | None, Tally]:
+    def sum_steps(self) -> dict[int | None, RecordTally]:
         """Return all groups together, step by step."""
-        found: dict[int | None, Tally] = {}
+        totals: dict[int | None, RecordTally] = {}
         for (start, _), tally in self.cells.items():
-            found.setdefault(start, Tally()).join(tally)
-        return found
+            totals.setdefault(start, RecordTally()).merge(tally)
+        return totals
 
 
-def step_text(start: int | None) -> str | None:
+def format_step(start: int | None) -> str | None:
     """Format the start of a step, to the minute."""
-    text = TimeText()(start)
+    text = TimeFormatter()(start)
     return None if text is None else f"{text[:16]}Z"
 
 
-def series_text(found: Counted) -> bytes:
+def encode_series_text(series: LogStats) -> bytes:
     """Return the groups, then the steps with the group that has most records in each, as text."""
-    first: dict[int | None, str | None] = {}
-    for start, name in sorted(found.cells, key=lambda place: -found.cells[place].records):
-        first.setdefault(start, name)
-    rows = [[f"time ({found.bucket})", "records", "bytes", f"most records ({found.by})"]]
-    for start, tally in found.steps().items():
-        name = first[start]
-        rows.append([step_text(start) or "-", count(tally.records), count(tally.bytes), escape(name or "-")])
-    return stats_text(found.by, found.groups) + b"\n" + aligned(rows, numbers=(1, 2))
+    largest: dict[int | None, str | None] = {}
+    for start, name in sorted(series.cells, key=lambda place: -series.cells[place].records):
+        largest.setdefault(start, name)
+    rows = [[f"time ({series.bucket})", "records", "bytes", f"most records ({series.by})"]]
+    for start, tally in series.sum_steps().items():
+        name = largest[start]
+        rows.append(
+            [format_step(start) or "-", format_count(tally.records), format_count(tally.bytes), escape(name or "-")]
+        )
+    return encode_stats_text(series.by, series.groups) + b"\n" + align_columns(rows, right_columns=(1, 2))
 
 
-def series_json(found: Counted) -> bytes:
+def encode_series_json(series: LogStats) -> bytes:
     """Return one JSON document (binlogtool/series/1)."""
-    head, *rows = stats_rows(found.by, found.groups)
-    groups = [dict(zip(["name", *head[1:]], row, strict=True)) for row in rows]
+    heading, *rows = make_stats_rows(series.by, series.groups)
+    groups = [dict(zip(["name", *heading[1:]], row, strict=True)) for row in rows]
     cells = [
-        {"time": step_text(start), "name": name, "records": tally.records, "bytes": tally.bytes}
-        for (start, name), tally in found.cells.items()
+        {"time": format_step(start), "name": name, "records": tally.records, "bytes": tally.bytes}
+        for (start, name), tally in series.cells.items()
     ]
-    return document(
-        {"schema": "binlogtool/series/1", "by": found.by, "bucket": found.bucket, "groups": groups, "over_time": cells}
+    return encode_document(
+        {
+            "schema": "binlogtool/series/1",
+            "by": series.by,
+            "bucket": series.bucket,
+            "groups": groups,
+            "over_time": cells,
+        }
     )
 
 
-def series_csv(found: Counted) -> bytes:
+def encode_series_csv(series: LogStats) -> bytes:
     """Return CSV with one line for each step and group."""
-    return csv_bytes([["time", found.by, "records", "bytes"], *_lines(found)])
+    return encode_csv([["time", series.by, "records", "bytes"], *_iter_csv_rows(series)])
 
 
-def _lines(found: Counted) -> Iterator[list[Any]]:
-    for (start, name), tally in found.cells.items():
-        yield [step_text(start), None if name is None else escape(name), tally.records, tally.bytes]
+def _iter_csv_rows(series: LogStats) -> Iterator[list[Any]]:
+    for (start, name), tally in series.cells.items():
+        yield [format_step(start), None if name is None else escape(name), tally.records, tally.bytes]

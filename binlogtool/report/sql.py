@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from binlogtool.log.records import Block
+from binlogtool.log.records import RecordBlock
 from binlogtool.render.escape import escape
 
 
@@ -12,23 +12,23 @@ class SqlWriter:
     def __init__(self, *, terminal: bool = False) -> None:
         self._terminal = terminal
 
-    def block(self, block: Block) -> bytes | memoryview:
+    def encode_block(self, block: RecordBlock) -> bytes | memoryview:
         """Return the statements of one block; a record without one becomes a comment."""
-        return self.text(b"".join(self._record(block, i) for i in range(len(block))))
+        return self.encode_text(b"".join(self._encode_record(block, i) for i in range(len(block))))
 
-    def _record(self, block: Block, i: int) -> bytes:
-        said = "".join(
+    def _encode_record(self, block: RecordBlock, i: int) -> bytes:
+        comments = "".join(
             f"# {found.id} at {block.offset[i]}: {escape(found.message)}\n" for found in block.findings.get(i, ())
         )
-        return said.encode("utf-8", "backslashreplace") + (block.bodies[i] or b"")
+        return comments.encode("utf-8", "backslashreplace") + (block.bodies[i] or b"")
 
-    def text(self, data: bytes | memoryview) -> bytes | memoryview:
+    def encode_text(self, data: bytes | memoryview) -> bytes | memoryview:
         """Return a piece of the script."""
         if not self._terminal:
             return data
         lines = bytes(data).decode("utf-8", "surrogateescape").split("\n")
         return "\n".join(map(escape, lines)).encode("utf-8", "backslashreplace")
 
-    def end(self) -> bytes:
+    def finish(self) -> bytes:
         """Return nothing."""
         return b""

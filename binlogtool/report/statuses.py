@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Status(NamedTuple):
+class StatusExplanation(NamedTuple):
     """The text about one exit status."""
 
     meaning: str
@@ -14,60 +14,60 @@ class Status(NamedTuple):
 
 
 STATUSES = {
-    "0": Status(
+    "0": StatusExplanation(
         "Done; nothing at or above --fail-on.",
         "The work is done to its end; a repair was written and verified clean. A reader of the output that went away "
         "(| head) ends reading commands so, too, unless something else was known by then.",
         "Nothing.",
     ),
-    "1": Status(
+    "1": StatusExplanation(
         "Findings at or above --fail-on, or a plan that would lose data.",
         "verify: damage, or whatever --fail-on asks for. dump: errors in what was read. replay-dry-run: the server "
         "would reject, lose or stop. truncate-to-durable, undo: a plan that would be refused. A comparison that "
         "differs.",
         "Read the findings (binlogtool explain ID) and the line `next:`.",
     ),
-    "2": Status(
+    "2": StatusExplanation(
         "Usage error.",
         "An option, a value or a name that does not exist, or options that exclude each other; also in the "
         "configuration file or the environment. Nothing was read or written.",
         "The line on standard error names it; binlogtool COMMAND --help lists what there is.",
     ),
-    "3": Status(
+    "3": StatusExplanation(
         "Not a known log, or a known format in an unsupported version.",
         "The content is not that of a log that binlogtool knows, whatever the name of the file is; or a log is given "
         "where an undo file is wanted, or the other way round.",
         "`binlogtool formats` lists what is known; --format NAME says what a damaged head no longer tells.",
     ),
-    "4": Status(
+    "4": StatusExplanation(
         "Input, output or environment error.",
         "A file cannot be opened, read or written; the disk is full; an extra that the command needs is not installed.",
         "The line on standard error names the file and the system's reason. Nothing is half-written.",
     ),
-    "5": Status(
+    "5": StatusExplanation(
         "Refused by a safety rule.",
         "A write that could do harm: the log is in use, is a link or changed while it was read, complete records would "
         "be lost, a plan or an undo file does not fit any more, nobody can be asked, or an output exists already.",
         "Nothing was changed. The line on standard error names the rule; do what it says, not around it.",
     ),
-    "6": Status(
+    "6": StatusExplanation(
         "Incomplete: a limit (memory, time, record size) ended the work early.",
         "--timeout, --max-duration, --max-memory, --max-record, --max-inflate or --max-depth; an encrypted log without "
         "its key.",
         "What is printed holds as far as it goes. Repeat it with the limit that is named set higher.",
     ),
-    "7": Status(
+    "7": StatusExplanation(
         "A write was made, its check failed, and the original was restored.",
         "What was written did not verify clean: a failing disk, or a fault in binlogtool.",
         "The files are as before. Check the disk; report it with the output of --debug.",
     ),
-    "70": Status(
+    "70": StatusExplanation(
         "Internal error: a bug.",
         "Something that must not happen. Reading commands have changed nothing; a repair that breaks off leaves the "
         "old file or the new one.",
         "Report it with the file that the last line names.",
     ),
-    "130, 143": Status(
+    "130, 143": StatusExplanation(
         "Interrupted, terminated; nothing is half-written.",
         "Ctrl-C, or SIGTERM from a service manager.",
         "Repeat it; a repair of several files that was interrupted is finished by the next --apply.",
@@ -76,6 +76,6 @@ STATUSES = {
 """By number, as text; the two of signals together."""
 
 
-def status_of(text: str) -> str | None:
+def find_status_key(text: str) -> str | None:
     """Return the key in `STATUSES` of an exit status; None if there is none."""
     return next((key for key in STATUSES if text in key.split(", ")), None)

@@ -11,27 +11,27 @@ import msgspec
 
 from binlogtool.findings import Finding, Severity
 from binlogtool.recovery.report import FileReport, Report
-from binlogtool.render.annotated import TOOLS, AnnotatedPage
-from binlogtool.render.page import end, head, text
+from binlogtool.render.annotated import TOOLS, AnnotationPage
+from binlogtool.render.page import escape_html, html_head, render_end
 from binlogtool.report.bytemap import ByteMap
-from binlogtool.report.text import byte_account, state
-from binlogtool.report.words import command, count, place, sentence, size
-from binlogtool.schema.annotation import Piece
+from binlogtool.report.text import describe_state, format_byte_account
+from binlogtool.report.words import format_command, format_count, format_finding, format_offset, format_size
+from binlogtool.schema.annotation import AnnotatedPiece
 
-MOST_FINDINGS = 500
+MAX_FINDINGS = 500
 """Findings of a file or set that are listed."""
-_VALID = "valid-after-damage"
+_VALID_AFTER_DAMAGE = "valid-after-damage"
 """The finding whose range is no damage."""
 _ASSETS = ("annotated.css", "report.css", "annotated.js")
-_WIDE = 1000
+_STRIP_WIDTH = 1000
 """Units of a strip; a finding takes at least three of them."""
 Anchors = Sequence[tuple[int, int, str]]
 """Where annotated bytes begin and end, and the name of that place in the page."""
-_FINE = ("header", "record", "padding", "preallocated")
-_CLASSES = {"header": "header", "record": "records", "torn_tail": "torn tail"}
+_INTACT_CLASSES = ("header", "record", "padding", "preallocated")
+_CLASS_LABELS = {"header": "header", "record": "records", "torn_tail": "torn tail"}
 
 
-class Pictured(msgspec.Struct, frozen=True):
+class PageIllustrations(msgspec.Struct, frozen=True):
     """What the page shows beside the report.
 
     Attributes:
@@ -40,162 +40,193 @@ class Pictured(msgspec.Struct, frozen=True):
         maps: By path, where the bytes of each class are.
     """
 
-    spots: Mapping[str, Sequence[Piece]]
+    spots: Mapping[str, Sequence[AnnotatedPiece]]
     chart: str = ""
     maps: Mapping[str, ByteMap] = msgspec.field(default_factory=dict)
 
 
-def verify_page(report: Report, version: str, pictured: Pictured) -> bytes:
+def render_verify_page(report: Report, version: str, illustrations: PageIllustrations) -> bytes:
     """Render the report as one HTML document."""
-    return "".join(_page(report, version, pictured)).encode("utf-8", "backslashreplace")
+    return "".join(_render_page(report, version, illustrations)).encode("utf-8", "backslashreplace")
 
 
-def _page(report: Report, version: str, pictured: Pictured) -> Iterator[str]:
+def _render_page(report: Report, version: str, illustrations: PageIllustrations) -> Iterator[str]:
     title = f"binlogtool verify: {report.status}"
-    yield head(title, *_ASSETS)
-    yield f'<header><h1>{text(title)}</h1><p class="about">binlogtool {text(version)}</p>{TOOLS}</header><main>\n'
+    yield html_head(title, *_ASSETS)
+    yield (
+        f'<header><h1>{escape_html(title)}</h1><p class="about">binlogtool '
+        f"{escape_html(version)}</p>{TOOLS}</header><main>\n"
+    )
     for failure in report.failures:
-        yield f'<article class="file"><h2>{text(failure.path)} <span class="state error">not read</span></h2>'
-        yield f"<p>{text(failure.message)}</p></article>\n"
+        yield f'<article class="file"><h2>{escape_html(failure.path)} <span class="state error">not read</span></h2>'
+        yield f"<p>{escape_html(failure.message)}</p></article>\n"
     for number, file in enumerate(report.files):
-        yield from _file(number, file, pictured.spots.get(file.path, ()), pictured.maps.get(file.path))
-    for part in report.sets:
-        if part.findings:
-            yield f'<article class="file"><h2>{text(part.path)} <small>as one log</small></h2>'
-            yield from _findings(part.findings, part.path, [])
+        yield from _render_file(number, file, illustrations.spots.get(file.path, ()), illustrations.maps.get(file.path))
+    for set_report in report.sets:
+        if set_report.findings:
+            yield f'<article class="file"><h2>{escape_html(set_report.path)} <small>as one log</small></h2>'
+            yield from _render_findings(set_report.findings, set_report.path, [])
             yield "</article>\n"
-    if pictured.chart:
-        yield f'<article class="file"><h2>Timeline</h2><div class="chart">{pictured.chart}</div></article>\n'
+    if illustrations.chart:
+        yield f'<article class="file"><h2>Timeline</h2><div class="chart">{illustrations.chart}</div></article>\n'
     if report.files:
-        yield f"<p>{text(byte_account(report.files))}</p>"
-    yield f"</main>\n{end('annotated.js')}"
+        yield f"<p>{escape_html(format_byte_account(report.files))}</p>"
+    yield f"</main>\n{render_end('annotated.js')}"
 
 
-def _file(number: int, file: FileReport, spots: Sequence[Piece], mapped: ByteMap | None) -> Iterator[str]:
+def _render_file(
+    number: int, file: FileReport, spots: Sequence[AnnotatedPiece], byte_map: ByteMap | None
+) -> Iterator[str]:
     worst = max((found.severity for found in file.findings), default=Severity.NOTE)
     kind = "" if worst is Severity.NOTE else f" {worst.label}"
-    records = "" if file.records is None else f" · {count(file.records)} records"
-    yield f'<article class="file"><h2>{text(file.path)} <span class="state{kind}">{text(state(file))}</span></h2>'
-    yield f"<p>{text(file.variant)} · {size(file.size)}{records} · {count(file.transactions)} transactions</p>\n"
+    records = "" if file.records is None else f" · {format_count(file.records)} records"
+    yield (
+        f'<article class="file"><h2>{escape_html(file.path)} <span '
+        f'class="state{kind}">{escape_html(describe_state(file))}</span></h2>'
+    )
+    yield (
+        f"<p>{escape_html(file.variant)} · {format_size(file.size)}{records} · "
+        f"{format_count(file.transactions)} transactions</p>\n"
+    )
     anchors = [(piece.start, piece.end, f"p{number}-{piece.start:x}") for piece in spots]
     if file.size:
-        yield from _map(file)
-        yield from _account(file, mapped, anchors)
-    yield from _findings(file.findings, file.path, anchors)
+        yield from _render_strip(file)
+        yield from _render_byte_account(file, byte_map, anchors)
+    yield from _render_findings(file.findings, file.path, anchors)
     if spots:
         yield "<h3>Bytes around the damage</h3>\n"
-        page = AnnotatedPage(file.path, file.format, file.size, anchor=f"b{number}-")
+        page = AnnotationPage(file.path, file.format, file.size, anchor=f"b{number}-")
         for piece in spots:
             yield f'<div class="spot" id="p{number}-{piece.start:x}">'
-            yield from page.piece(piece)
+            yield from page.render_piece(piece)
             yield "</div>\n"
     yield "</article>\n"
 
 
-def _map(file: FileReport) -> Iterator[str]:
+def _render_strip(file: FileReport) -> Iterator[str]:
     """Render the file from its first byte to its last: how far it is durable, and where the findings are."""
     durable = file.durable_end
     yield '<h3>Where</h3><svg class="strip" viewBox="0 0 1000 26" preserveAspectRatio="none" role="img">'
     if durable:
-        yield _bar("durable", 0, _at(durable, file.size), f"durable up to {place(durable)}")
+        yield _render_bar("durable", 0, _scale_offset(durable, file.size), f"durable up to {format_offset(durable)}")
     if durable is not None and durable < file.size:
-        yield _bar("behind", _at(durable, file.size), _WIDE, f"behind the durable end {place(durable)}")
-    for found in sorted(file.findings[:MOST_FINDINGS], key=lambda one: (-one.length, one.severity)):
-        if found.offset is not None and found.length < file.size:
-            first = _at(found.offset, file.size)
-            last = max(_at(found.offset + found.length, file.size), first + 3)
-            said = f"{place(found.offset)} {found.id}: {sentence(found)}"
-            kind = "record" if found.id == _VALID else found.severity.label
-            yield _bar(kind, first, last, said, top=5, high=16)
-    yield f'</svg><p class="scale"><span>{place(0)}</span><span>{place(file.size)}</span></p>'
-    yield _legend(file)
-
-
-def _legend(file: FileReport) -> str:
-    """Render the colours that occur in the strip."""
-    told = {"durable": "durable"}
-    if (file.durable_end or 0) < file.size:
-        told["behind"] = "behind the durable end"
-    for found in file.findings:
-        told |= (
-            {"record": "valid, behind damage"} if found.id == _VALID else {found.severity.label: found.severity.label}
+        yield _render_bar(
+            "behind",
+            _scale_offset(durable, file.size),
+            _STRIP_WIDTH,
+            f"behind the durable end {format_offset(durable)}",
         )
-    return f'<ul class="legend">{"".join(_swatch(kind, said) for kind, said in told.items())}</ul>\n'
+    for finding in sorted(file.findings[:MAX_FINDINGS], key=lambda one: (-one.length, one.severity)):
+        if finding.offset is not None and finding.length < file.size:
+            first = _scale_offset(finding.offset, file.size)
+            last = max(_scale_offset(finding.offset + finding.length, file.size), first + 3)
+            tooltip = f"{format_offset(finding.offset)} {finding.id}: {format_finding(finding)}"
+            kind = "record" if finding.id == _VALID_AFTER_DAMAGE else finding.severity.label
+            yield _render_bar(kind, first, last, tooltip, top=5, height=16)
+    yield f'</svg><p class="scale"><span>{format_offset(0)}</span><span>{format_offset(file.size)}</span></p>'
+    yield _render_legend(file)
 
 
-def _account(file: FileReport, mapped: ByteMap | None, anchors: Anchors) -> Iterator[str]:
+def _render_legend(file: FileReport) -> str:
+    """Render the colours that occur in the strip."""
+    labels = {"durable": "durable"}
+    if (file.durable_end or 0) < file.size:
+        labels["behind"] = "behind the durable end"
+    for finding in file.findings:
+        labels |= (
+            {"record": "valid, behind damage"}
+            if finding.id == _VALID_AFTER_DAMAGE
+            else {finding.severity.label: finding.severity.label}
+        )
+    return f'<ul class="legend">{"".join(_render_swatch(kind, said) for kind, said in labels.items())}</ul>\n'
+
+
+def _render_byte_account(file: FileReport, byte_map: ByteMap | None, anchors: Anchors) -> Iterator[str]:
     """Render every byte in its class: in its place, or as shares of the whole if the file could not be read again."""
     yield '<h3>What every byte is</h3><svg class="strip" viewBox="0 0 1000 26" preserveAspectRatio="none" role="img">'
-    told = [(name, number) for name, number in file.bytes.items() if number]
-    exact = mapped is not None and {name: n for name, n in mapped.bytes.items() if n} == dict(told)
-    yield from _cells(mapped, anchors) if mapped is not None and exact else _shares(file, told)
+    class_sizes = [(name, number) for name, number in file.bytes.items() if number]
+    is_exact = byte_map is not None and {name: n for name, n in byte_map.bytes.items() if n} == dict(class_sizes)
+    yield from (
+        _render_cells(byte_map, anchors) if byte_map is not None and is_exact else _render_shares(file, class_sizes)
+    )
     yield "</svg>"
-    if mapped is None or not exact:
+    if byte_map is None or not is_exact:
         yield '<p class="scale">How much there is of each class; where it is could not be read again.</p>'
-    elif mapped.count < file.size:
-        each = f"{mapped.count:,} cells of up to {size(-(-file.size // mapped.count))}"
-        yield f'<p class="scale">{each}; each has the colour of the worst byte in it.</p>'
+    elif byte_map.cell_count < file.size:
+        cells_text = f"{byte_map.cell_count:,} cells of up to {format_size(-(-file.size // byte_map.cell_count))}"
+        yield f'<p class="scale">{cells_text}; each has the colour of the worst byte in it.</p>'
     yield '<ul class="legend">'
-    for name, number in told:
-        yield _swatch(name, f"{_words(name)} {number:,} ({100 * number / file.size:.4g} %)")
+    for name, number in class_sizes:
+        yield _render_swatch(name, f"{_label_class(name)} {number:,} ({100 * number / file.size:.4g} %)")
     yield "</ul>\n"
 
 
-def _cells(mapped: ByteMap, anchors: Anchors) -> Iterator[str]:
+def _render_cells(byte_map: ByteMap, anchors: Anchors) -> Iterator[str]:
     """Render each range in its place, with a link to its annotated bytes if the page has them."""
-    for start, stop, name in mapped.bars():
-        said = f"{_words(name)}: {place(start)} to {place(stop)}"
-        bar = _bar(name, _at(start, mapped.size), _at(stop, mapped.size), said)
-        shown = [(min(last, stop) - max(first, start), one) for first, last, one in anchors]
-        most, anchor = max(shown, default=(0, ""))
-        yield f'<a href="#{anchor}">{bar}</a>' if most > 0 and name not in _FINE else bar
+    for start, stop, name in byte_map.merge_cells():
+        tooltip = f"{_label_class(name)}: {format_offset(start)} to {format_offset(stop)}"
+        bar = _render_bar(name, _scale_offset(start, byte_map.size), _scale_offset(stop, byte_map.size), tooltip)
+        overlaps = [(min(last, stop) - max(first, start), one) for first, last, one in anchors]
+        overlap, anchor = max(overlaps, default=(0, ""))
+        yield f'<a href="#{anchor}">{bar}</a>' if overlap > 0 and name not in _INTACT_CLASSES else bar
 
 
-def _shares(file: FileReport, told: Sequence[tuple[str, int]]) -> Iterator[str]:
-    at = 0
-    for name, number in told:
-        yield _bar(name, _at(at, file.size), _at(at + number, file.size), f"{_words(name)}: {number:,} bytes")
-        at += number
+def _render_shares(file: FileReport, class_sizes: Sequence[tuple[str, int]]) -> Iterator[str]:
+    position = 0
+    for name, number in class_sizes:
+        yield _render_bar(
+            name,
+            _scale_offset(position, file.size),
+            _scale_offset(position + number, file.size),
+            f"{_label_class(name)}: {number:,} bytes",
+        )
+        position += number
 
 
-def _swatch(kind: str, said: str) -> str:
-    return f'<li><svg viewBox="0 0 1 1"><rect class="k-{text(kind)}" width="1" height="1"/></svg>{text(said)}</li>'
-
-
-def _words(name: str) -> str:
-    return _CLASSES.get(name, name)
-
-
-def _at(offset: int, whole: int) -> float:
-    return round(min(offset, whole) * _WIDE / whole, 2)
-
-
-def _bar(kind: str, first: float, last: float, said: str, *, top: int = 0, high: int = 26) -> str:
+def _render_swatch(kind: str, label: str) -> str:
     return (
-        f'<rect class="k-{text(kind)}" x="{first}" y="{top}" width="{last - first:.2f}" height="{high}">'
-        f"<title>{text(said)}</title></rect>"
+        f'<li><svg viewBox="0 0 1 1"><rect class="k-{escape_html(kind)}" width="1" '
+        f'height="1"/></svg>{escape_html(label)}</li>'
     )
 
 
-def _findings(findings: Sequence[Finding], path: str, anchors: Anchors) -> Iterator[str]:
+def _label_class(name: str) -> str:
+    return _CLASS_LABELS.get(name, name)
+
+
+def _scale_offset(offset: int, total_size: int) -> float:
+    return round(min(offset, total_size) * _STRIP_WIDTH / total_size, 2)
+
+
+def _render_bar(kind: str, first: float, last: float, tooltip: str, *, top: int = 0, height: int = 26) -> str:
+    return (
+        f'<rect class="k-{escape_html(kind)}" x="{first}" y="{top}" width="{last - first:.2f}" height="{height}">'
+        f"<title>{escape_html(tooltip)}</title></rect>"
+    )
+
+
+def _render_findings(findings: Sequence[Finding], path: str, anchors: Anchors) -> Iterator[str]:
     if not findings:
         return
     yield f'<h3>{len(findings):,} finding{"" if len(findings) == 1 else "s"}</h3><ul class="found-list">'
-    for found in findings[:MOST_FINDINGS]:
-        yield f'<li class="{found.severity.label}">{_place(found, path, anchors)} <b>{text(found.id)}</b>'
-        yield f" {text(sentence(found))}</li>\n"
+    for finding in findings[:MAX_FINDINGS]:
+        yield (
+            f'<li class="{finding.severity.label}">{_render_place(finding, path, anchors)} '
+            f"<b>{escape_html(finding.id)}</b>"
+        )
+        yield f" {escape_html(format_finding(finding))}</li>\n"
     yield "</ul>\n"
-    if len(findings) > MOST_FINDINGS:
-        yield f"<p>{len(findings) - MOST_FINDINGS:,} more findings are not shown.</p>"
+    if len(findings) > MAX_FINDINGS:
+        yield f"<p>{len(findings) - MAX_FINDINGS:,} more findings are not shown.</p>"
 
 
-def _place(found: Finding, path: str, anchors: Anchors) -> str:
+def _render_place(finding: Finding, path: str, anchors: Anchors) -> str:
     """Render a link to the bytes if the page has them, else the command that shows them."""
-    if found.offset is None:
+    if finding.offset is None:
         return ""
-    at = found.offset
-    anchor = next((name for start, stop, name in anchors if start <= at < stop), None)
+    offset = finding.offset
+    anchor = next((name for start, stop, name in anchors if start <= offset < stop), None)
     if anchor is not None:
-        return f'<a href="#{anchor}">{place(at)}</a>'
-    hint = command("hexdump-annotate", "--at", hex(at), path)
-    return f'<code title="{text(hint)}">{place(at)}</code>'
+        return f'<a href="#{anchor}">{format_offset(offset)}</a>'
+    hint = format_command("hexdump-annotate", "--at", hex(offset), path)
+    return f'<code title="{escape_html(hint)}">{format_offset(offset)}</code>'

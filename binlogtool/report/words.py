@@ -7,24 +7,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from binlogtool.findings import Finding
-from binlogtool.log.plain import text_bytes
+from binlogtool.log.plain import encode_text
 from binlogtool.render.escape import escape
 
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
-_PLACES = ("offset", "next", "at", "start", "end")
+_OFFSET_SUFFIXES = ("offset", "next", "at", "start", "end")
 
 
-def count(number: int) -> str:
+def format_count(number: int) -> str:
     """Format a number with thousands separators: 1,234,567."""
     return f"{number:,}"
 
 
-def counted(number: int, noun: str) -> str:
+def format_quantity(number: int, noun: str) -> str:
     """Format a number with its noun: 1 record, 2 records."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def size(number: int) -> str:
+def format_size(number: int) -> str:
     """Format a number of bytes: 41 B, 64.0 MiB."""
     if number < 1024:
         return f"{number} B"
@@ -36,54 +36,58 @@ def size(number: int) -> str:
     raise AssertionError  # the last unit takes everything
 
 
-def place(offset: int | None) -> str:
+def format_offset(offset: int | None) -> str:
     """Format an offset: 0x0000001f; - for None."""
     return "-" if offset is None else f"0x{offset:08x}"
 
 
-def shell_quoted(text: str) -> str:
+def quote_for_shell(text: str) -> str:
     """Quote text as one word for a POSIX shell, in printable characters only."""
     if escape(text) == text and text.isprintable():
         import shlex
 
         return shlex.quote(text)
-    data = text_bytes(text)
+    data = encode_text(text)
     return "$'" + "".join(chr(b) if 32 <= b < 127 and b not in b"'\\" else f"\\x{b:02x}" for b in data) + "'"
 
 
-def command(*words: str) -> str:
+def format_command(*words: str) -> str:
     """Return a `binlogtool` command line that can be pasted."""
-    return " ".join(("binlogtool", *map(shell_quoted, words)))
+    return " ".join(("binlogtool", *map(quote_for_shell, words)))
 
 
-def fact(name: str, value: Any) -> str:
+def format_fact(name: str, value: Any) -> str:
     """Format one fact of a finding: `stored 5b1c22e0`."""
     if isinstance(value, bool) or not isinstance(value, int):
         shown = escape(str(value))
     else:
-        shown = place(value) if name.rpartition("_")[2] in _PLACES else count(value)
+        shown = format_offset(value) if name.rpartition("_")[2] in _OFFSET_SUFFIXES else format_count(value)
     return f"{escape(name).replace('_', ' ')} {shown}"
 
 
-def facts(values: Mapping[str, Any], said: str) -> list[str]:
+def format_facts(values: Mapping[str, Any], message: str) -> list[str]:
     """Format the simple facts whose value is not in the message."""
     simple = {name: v for name, v in values.items() if isinstance(v, (str, int, float)) and 0 < len(str(v)) <= 80}
-    return [fact(name, v) for name, v in simple.items() if not any(_says(said, form) for form in _forms(v))]
+    return [
+        format_fact(name, v)
+        for name, v in simple.items()
+        if not any(_contains_word(message, form) for form in _list_spellings(v))
+    ]
 
 
-def _forms(value: Any) -> list[str]:
+def _list_spellings(value: Any) -> list[str]:
     """Return the spellings of a value that a message may contain."""
     if isinstance(value, int) and not isinstance(value, bool):
-        return [str(value), count(value), f"0x{value:x}", place(value)]
+        return [str(value), format_count(value), f"0x{value:x}", format_offset(value)]
     return [str(value)]
 
 
-def _says(text: str, word: str) -> bool:
+def _contains_word(text: str, word: str) -> bool:
     return re.search(rf"(?<![\w,.]){re.escape(word)}(?![\w]|,\d)", text) is not None
 
 
-def sentence(finding: Finding) -> str:
+def format_finding(finding: Finding) -> str:
     """Return record, message and facts of a finding in one line."""
     message = escape(finding.message)
     record = [f"record {finding.record:,}"] if finding.record is not None else []
-    return "  ".join([*record, message, *facts(finding.facts, message)])
+    return "  ".join([*record, message, *format_facts(finding.facts, message)])

@@ -45,7 +45,7 @@ class HexInt(int):
         return f"0x{int(self):0{width}x}"
 
 
-class Space(msgspec.Struct, frozen=True):
+class AddressSpace(msgspec.Struct, frozen=True):
     """Bytes that rows point into: a range of the file (name "") or a decompressed payload.
 
     Attributes:
@@ -56,12 +56,12 @@ class Space(msgspec.Struct, frozen=True):
     base: int
     data: bytes
 
-    def cut(self, start: int, end: int) -> bytes:
+    def slice_bytes(self, start: int, end: int) -> bytes:
         """Return the bytes of the addresses `[start, end)`, as far as this space holds them."""
         return self.data[max(start - self.base, 0) : max(end - self.base, 0)]
 
 
-class Piece(msgspec.Struct, frozen=True):
+class AnnotatedPiece(msgspec.Struct, frozen=True):
     """Rows that cover `[start, end)` of the file: one header, frame, damaged range, or gap.
 
     Without rows only the findings are known.
@@ -70,7 +70,7 @@ class Piece(msgspec.Struct, frozen=True):
     start: int
     end: int
     rows: list[FieldRow]
-    spaces: tuple[Space, ...]
+    spaces: tuple[AddressSpace, ...]
     findings: tuple[Finding, ...] = ()
     damaged: bool = False
 
@@ -88,9 +88,9 @@ class Annotation(msgspec.Struct, frozen=True):
     format: str
     size: int
     rows: tuple[FieldRow, ...]
-    spaces: tuple[Space, ...]
+    spaces: tuple[AddressSpace, ...]
     findings: tuple[Finding, ...] = ()
 
-    def as_pieces(self) -> tuple[Piece, ...]:
+    def as_pieces(self) -> tuple[AnnotatedPiece, ...]:
         """Return the annotation as a single piece."""
-        return (Piece(0, self.size, list(self.rows), self.spaces, self.findings),)
+        return (AnnotatedPiece(0, self.size, list(self.rows), self.spaces, self.findings),)

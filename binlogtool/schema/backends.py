@@ -8,11 +8,11 @@ from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.schema.python_backend import PythonBackend
 from binlogtool.schema.scanner import Backend
 
-ENVIRONMENT = "BINLOGTOOL_BACKEND"
-NAMES = ("auto", "native", "python")
+BACKEND_VARIABLE = "BINLOGTOOL_BACKEND"
+BACKEND_NAMES = ("auto", "native", "python")
 
 
-def choose(name: str) -> Backend:
+def choose_backend(name: str) -> Backend:
     """Return the backend called `name` (auto, native, python); the environment variable BINLOGTOOL_BACKEND takes
     precedence.
 
@@ -22,14 +22,14 @@ def choose(name: str) -> Backend:
         UsageError: no such name.
         InputOutputError: native code is demanded, and there is none for this machine.
     """
-    name = os.environ.get(ENVIRONMENT) or name
-    if name not in NAMES:
-        raise UsageError(f"there is no backend {name!r}: use {', '.join(NAMES)}")
+    name = os.environ.get(BACKEND_VARIABLE) or name
+    if name not in BACKEND_NAMES:
+        raise UsageError(f"there is no backend {name!r}: use {', '.join(BACKEND_NAMES)}")
     if name == "python":
         return PythonBackend()
-    from binlogtool.schema.native_backend import native_backend
+    from binlogtool.schema.native_backend import get_native_backend
 
-    native = native_backend()
+    native = get_native_backend()
     if native is not None:
         return native
     if name == "native":

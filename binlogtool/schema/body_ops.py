@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from binlogtool.formats.bodies import cut
+from binlogtool.formats.bodies import make_truncation_error
 from binlogtool.formats.fields import SHORT, MalformedError
-from binlogtool.schema.operations import Ahead, Choose, Many, Op, Rest, Skip, Span, defined_paths, used_paths, walk
+from binlogtool.schema.operations import (
+    CaptureBytes,
+    ChooseCase,
+    Op,
+    Peek,
+    Repeat,
+    SkipBytes,
+    TakeRest,
+    find_used_paths,
+    iter_operations,
+    list_defined_paths,
+)
 
 
-class Place(NamedTuple):
+class BodyPosition(NamedTuple):
     """A position in the body: a variable ("" = the start of the body) and an offset from it."""
 
     base: str
@@ -20,9 +31,9 @@ class Place(NamedTuple):
             return str(self.offset)
         return f"{self.base} + {self.offset}" if self.offset else self.base
 
-    def behind(self, size: int) -> Place:
+    def advance(self, size: int) -> BodyPosition:
         """Return the position `size` bytes further."""
-        return Place(self.base, self.offset + size)
+        return BodyPosition(self.base, self.offset + size)
 
     @property
     def term(self) -> str:
@@ -30,39 +41,42 @@ class Place(NamedTuple):
         return f"({self})" if self.base and self.offset else str(self)
 
 
-def sets(op: Op) -> tuple[str, ...]:
+def list_outputs(op: Op) -> tuple[str, ...]:
     """Return the paths of the variables, bytes and lists that an operation gives."""
-    return (*defined_paths(op), *([op.path] if isinstance(op, Skip | Rest | Span | Many) else []))
+    return (
+        *list_defined_paths(op),
+        *([op.path] if isinstance(op, SkipBytes | TakeRest | CaptureBytes | Repeat) else []),
+    )
 
 
-def unset(ops: tuple[Op, ...], elsewhere: set[str]) -> set[str]:
+def find_unset_variables(ops: tuple[Op, ...], used_elsewhere: set[str]) -> set[str]:
     """Return the variables that are used although the case that sets them may not be taken; they are 0 then.
 
     Args:
         used_elsewhere: Variables that are used beside these operations, set or not.
     """
-    found: set[str] = set()
-    ops = tuple(one for op in ops for one in (op.ops if isinstance(op, Ahead | Span) else (op,)))
+    unset_paths: set[str] = set()
+    ops = tuple(one for op in ops for one in (op.ops if isinstance(op, Peek | CaptureBytes) else (op,)))
     for index, op in enumerate(ops):
-        if isinstance(op, Choose):
-            others = elsewhere | used_paths((*ops[:index], *ops[index + 1 :]))
-            found |= {path for one in walk((op,)) for path in defined_paths(one)} & others
+        if isinstance(op, ChooseCase):
+            used_by_others = used_elsewhere | find_used_paths((*ops[:index], *ops[index + 1 :]))
+            unset_paths |= {path for one in iter_operations((op,)) for path in list_defined_paths(one)} & used_by_others
             for branch in (*(arm for _, arm in op.arms), op.other):
-                found |= unset(branch, others)
-    return found
+                unset_paths |= find_unset_variables(branch, used_by_others)
+    return unset_paths
 
 
-def short(sizes: tuple[tuple[str, int], ...], left: int) -> MalformedError:
+def make_short_error(sizes: tuple[tuple[str, int], ...], left: int) -> MalformedError:
     """Return the error for the first of neighbouring fields (name, size) that does not fit into `left` bytes."""
     for name, size in sizes:
         if not 0 <= size <= left:
-            return cut(name, size, left)
+            return make_truncation_error(name, size, left)
         left -= size
     raise AssertionError(sizes)
 
 
-def wrong(name: str, why: int, left: int) -> MalformedError:
+def make_value_error(name: str, code: int, left: int) -> MalformedError:
     """Return the error for a value that its kernel refused with this code."""
-    if why == SHORT:
+    if code == SHORT:
         return MalformedError(f"{name} is cut off, {max(left, 0):,} bytes left", finding_id="length-out-of-bounds")
     return MalformedError(f"{name} is no value of its type")

@@ -5,34 +5,34 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-from binlogtool.schema.body_ops import Place, unset
-from binlogtool.schema.expressions import Dialect, Expr, test_source, value_source
-from binlogtool.schema.lower_bodies import Body
+from binlogtool.schema.body_ops import BodyPosition, find_unset_variables
+from binlogtool.schema.expressions import Expr, SourceDialect, format_test_source, format_value_source
+from binlogtool.schema.lower_bodies import LoweredBody
 from binlogtool.schema.operations import (
-    Ahead,
-    Choose,
-    Fit,
-    Left,
-    Let,
-    Literal,
-    Load,
+    Assign,
+    AssignRemaining,
+    CaptureBytes,
+    CheckCount,
+    ChooseCase,
+    ExpectBytes,
+    LoadInteger,
     Op,
-    Rest,
-    Scalar,
-    Skip,
-    Span,
-    size_of,
-    used_paths,
-    walk,
+    Peek,
+    ReadScalar,
+    SkipBytes,
+    TakeRest,
+    find_used_paths,
+    get_fixed_size,
+    iter_operations,
 )
 from binlogtool.schema.scopes import Unlowerable
-from binlogtool.schema.shown import Member, needed, tests_of
-from binlogtool.schema.source_text import Lines, variable_names
+from binlogtool.schema.shown import ShownMember, find_needed_paths, find_test_paths
+from binlogtool.schema.source_text import SourceLines, make_variable_names
 
-Fixed = Load | Literal | Skip
+FixedSizeOp = LoadInteger | ExpectBytes | SkipBytes
 
 
-class BodySource(ABC):
+class BodyCodeGenerator(ABC):
     """Generates the lines of a function that reads a body.
 
     Attributes:
@@ -42,94 +42,94 @@ class BodySource(ABC):
         position: The current position.
     """
 
-    dialect: ClassVar[Dialect]
+    dialect: ClassVar[SourceDialect]
     end: ClassVar[str]
 
-    def __init__(self, body: Body, members: tuple[Member, ...], start: Place) -> None:
-        self.body, self.wanted, self.at = body, needed(members), start
-        self.used = self.wanted | used_paths(body.ops)
-        self.line = Lines()
-        paths = dict.fromkeys(op.path for op in walk(body.ops) if not isinstance(op, Choose))
-        self.names = variable_names(tuple(paths))
-        self._variables, self._tests = 0, tests_of(members)
-        self.zeros(body.ops)
+    def __init__(self, body: LoweredBody, members: tuple[ShownMember, ...], start: BodyPosition) -> None:
+        self.body, self.wanted, self.position = body, find_needed_paths(members), start
+        self.used = self.wanted | find_used_paths(body.ops)
+        self.line = SourceLines()
+        paths = dict.fromkeys(op.path for op in iter_operations(body.ops) if not isinstance(op, ChooseCase))
+        self.names = make_variable_names(tuple(paths))
+        self._variables, self._tests = 0, find_test_paths(members)
+        self.emit_zeros(body.ops)
 
-    def zeros(self, ops: tuple[Op, ...]) -> None:
+    def emit_zeros(self, ops: tuple[Op, ...]) -> None:
         """Set the variables of cases that may not be taken to 0."""
-        for path in sorted(unset(ops, self._tests) & self.used):
+        for path in sorted(find_unset_variables(ops, self._tests) & self.used):
             self.line(f"{self.names[path]} = 0")
 
-    def read(self, ops: tuple[Op, ...]) -> None:
+    def emit_operations(self, ops: tuple[Op, ...]) -> None:
         """Emit the code for these operations."""
         index = 0
         while index < len(ops):
-            run: list[Fixed] = []
-            while index + len(run) < len(ops) and size_of(one := ops[index + len(run)]) is not None:
+            run: list[FixedSizeOp] = []
+            while index + len(run) < len(ops) and get_fixed_size(one := ops[index + len(run)]) is not None:
                 run.append(one)  # type: ignore[arg-type]
             if run:
-                self.fixed(run)
+                self.emit_fixed_run(run)
             else:
-                self._one(ops[index])
+                self._emit_operation(ops[index])
             index += len(run) or 1
 
-    def _one(self, op: Op) -> None:
+    def _emit_operation(self, op: Op) -> None:
         match op:
-            case Skip(path=path, length=length):
-                self.skip(path, length)
-            case Rest(path=path):
-                self.piece(path, self.at, Place(self.end, 0))
-                self.at = Place(self.end, 0)
-            case Left(path=path):
-                self.line(f"{self.names[path]} = {self.left}")
-            case Let(path=path, value=value):
+            case SkipBytes(path=path, length=length):
+                self.emit_skip(path, length)
+            case TakeRest(path=path):
+                self.emit_bytes_field(path, self.position, BodyPosition(self.end, 0))
+                self.position = BodyPosition(self.end, 0)
+            case AssignRemaining(path=path):
+                self.line(f"{self.names[path]} = {self.left_source}")
+            case Assign(path=path, value=value):
                 if path in self.used:
-                    self.line(f"{self.names[path]} = {self.value_of(value)}")
-            case Scalar():
-                self.scalar(op)
-            case Choose():
-                self._choose(op)
-            case Ahead(ops=ops):
-                start = self.at
-                self.read(ops)
-                self.at = start
-            case Span(path=path, ops=ops):
-                start = self.at
-                self.read(ops)
-                self.piece(path, start, self.at)
-            case Fit():
-                self.fit(op)
+                    self.line(f"{self.names[path]} = {self.format_value(value)}")
+            case ReadScalar():
+                self.emit_scalar(op)
+            case ChooseCase():
+                self._emit_choice(op)
+            case Peek(ops=ops):
+                start = self.position
+                self.emit_operations(ops)
+                self.position = start
+            case CaptureBytes(path=path, ops=ops):
+                start = self.position
+                self.emit_operations(ops)
+                self.emit_bytes_field(path, start, self.position)
+            case CheckCount():
+                self.emit_count_check(op)
             case _:
-                self.special(op)
+                self.emit_special(op)
 
-    def _choose(self, op: Choose) -> None:
-        end, start = self.variable(), self.at
+    def _emit_choice(self, op: ChooseCase) -> None:
+        end, start = self.new_variable(), self.position
         for index, (test, arm) in enumerate(op.arms):
-            self.line(f"{'el' if index else ''}if {self.test_of(test)}:")
-            self._branch(arm, start, end)
+            self.line(f"{'el' if index else ''}if {self.format_test(test)}:")
+            self._emit_branch(arm, start, end)
         self.line("else:")
-        self._branch(op.other, start, end)
-        self.at = Place(end, 0)
+        self._emit_branch(op.other, start, end)
+        self.position = BodyPosition(end, 0)
 
-    def _branch(self, ops: tuple[Op, ...], start: Place, end: str) -> None:
-        self.at = start
-        with self.line.indented():
-            self.read(ops)
-            self.line(f"{end} = {self.at}")
+    def _emit_branch(self, ops: tuple[Op, ...], start: BodyPosition, end: str) -> None:
+        self.position = start
+        with self.line.indent():
+            self.emit_operations(ops)
+            self.line(f"{end} = {self.position}")
 
     @property
-    def left(self) -> str:
+    def left_source(self) -> str:
         """Source of the number of bytes that are left."""
-        return f"{self.end} - {self.at.term}"
+        return f"{self.end} - {self.position.term}"
 
-    def value_of(self, value: Expr) -> str:
+    def format_value(self, value: Expr) -> str:
         """Return the source of an expression."""
-        return value_source(value, self.names, self.dialect)
+        return format_value_source(value, self.names, self.dialect)
 
-    def test_of(self, test: Expr) -> str:
+    def format_test(self, test: Expr) -> str:
         """Return the source of a condition."""
-        return test_source(test, self.names, self.dialect)
+        return format_test_source(test, self.names, self.dialect)
 
-    def variable(self) -> str:
+    def new_variable(self) -> str:
         """Return a new variable for a position."""
         self._variables += 1
         return f"p{self._variables}"
@@ -137,26 +137,26 @@ class BodySource(ABC):
     # -- to implement ------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def fixed(self, run: list[Fixed]) -> None:
+    def emit_fixed_run(self, run: list[FixedSizeOp]) -> None:
         """Read neighbouring fields of fixed size."""
 
     @abstractmethod
-    def skip(self, path: str, length: Expr) -> None:
+    def emit_skip(self, path: str, length: Expr) -> None:
         """Pass over bytes whose size other fields give."""
 
     @abstractmethod
-    def scalar(self, op: Scalar) -> None:
+    def emit_scalar(self, op: ReadScalar) -> None:
         """Read a value with a kernel."""
 
     @abstractmethod
-    def piece(self, path: str, start: Place, end: Place) -> None:
+    def emit_bytes_field(self, path: str, start: BodyPosition, end: BodyPosition) -> None:
         """Make the bytes `[start, end)` a field."""
 
     @abstractmethod
-    def fit(self, op: Fit) -> None:
+    def emit_count_check(self, op: CheckCount) -> None:
         """Refuse a count whose elements cannot fit."""
 
-    def special(self, op: Op) -> None:
+    def emit_special(self, op: Op) -> None:
         """Emit an operation that only some generators support.
 
         Raises:

@@ -37,15 +37,15 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--from", type=Path, dest="given")
     parser.add_argument("--target")
     parser.add_argument("file", type=Path, nargs="?")
-    asked = parser.parse_args(arguments)
-    text = _generated() if asked.given is None else asked.given.read_text(encoding="utf-8")
-    if asked.c is not None:
-        asked.c.write_text(text, encoding="utf-8")
-        if asked.file is None:
+    options = parser.parse_args(arguments)
+    text = _generate_source() if options.given is None else options.given.read_text(encoding="utf-8")
+    if options.c is not None:
+        options.c.write_text(text, encoding="utf-8")
+        if options.file is None:
             return 0
-    file = asked.file or Path(__file__).with_name(FILE_NAME)
+    file = options.file or Path(__file__).with_name(FILE_NAME)
     try:
-        compiled(text, file, compiler(asked.target))
+        compile_library(text, file, find_compiler(options.target))
     except NoCompilerError as error:
         print(error, file=sys.stderr)
         return 1
@@ -53,16 +53,16 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _generated() -> str:
-    from binlogtool.schema.enumerated import whole
+def _generate_source() -> str:
+    from binlogtool.schema.enumerated import collect_library_source
 
-    return whole().text()
+    return collect_library_source().write_text()
 
 
 # -- the compiler ------------------------------------------------------------------------------------------------------
 
 
-def compiler(target: str | None = None) -> list[str]:
+def find_compiler(target: str | None = None) -> list[str]:
     """Return the command line of the C compiler.
 
     Args:
@@ -85,24 +85,24 @@ def compiler(target: str | None = None) -> list[str]:
     raise NoCompilerError("there is neither cc nor the package ziglang")
 
 
-def compiled(text: str, target: Path, command: Sequence[str] | None = None) -> None:
+def compile_library(text: str, target: Path, command: Sequence[str] | None = None) -> None:
     """Compile C text to a shared library.
 
     Raises:
         NoCompilerError: that failed.
     """
-    command = compiler() if command is None else command
+    command = find_compiler() if command is None else command
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".native-") as folder:
-        source, made = Path(folder, "native.c"), Path(folder, "native.so")
+        source, built = Path(folder, "native.c"), Path(folder, "native.so")
         source.write_text(text, encoding="utf-8")
         caches = dict.fromkeys(("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"), folder)
-        done = subprocess.run(
-            [*command, *FLAGS, "-o", str(made), str(source)], capture_output=True, text=True, check=False,
+        result = subprocess.run(
+            [*command, *FLAGS, "-o", str(built), str(source)], capture_output=True, text=True, check=False,
             env={**os.environ, **caches},
         )  # fmt: skip
-        if done.returncode:
-            raise NoCompilerError(f"{shlex.join(command)}: {done.stderr.strip()[-2000:]}")
-        made.replace(target)
+        if result.returncode:
+            raise NoCompilerError(f"{shlex.join(command)}: {result.stderr.strip()[-2000:]}")
+        built.replace(target)
 
 
 if __name__ == "__main__":

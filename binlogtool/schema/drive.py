@@ -11,16 +11,16 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from binlogtool.errors import LimitError
-from binlogtool.formats.layouts import Column, Table
+from binlogtool.formats.layouts import Column, ColumnTable
 from binlogtool.schema import exact
 from binlogtool.schema.operations import Program
-from binlogtool.schema.scanner import Stop, StopReason
+from binlogtool.schema.scanner import ScanStop, StopReason
 
-_CUT = 1 << 16
+_CUT_DISTANCE = 1 << 16
 """A frame so close to the end, with more bytes behind it, is most likely cut off: the interpreter is not asked."""
 
 
-class DrivenScanner(ABC):
+class WalkScanner(ABC):
     """A `Scanner` whose subclasses keep the columns and run the generated walk.
 
     Attributes:
@@ -33,11 +33,11 @@ class DrivenScanner(ABC):
 
     def __init__(self, program: Program, columns: tuple[str, ...], capacity: int) -> None:
         self.columns = columns
-        self.by_hand = 0
+        self.interpreted_frames = 0
         self._program = program
         self._capacity = capacity
 
-    def scan(self, buf: Any, start: int, end: int, more: bool = False) -> tuple[Table, Stop]:
+    def scan(self, buf: Any, start: int, end: int, more: bool = False) -> tuple[ColumnTable, ScanStop]:
         """See `Scanner.scan`.
 
         Raises:
@@ -45,75 +45,77 @@ class DrivenScanner(ABC):
         """
         if not 0 <= start <= end <= len(buf):
             raise ValueError(f"[{start}, {end}) is not inside a buffer of {len(buf)} bytes")
-        self._open(buf, (start,), (end,), 0, 1, spans=False)
+        self._load_input(buf, (start,), (end,), 0, 1, spans=False)
         try:
-            stop = self._run(buf, (start,), (end,), 0, 1, spans=False, more=more)
-            return self._table(self._count()), stop
+            stop = self._scan_all(buf, (start,), (end,), 0, 1, spans=False, more=more)
+            return self._make_table(self._count_rows()), stop
         finally:
-            self._close()
+            self._release_input()
 
-    def probe(self, buf: Any, start: int, end: int) -> Table:
+    def probe(self, buf: Any, start: int, end: int) -> ColumnTable:
         """See `Scanner.probe`: the walk alone decides; the interpreter does not explain why a frame is not good."""
-        self._open(buf, (start,), (end,), 0, 1, spans=False)
+        self._load_input(buf, (start,), (end,), 0, 1, spans=False)
         try:
-            self._walk(0, 1, start)
-            return self._table(self._count())
+            self._run_walk(0, 1, start)
+            return self._make_table(self._count_rows())
         finally:
-            self._close()
+            self._release_input()
 
-    def scan_spans(self, buf: Any, starts: Column, ends: Column, first: int, count: int) -> tuple[Table, Stop]:
+    def scan_spans(
+        self, buf: Any, starts: Column, ends: Column, first: int, count: int
+    ) -> tuple[ColumnTable, ScanStop]:
         """See `Scanner.scan_spans`.
 
         Raises:
             ValueError: a span is not inside the buffer.
             LimitError: a span has more than `max_span_rows` rows.
         """
-        self._open(buf, starts, ends, first, count, spans=True)
+        self._load_input(buf, starts, ends, first, count, spans=True)
         try:
-            stop = self._run(buf, starts, ends, first, count, spans=True)
-            complete = self._count() if stop.reason is StopReason.END else self._rows_before(stop.span)
-            return self._table(complete), stop
+            stop = self._scan_all(buf, starts, ends, first, count, spans=True)
+            complete = self._count_rows() if stop.reason is StopReason.END else self._count_rows_before(stop.span)
+            return self._make_table(complete), stop
         finally:
-            self._close()
+            self._release_input()
 
-    def _run(
+    def _scan_all(
         self, buf: Any, starts: Column, ends: Column, first: int, count: int, spans: bool, more: bool = False
-    ) -> Stop:
-        span, at = first, int(starts[first]) if first < count else 0
+    ) -> ScanStop:
+        span, position = first, int(starts[first]) if first < count else 0
         while True:
-            span, at = self._walk(span, count, at)
+            span, position = self._run_walk(span, count, position)
             if span >= count:
-                return Stop(StopReason.END, at, span=count if spans else -1)
-            if self._count() >= self._capacity:
-                if not spans or self._rows_before(span):
-                    return Stop(StopReason.FULL, at, span=span if spans else -1)
-                self._double()
+                return ScanStop(StopReason.END, position, span=count if spans else -1)
+            if self._count_rows() >= self._capacity:
+                if not spans or self._count_rows_before(span):
+                    return ScanStop(StopReason.FULL, position, span=span if spans else -1)
+                self._double_capacity()
                 continue
-            if more and starts[0] < at and ends[0] - at < _CUT:
-                return Stop(StopReason.CUT, at)
-            found = exact.run(self._program, buf, at, int(ends[span]))
-            if isinstance(found, Stop):
-                return found._replace(span=span) if spans else found
-            self._append(span, at, found)
-            self.by_hand += 1
-            at = found.end
+            if more and starts[0] < position and ends[0] - position < _CUT_DISTANCE:
+                return ScanStop(StopReason.CUT, position)
+            frame = exact.interpret_frame(self._program, buf, position, int(ends[span]))
+            if isinstance(frame, ScanStop):
+                return frame._replace(span=span) if spans else frame
+            self._append_row(span, position, frame)
+            self.interpreted_frames += 1
+            position = frame.end
 
-    def _double(self) -> None:
+    def _double_capacity(self) -> None:
         if self._capacity >= self.max_span_rows:
             raise LimitError(f"a frame holds more than {self._capacity:,} records, more than fit into memory at once")
         self._capacity *= 2
-        self._grow()
+        self._resize_columns()
 
     @abstractmethod
-    def _open(self, buf: Any, starts: Column, ends: Column, first: int, count: int, spans: bool) -> None:
+    def _load_input(self, buf: Any, starts: Column, ends: Column, first: int, count: int, spans: bool) -> None:
         """Take the input and empty the columns."""
 
     @abstractmethod
-    def _close(self) -> None:
+    def _release_input(self) -> None:
         """Release the input: a mapped file can be closed only when nothing refers to it."""
 
     @abstractmethod
-    def _walk(self, span: int, count: int, at: int) -> tuple[int, int]:
+    def _run_walk(self, span: int, count: int, position: int) -> tuple[int, int]:
         """Add the rows of good frames from `position` in `span` on; return the span and the position where it
         stopped.
 
@@ -121,21 +123,21 @@ class DrivenScanner(ABC):
         """
 
     @abstractmethod
-    def _count(self) -> int:
+    def _count_rows(self) -> int:
         """Return the number of rows in the columns."""
 
     @abstractmethod
-    def _rows_before(self, span: int) -> int:
+    def _count_rows_before(self, span: int) -> int:
         """Return the number of rows of the spans before this one."""
 
     @abstractmethod
-    def _grow(self) -> None:
+    def _resize_columns(self) -> None:
         """Make room for `self._capacity` rows; the present rows stay."""
 
     @abstractmethod
-    def _append(self, span: int, at: int, frame: exact.Frame) -> None:
+    def _append_row(self, span: int, position: int, frame: exact.InterpretedFrame) -> None:
         """Add one row."""
 
     @abstractmethod
-    def _table(self, rows: int) -> Table:
+    def _make_table(self, rows: int) -> ColumnTable:
         """Return the first `rows` rows as a table."""

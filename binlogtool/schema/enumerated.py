@@ -13,55 +13,55 @@ from typing import Any
 from binlogtool import formats
 from binlogtool.formats.base import Format
 from binlogtool.formats.fields import kernel
-from binlogtool.formats.layouts import FrameLevel, Kernel, Layout
+from binlogtool.formats.layouts import FrameLevel, Kernel, LogFileLayout
 from binlogtool.schema import identity
-from binlogtool.schema.jsoncells import Plan as CellPlan
-from binlogtool.schema.jsonlines import Plan as LinePlan
-from binlogtool.schema.jsonmembers import ENVELOPE, Shape, shape_of
-from binlogtool.schema.jsonpicks import Plan as PickPlan
-from binlogtool.schema.lower import lower
-from binlogtool.schema.unit import Unit
-from binlogtool.schema.walk_source import walk_text
+from binlogtool.schema.jsoncells import CellCode as CellPlan
+from binlogtool.schema.jsonlines import LineCode as LinePlan
+from binlogtool.schema.jsonmembers import ENVELOPE, MemberShape, make_member_shape
+from binlogtool.schema.jsonpicks import PickCode as PickPlan
+from binlogtool.schema.lower import lower_schema
+from binlogtool.schema.unit import CLibrarySource
+from binlogtool.schema.walk_source import generate_native_walk
 
-Pair = tuple[Any, tuple[str, ...]]
+WalkSchema = tuple[Any, tuple[str, ...]]
 
 
-def whole() -> Unit:
+def collect_library_source() -> CLibrarySource:
     """Collect the source of the whole library."""
-    unit = Unit()
-    for function in kernels():
-        unit.kernel(function)
-    for layout, format_ in layouts():
-        for schema, columns in pairs(layout):
+    unit = CLibrarySource()
+    for function in find_kernels():
+        unit.add_kernel(function)
+    for layout, format_ in iter_compiled_layouts():
+        for schema, columns in iter_walk_schemas(layout):
             add_walk(unit, schema, columns)
-        for shape in shapes(format_, layout):
+        for shape in iter_member_shapes(format_, layout):
             plans: list[LinePlan | CellPlan | PickPlan] = [LinePlan(shape), CellPlan(shape)]
-            for plan in (*plans, PickPlan(shape)) if is_picked(shape) else plans:
-                unit.generated(plan.source.symbol, plan.source.text(), plan.source.kernels)
+            for plan in (*plans, PickPlan(shape)) if has_picker(shape) else plans:
+                unit.add_generated(plan.source.symbol, plan.source.format_text(), plan.source.kernels)
     return unit
 
 
-def add_walk(unit: Unit, schema: Any, columns: tuple[str, ...]) -> None:
+def add_walk(unit: CLibrarySource, schema: Any, columns: tuple[str, ...]) -> None:
     """Add the walk of a schema that gives these columns."""
     names = identity.KernelNames()
-    text = walk_text(lower(schema, columns), columns, names)
-    unit.generated(identity.symbol_of("walk", text), text, names)
+    text = generate_native_walk(lower_schema(schema, columns), columns, names)
+    unit.add_generated(identity.make_symbol("walk", text), text, names)
 
 
-def kernels() -> list[Kernel]:
+def find_kernels() -> list[Kernel]:
     """Return all functions of the package that `fields.kernel` marks.
 
     Only modules whose text has the mark are imported: others may need what a build has not installed.
     """
-    found: dict[Kernel, None] = {}
-    for name in kernel_modules():
+    functions: dict[Kernel, None] = {}
+    for name in find_kernel_modules():
         for value in vars(import_module(name)).values():
             if callable(value) and "kernel_uses" in getattr(value, "__dict__", ()):
-                found[value] = None
-    return list(found)
+                functions[value] = None
+    return list(functions)
 
 
-def kernel_modules() -> list[str]:
+def find_kernel_modules() -> list[str]:
     """Return the names of the modules of the package that mark kernels, sorted."""
     mark = re.compile(rf"^@(?:\w+\.)*{kernel.__name__}\(".encode(), re.MULTILINE)
     package = __name__.partition(".")[0]
@@ -76,40 +76,40 @@ def kernel_modules() -> list[str]:
     return sorted(names)
 
 
-def layouts() -> Iterator[tuple[Layout, Format]]:
+def iter_compiled_layouts() -> Iterator[tuple[LogFileLayout, Format]]:
     """Yield layouts that cover all files that the formats can have, with their formats (`compiled_layouts`)."""
-    for format_ in formats.built_in():
+    for format_ in formats.iter_built_in():
         if format_.reading.compiled_layouts is not None:
             for layout in format_.reading.compiled_layouts():
                 yield layout, format_
 
 
-def pairs(layout: Layout) -> Iterator[Pair]:
+def iter_walk_schemas(layout: LogFileLayout) -> Iterator[WalkSchema]:
     """Yield the schemas that scanners of such a file are made of, with the columns that they give."""
-    yield from _of_level(layout.frame)
+    yield from _iter_level_schemas(layout.frame)
     if layout.inner is not None:
-        yield from _of_level(layout.inner.frame)
+        yield from _iter_level_schemas(layout.inner.frame)
     if layout.rows is not None:
         yield layout.rows.schema, layout.rows.columns
         if layout.rows.framed is not None:
             yield layout.rows.framed, layout.rows.columns
 
 
-def _of_level(level: FrameLevel) -> Iterator[Pair]:
+def _iter_level_schemas(level: FrameLevel) -> Iterator[WalkSchema]:
     yield level.schema, level.columns
     yield level.schema, ()
 
 
-def shapes(format_: Format, layout: Layout) -> Iterator[Shape]:
+def iter_member_shapes(format_: Format, layout: LogFileLayout) -> Iterator[MemberShape]:
     """Yield what lines and cells of such a file are made from: with and without bodies and extras."""
-    line = None if format_.output.json is None else format_.output.json(layout.context)
+    line = None if format_.output.json_line is None else format_.output.json_line(layout.context)
     if line is not None:
         for body in (True, False):
             for extras in (True, False):
-                yield shape_of(line, layout, body=body, extras=extras)
+                yield make_member_shape(line, layout, body=body, extras=extras)
 
 
-def is_picked(shape: Shape) -> bool:
+def has_picker(shape: MemberShape) -> bool:
     """Return True if `schema.jsonpicks` writes members of this shape."""
     names = [slot.name for slot in shape.slots]
     return names == [*ENVELOPE, "body"]

@@ -12,26 +12,26 @@ from typing import Any
 import msgspec
 
 from binlogtool.formats.fields import SHORT
-from binlogtool.schema.expressions import evaluate, signed
+from binlogtool.schema.expressions import evaluate_expression, wrap_int64
 from binlogtool.schema.operations import (
-    Choose,
-    Let,
-    Literal,
-    Load,
-    OneOf,
+    Assign,
+    AssignPosition,
+    ChooseCase,
+    ExpectBytes,
+    LoadInteger,
     Op,
-    Position,
     Program,
-    Record,
+    ReadRecord,
+    ReadScalar,
     Require,
-    Scalar,
-    Skip,
-    Verify,
+    RequireOneOf,
+    SkipBytes,
+    VerifyChecksum,
 )
-from binlogtool.schema.scanner import Stop, StopReason
+from binlogtool.schema.scanner import ScanStop, StopReason
 
 
-class Frame(msgspec.Struct):
+class InterpretedFrame(msgspec.Struct):
     """A good frame.
 
     Attributes:
@@ -43,7 +43,7 @@ class Frame(msgspec.Struct):
     values: dict[str, int]
 
 
-class _Bad(Exception):
+class _BadFrame(Exception):
     """Raised inside this module to end a frame."""
 
     def __init__(self, reason: StopReason, path: str, need: int = -1) -> None:
@@ -51,21 +51,21 @@ class _Bad(Exception):
         self.reason, self.path, self.need = reason, path, need
 
 
-def run(program: Program, buf: Any, at: int, end: int) -> Frame | Stop:
+def interpret_frame(program: Program, buf: Any, position: int, end: int) -> InterpretedFrame | ScanStop:
     """Return the frame that starts at `position`, or why it is not good. Nothing at or after `end` is read."""
-    state = _State(memoryview(buf), at, at, end, dict.fromkeys(program.variables, 0))
+    state = _FrameState(memoryview(buf), position, position, end, dict.fromkeys(program.variables, 0))
     try:
         state.execute(program.ops)
-    except _Bad as bad:
-        return Stop(bad.reason, at, bad.path, bad.need)
+    except _BadFrame as bad:
+        return ScanStop(bad.reason, position, bad.path, bad.need)
     if state.mismatch is not None:
-        return Stop(StopReason.CHECKSUM, at, state.mismatch, state.position)
-    if state.position == at:
-        return Stop(StopReason.EMPTY, at)
-    return Frame(state.position, state.checksum, state.values)
+        return ScanStop(StopReason.CHECKSUM, position, state.mismatch, state.position)
+    if state.position == position:
+        return ScanStop(StopReason.EMPTY, position)
+    return InterpretedFrame(state.position, state.checksum, state.values)
 
 
-class _State(msgspec.Struct):
+class _FrameState(msgspec.Struct):
     view: memoryview
     start: int
     position: int
@@ -76,65 +76,65 @@ class _State(msgspec.Struct):
 
     def execute(self, ops: tuple[Op, ...]) -> None:
         for op in ops:
-            self.step(op)
+            self.execute_one(op)
 
-    def step(self, op: Op) -> None:
+    def execute_one(self, op: Op) -> None:
         match op:
-            case Load(path, width, big, is_signed):
-                data = self.take(width, path)
-                self.values[path] = signed(int.from_bytes(data, "big" if big else "little", signed=is_signed))
-            case Literal(path, value):
-                if self.take(len(value), path) != value:
-                    raise _Bad(StopReason.CONSTANT, path)
-            case Skip(path, length):
-                self.take(evaluate(length, self.values), path)
-            case OneOf(path, values):
+            case LoadInteger(path, width, big, is_signed):
+                data = self.take_bytes(width, path)
+                self.values[path] = wrap_int64(int.from_bytes(data, "big" if big else "little", signed=is_signed))
+            case ExpectBytes(path, value):
+                if self.take_bytes(len(value), path) != value:
+                    raise _BadFrame(StopReason.CONSTANT, path)
+            case SkipBytes(path, length):
+                self.take_bytes(evaluate_expression(length, self.values), path)
+            case RequireOneOf(path, values):
                 if self.values[path] not in values:
-                    raise _Bad(StopReason.CONSTANT, path)
+                    raise _BadFrame(StopReason.CONSTANT, path)
             case Require(path, test):
-                if not evaluate(test, self.values):
-                    raise _Bad(StopReason.BOUNDS, path)
-            case Let(path, expr):
-                self.values[path] = evaluate(expr, self.values)
-            case Position(path):
+                if not evaluate_expression(test, self.values):
+                    raise _BadFrame(StopReason.BOUNDS, path)
+            case Assign(path, expr):
+                self.values[path] = evaluate_expression(expr, self.values)
+            case AssignPosition(path):
                 self.values[path] = self.position
-            case Scalar(path, kernel):
+            case ReadScalar(path, kernel):
                 number, following = kernel.read(self.view, self.position, self.end)
-                self.advance(following, path)
-                self.values[path] = signed(number)
-            case Record():
-                self.record(op)
-            case Verify():
-                self.verify(op)
-            case Choose(_, arms, other):
-                taken = (branch for test, branch in arms if evaluate(test, self.values))
+                self.advance_to(following, path)
+                self.values[path] = wrap_int64(number)
+            case ReadRecord():
+                self.read_record(op)
+            case VerifyChecksum():
+                self.verify_checksum(op)
+            case ChooseCase(_, arms, other):
+                taken = (branch for test, branch in arms if evaluate_expression(test, self.values))
                 self.execute(next(taken, other))
 
-    def take(self, count: int, path: str) -> memoryview:
+    def take_bytes(self, count: int, path: str) -> memoryview:
         if count < 0:
-            raise _Bad(StopReason.BOUNDS, path)
+            raise _BadFrame(StopReason.BOUNDS, path)
         if count > self.end - self.position:
-            raise _Bad(StopReason.SHORT, path, self.position + count)
+            raise _BadFrame(StopReason.SHORT, path, self.position + count)
         self.position += count
         return self.view[self.position - count : self.position]
 
-    def advance(self, following: int, path: str) -> None:
+    def advance_to(self, following: int, path: str) -> None:
         """Move to where a kernel says that its value ends."""
         if not self.position <= following <= self.end:
-            raise _Bad(StopReason.SHORT if following == SHORT else StopReason.MALFORMED, path)
+            raise _BadFrame(StopReason.SHORT if following == SHORT else StopReason.MALFORMED, path)
         self.position = following
 
-    def record(self, op: Record) -> None:
-        out = [0] * len(op.columns)
-        self.advance(op.kernel.read(self.view, self.position, self.end, op.kernel.table, out, 0), op.path)
-        self.values.update(zip(op.columns, map(signed, out), strict=True))
+    def read_record(self, op: ReadRecord) -> None:
+        numbers = [0] * len(op.columns)
+        self.advance_to(op.kernel.read(self.view, self.position, self.end, op.kernel.table, numbers, 0), op.path)
+        self.values.update(zip(op.columns, map(wrap_int64, numbers), strict=True))
 
-    def verify(self, op: Verify) -> None:
-        stored, start, end = (evaluate(part, self.values) for part in (op.stored, op.start, op.end))
+    def verify_checksum(self, op: VerifyChecksum) -> None:
+        stored, start, end = (evaluate_expression(part, self.values) for part in (op.stored, op.start, op.end))
         if not self.start <= start <= end:
-            raise _Bad(StopReason.BOUNDS, op.path)
+            raise _BadFrame(StopReason.BOUNDS, op.path)
         if end > self.end:
-            raise _Bad(StopReason.SHORT, op.path, end)
+            raise _BadFrame(StopReason.SHORT, op.path, end)
         right = op.checksum(self.view[start:end]) == stored
         if not right and stored != op.absent:
             self.mismatch = self.mismatch or op.path

@@ -5,21 +5,21 @@ from __future__ import annotations
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.kernel_types import Int64s, MutableUInt8s, UInt8s
 
-WIDTH, SIZE, MARK, TEXT, HEX = 0, 1, 2, 3, 4
+LINE_BYTES_SLOT, LINE_SIZE_SLOT, MARK_SLOT, ASCII_SLOT, FIRST_HEX_SLOT = 0, 1, 2, 3, 4
 """Places in `layout`: bytes in a line; bytes of a blank one; where in it the mark of what is wrong and the ASCII stand,
 and the hex of each byte."""
-OFFSET = 8
+OFFSET_DIGITS = 8
 """Digits of an offset, at the start of a line."""
 
 
 @kernel()
-def digit(value: int) -> int:
+def hex_digit(value: int) -> int:
     """Return the character code of a hexadecimal digit."""
     return value + 48 if value < 10 else value + 87
 
 
-@kernel(digit)
-def put_lines(
+@kernel(hex_digit)
+def put_hexdump_lines(
     buf: UInt8s,
     base: int,
     count: int,
@@ -55,14 +55,14 @@ def put_lines(
             for k in range(size):
                 out[o + k] = blank[k]
             for k in range(8):
-                out[o + 7 - k] = digit(place >> 4 * k & 15)
+                out[o + 7 - k] = hex_digit(place >> 4 * k & 15)
             out[o + layout[2]] = marks[i]
             at = o + layout[3]
             while p < stop:
                 byte = buf[p - base] + 0
                 h = o + layout[4 + column]
-                out[h] = digit(byte >> 4)
-                out[h + 1] = digit(byte & 15)
+                out[h] = hex_digit(byte >> 4)
+                out[h + 1] = hex_digit(byte & 15)
                 out[at + column] = byte if byte >= 32 and byte < 127 else 46
                 column += 1
                 p += 1

@@ -13,40 +13,40 @@ from functools import lru_cache
 import msgspec
 
 from binlogtool.formats.fields import kernel
-from binlogtool.formats.jsonline import JsonLine, Quote
+from binlogtool.formats.jsonline import JsonEncoder, JsonLine
 from binlogtool.formats.jsonnumbers import put_hex8
-from binlogtool.formats.jsontext import NOT_MINE
+from binlogtool.formats.jsontext import UNSUPPORTED
 from binlogtool.formats.kernel_types import MutableUInt8s, UInt8s
-from binlogtool.formats.layouts import Batch, Layout
-from binlogtool.formats.room import words
+from binlogtool.formats.layouts import Batch, LogFileLayout
+from binlogtool.formats.room import zeroed_int64
 from binlogtool.schema.jsonmembers import (
-    ABSENT,
-    NONE,
-    NOTES,
-    PLACES,
-    RIGHT,
-    Addresses,
-    Marks,
-    Members,
-    Places,
-    RecordSource,
-    Shape,
-    Slot,
-    Written,
-    padded,
+    BATCH_PARAMETERS,
+    CHECKSUM_ABSENT,
+    CHECKSUM_NONE,
+    CHECKSUM_RIGHT,
+    NOTES_SIZE,
+    ArrayAddresses,
+    BatchAddresses,
+    CompiledMembers,
+    MemberShape,
+    MemberSlot,
+    RecordLoopCode,
+    RecordMask,
+    WrittenRecords,
+    pad_for_copy,
 )
-from binlogtool.schema.library import Held
+from binlogtool.schema.library import PinnedMemory
 
-ROOM = 4 << 20
+CELL_BUFFER_SIZE = 4 << 20
 """Bytes of text in one column at most."""
 
-NUMBERS = ("record", "offset", "size", "inner_offset", "inner_size", "seq", "time", "origin", "checksum_ok")
-TEXTS = ("type", "object", "txn", "checksum_stored", "checksum_computed", "body", "extras")
-_JSON = ("body", "extras")
-_PARAMETERS = f"{PLACES}, marks, notes, texts, ends, valid, numbers, z, base, first, i, stop"
+NUMBER_COLUMNS = ("record", "offset", "size", "inner_offset", "inner_size", "seq", "time", "origin", "checksum_ok")
+TEXT_COLUMNS = ("type", "object", "txn", "checksum_stored", "checksum_computed", "body", "extras")
+_JSON_COLUMNS = ("body", "extras")
+_CELL_PARAMETERS = f"{BATCH_PARAMETERS}, marks, notes, texts, ends, valid, numbers, z, base, first, i, stop"
 
 
-class Cells(msgspec.Struct, frozen=True):
+class CellColumns(msgspec.Struct, frozen=True):
     """Columns of `count` records, valid until the next ones are made.
 
     Attributes:
@@ -70,47 +70,57 @@ class CellWriter:
     """
 
     def __init__(
-        self, line: JsonLine, layout: Layout, quote: Quote, rows: int, *, body: bool = True, extras: bool = True
+        self,
+        line: JsonLine,
+        layout: LogFileLayout,
+        quote: JsonEncoder,
+        rows: int,
+        *,
+        body: bool = True,
+        extras: bool = True,
     ) -> None:
-        self._members = Members(line, layout, quote, body=body, extras=extras)
-        self._plan = _planned(self._members.shape)
+        self._members = CompiledMembers(line, layout, quote, body=body, extras=extras)
+        self._code = _make_cell_code(self._members.shape)
         self._rows = rows
-        self._held = [Held(padded(self._plan.source.words)), Held(words(NOTES))]
-        self._numbers = {name: words(rows) for name in NUMBERS}
-        self._texts = {name: words(ROOM >> 3).cast("B") for name in TEXTS}
-        self._ends = {name: words(rows + 1) for name in TEXTS}
-        self._valid = {name: memoryview(bytearray(rows)) for name in (*NUMBERS, *TEXTS)}
-        kept = (self._texts, self._ends, self._valid, self._numbers)
-        self._places = [Addresses(list(arrays.values())) for arrays in kept]
+        self._pinned = [PinnedMemory(pad_for_copy(self._code.source.words)), PinnedMemory(zeroed_int64(NOTES_SIZE))]
+        self._numbers = {name: zeroed_int64(rows) for name in NUMBER_COLUMNS}
+        self._texts = {name: zeroed_int64(CELL_BUFFER_SIZE >> 3).cast("B") for name in TEXT_COLUMNS}
+        self._ends = {name: zeroed_int64(rows + 1) for name in TEXT_COLUMNS}
+        self._valid = {name: memoryview(bytearray(rows)) for name in (*NUMBER_COLUMNS, *TEXT_COLUMNS)}
+        column_groups = (self._texts, self._ends, self._valid, self._numbers)
+        self._addresses = [ArrayAddresses(list(arrays.values())) for arrays in column_groups]
 
-    def places(self, batch: Batch) -> Places | None:
+    def locate_batch(self, batch: Batch) -> BatchAddresses | None:
         """Return the addresses that `write` needs, valid as long as the batch; None if compiled code cannot handle
         the batch.
         """
-        return self._members.places(batch, self._plan.source)
+        return self._members.locate_batch(batch, self._code.source)
 
-    def write(self, places: Places, start: int, stop: int, marks: bytes | None = None) -> Written[Cells]:
+    def write(
+        self, addresses: BatchAddresses, start: int, stop: int, mask: bytes | None = None
+    ) -> WrittenRecords[CellColumns]:
         """Make the cells of as many of the records `[start, stop)` of a batch as fit.
 
         Args:
             mask: See `RecordMask`.
         """
-        if self._members.too_many:
-            return Written(self._cells(0), start, True)
-        function, tables = self._plan.source.function, self._members.tables()
+        if self._members.has_too_many_texts:
+            return WrittenRecords(self._slice_columns(0), start, True)
+        function, tables = self._code.source.function, self._members.build_tables()
         assert function is not None
-        constant, notes = (held.address for held in self._held)
-        made = [place.address for place in self._places]
-        meant = Marks(marks, start)
-        reached, why, count = function(
-            *places.arrays, tables.address, constant, meant.address, notes, *made, ROOM, *places.numbers, start,
+        constant, notes = (held.address for held in self._pinned)
+        output_addresses = [place.address for place in self._addresses]
+        record_mask = RecordMask(mask, start)
+        next_record, code, count = function(
+            *addresses.arrays, tables.address, constant, record_mask.address, notes, *output_addresses,
+            CELL_BUFFER_SIZE, *addresses.numbers, start,
             min(stop, start + self._rows),
         )  # fmt: skip
-        refused = why == NOT_MINE or (why < 0 and reached == start)
-        return Written(self._cells(count), reached, refused)
+        refused = code == UNSUPPORTED or (code < 0 and next_record == start)
+        return WrittenRecords(self._slice_columns(count), next_record, refused)
 
-    def _cells(self, count: int) -> Cells:
-        return Cells(
+    def _slice_columns(self, count: int) -> CellColumns:
+        return CellColumns(
             count,
             {name: values[:count] for name, values in self._numbers.items()},
             {name: (self._texts[name], ends[: count + 1]) for name, ends in self._ends.items()},
@@ -122,7 +132,7 @@ class CellWriter:
 
 
 @kernel()
-def unquoted(buf: UInt8s, out: MutableUInt8s, o: int, end: int) -> int:
+def strip_quotes(buf: UInt8s, out: MutableUInt8s, o: int, end: int) -> int:
     """Remove the quotes of the text at `out[o:end]` (read through `buf`); return its new end, or NOT_MINE if it has
     escapes.
     """
@@ -136,7 +146,7 @@ def unquoted(buf: UInt8s, out: MutableUInt8s, o: int, end: int) -> int:
 
 
 @kernel()
-def number_at(buf: UInt8s, p: int, end: int) -> int:
+def parse_number(buf: UInt8s, p: int, end: int) -> int:
     """Parse the decimal number at `buf[p:end]`; return -1 if it is negative or too large."""
     value = 0
     if end - p > 18:
@@ -150,169 +160,179 @@ def number_at(buf: UInt8s, p: int, end: int) -> int:
     return value
 
 
-@kernel(number_at)
-def time_at(buf: UInt8s, p: int) -> int:
+@kernel(parse_number)
+def parse_time(buf: UInt8s, p: int) -> int:
     """Parse the quoted RFC 3339 time at `buf[p]`, as `put_time` writes it, to microseconds since 1970-01-01."""
-    year = number_at(buf, p + 1, p + 5)
-    month = number_at(buf, p + 6, p + 8)
+    year = parse_number(buf, p + 1, p + 5)
+    month = parse_number(buf, p + 6, p + 8)
     if month < 3:
         month += 12
         year -= 1
     days = 365 * year + year // 4 - year // 100 + year // 400 + (153 * month - 457) // 5
-    days += number_at(buf, p + 9, p + 11) - 719469
-    seconds = number_at(buf, p + 12, p + 14) * 3600 + number_at(buf, p + 15, p + 17) * 60
-    seconds += number_at(buf, p + 18, p + 20) + days * 86400
-    return seconds * 1000000 + number_at(buf, p + 21, p + 27)
+    days += parse_number(buf, p + 9, p + 11) - 719469
+    seconds = parse_number(buf, p + 12, p + 14) * 3600 + parse_number(buf, p + 15, p + 17) * 60
+    seconds += parse_number(buf, p + 18, p + 20) + days * 86400
+    return seconds * 1000000 + parse_number(buf, p + 21, p + 27)
 
 
 # -- the function ------------------------------------------------------------------------------------------------------
 
 
-class Plan:
+class CellCode:
     """The generated function that makes cells. Each text goes after that of the record before; e0.. are their ends."""
 
-    def __init__(self, shape: Shape) -> None:
-        self.source = RecordSource(shape)
+    def __init__(self, shape: MemberShape) -> None:
+        self.source = RecordLoopCode(shape)
         self._slots = {slot.name: slot for slot in shape.slots}
-        self._extras = [slot for slot in shape.slots if slot.name not in (*TEXTS, *NUMBERS)]
-        self._function()
-        self.source.find()
+        self._extras = [slot for slot in shape.slots if slot.name not in (*TEXT_COLUMNS, *NUMBER_COLUMNS)]
+        self._emit_function()
+        self.source.find_compiled()
 
-    def _function(self) -> None:
+    def _emit_function(self) -> None:
         line = self.source.line
-        line(f"def write({_PARAMETERS}):")
-        with line.indented():
-            self.source.load_columns()
-            for name, number in (*_numbered("texts"), *_numbered("ends"), *_numbered("valid"), *_numbered("numbers")):
+        line(f"def write({_CELL_PARAMETERS}):")
+        with line.indent():
+            self.source.emit_load_columns()
+            for name, number in (
+                *_index_array("texts"),
+                *_index_array("ends"),
+                *_index_array("valid"),
+                *_index_array("numbers"),
+            ):
                 line(f"{name} = {number}")
             line("row = o = 0")
-            for k in range(len(TEXTS)):
+            for k in range(len(TEXT_COLUMNS)):
                 line(f"e{k} = 0")
             line("while i < stop:")
-            with line.indented():
-                self.source.pass_over()
-                self.source.load_values()
-                self._cells()
-                self._keep()
+            with line.indent():
+                self.source.emit_skip_masked()
+                self.source.emit_load_values()
+                self._emit_cells()
+                self._emit_commit()
             line("return i, min(o, 0), row")
 
-    def _cells(self) -> None:
-        self._number("record", self.source.number)
-        self._number("offset", "offset")
-        self._number("size", self.source.taken)
-        inner = self.source.inner
-        self._number("inner_offset", "inside" if inner != "0" else "0", inner)
-        self._number("inner_size", "size", inner)
+    def _emit_cells(self) -> None:
+        self._emit_number("record", self.source.number_source)
+        self._emit_number("offset", "offset")
+        self._emit_number("size", self.source.size_source)
+        inner = self.source.is_inner_source
+        self._emit_number("inner_offset", "inside" if inner != "0" else "0", inner)
+        self._emit_number("inner_size", "size", inner)
         for name in ("seq", "time", "origin"):
-            self._read(name)
+            self._emit_parsed_number(name)
         for name in ("type", "object", "txn"):
-            self._text(name)
-        self._checksum()
-        for name in _JSON:
-            self._json(name)
+            self._emit_text(name)
+        self._emit_checksum()
+        for name in _JSON_COLUMNS:
+            self._emit_json(name)
 
-    def _keep(self) -> None:
+    def _emit_commit(self) -> None:
         """Emit the end of a record: everything that was written counts."""
         line = self.source.line
         line("row += 1")
-        for k in range(len(TEXTS)):
+        for k in range(len(TEXT_COLUMNS)):
             line(f"e{k} = n{k}")
             line(f"store_i8_native(ends{k} + 8 * row, e{k})")
         line("i += 1")
 
-    def _number(self, name: str, value: str, valid: str = "1") -> None:
-        k = NUMBERS.index(name)
+    def _emit_number(self, name: str, value: str, valid: str = "1") -> None:
+        k = NUMBER_COLUMNS.index(name)
         self.source.line(f"store_i8_native(numbers{k} + 8 * row, {value})")
-        self._valid(name, valid)
+        self._emit_valid(name, valid)
 
-    def _valid(self, name: str, value: str) -> None:
-        self.source.line(f"store_u1(valid{(*NUMBERS, *TEXTS).index(name)} + row, {value})")
+    def _emit_valid(self, name: str, value: str) -> None:
+        self.source.line(f"store_u1(valid{(*NUMBER_COLUMNS, *TEXT_COLUMNS).index(name)} + row, {value})")
 
-    def _put(self, slot: Slot, k: int, start: str) -> None:
+    def _emit_member(self, slot: MemberSlot, k: int, start: str) -> None:
         """Emit the member's JSON at `start` of text column `k`, up to `o`."""
-        self.source.line(f"o = {self.source.member(slot, f'texts{k}', start)}")
-        self.source.stop_if("o < 0", "o")
+        self.source.line(f"o = {self.source.format_member_call(slot, f'texts{k}', start)}")
+        self.source.emit_stop_if("o < 0", "o")
 
-    def _read(self, name: str) -> None:
+    def _emit_parsed_number(self, name: str) -> None:
         """Emit a number or a time: its text goes where the next body will overwrite it."""
-        line, k = self.source.line, TEXTS.index("body")
-        self._put(self._slots[name], k, f"e{k}")
+        line, k = self.source.line, TEXT_COLUMNS.index("body")
+        self._emit_member(self._slots[name], k, f"e{k}")
         line(f"there = load_u1(texts{k} + e{k}) != 110")  # not null
         line("value = 0")
         line("if there:")
-        with line.indented():
+        with line.indent():
             if name == "time":
-                line(f"value = {self.source.call(time_at, f'texts{k}, e{k}')}")
+                line(f"value = {self.source.format_call(parse_time, f'texts{k}, e{k}')}")
             else:
-                line(f"value = {self.source.call(number_at, f'texts{k}, e{k}, o')}")
-                self.source.stop_if("value < 0", "o", NOT_MINE)
-        self._number(name, "value", "there")
+                line(f"value = {self.source.format_call(parse_number, f'texts{k}, e{k}, o')}")
+                self.source.emit_stop_if("value < 0", "o", UNSUPPORTED)
+        self._emit_number(name, "value", "there")
 
-    def _text(self, name: str) -> None:
-        line, k = self.source.line, TEXTS.index(name)
-        self._put(self._slots[name], k, f"e{k}")
+    def _emit_text(self, name: str) -> None:
+        line, k = self.source.line, TEXT_COLUMNS.index(name)
+        self._emit_member(self._slots[name], k, f"e{k}")
         line(f"there = load_u1(texts{k} + e{k}) != 110")
         line(f"n{k} = o if there else e{k}")
         line(f"if load_u1(texts{k} + e{k}) == 34:")  # a text, not a number
-        with line.indented():
-            line(f"n{k} = {self.source.call(unquoted, f'texts{k}, texts{k}, e{k}, o')}")
-            self.source.stop_if(f"n{k} < 0", "o", NOT_MINE)
-        self._valid(name, "there")
+        with line.indent():
+            line(f"n{k} = {self.source.format_call(strip_quotes, f'texts{k}, texts{k}, e{k}, o')}")
+            self.source.emit_stop_if(f"n{k} < 0", "o", UNSUPPORTED)
+        self._emit_valid(name, "there")
 
-    def _checksum(self) -> None:
+    def _emit_checksum(self) -> None:
         source, state, values = self.source, self.source.checksum_state, ("0", "0")
         source.line("there = 0")
         if source.shape.algorithm is not None:
-            source.line(f"there = {state} != {NONE}")
-            source.line(f"computed = {source.stored}")
-            source.line(f"if {state} == {ABSENT}:")
-            with source.line.indented():
+            source.line(f"there = {state} != {CHECKSUM_NONE}")
+            source.line(f"computed = {source.stored_checksum}")
+            source.line(f"if {state} == {CHECKSUM_ABSENT}:")
+            with source.line.indent():
                 if source.shape.covered is None:
-                    source.stop_if("True", "o", NOT_MINE)
+                    source.emit_stop_if("True", "o", UNSUPPORTED)
                 else:
-                    source.line(f"computed = {source.computed}")
-            values = (source.stored, "computed")
+                    source.line(f"computed = {source.computed_checksum}")
+            values = (source.stored_checksum, "computed")
         for name, value in zip(("checksum_stored", "checksum_computed"), values, strict=True):
-            k = TEXTS.index(name)
+            k = TEXT_COLUMNS.index(name)
             source.line(f"n{k} = e{k}")
             source.line("if there:")
-            with source.line.indented():
-                source.line(f"n{k} = {source.call(put_hex8, f'{value}, texts{k}, e{k}, z')}")
+            with source.line.indent():
+                source.line(f"n{k} = {source.format_call(put_hex8, f'{value}, texts{k}, e{k}, z')}")
                 source.line(f"o = n{k}")
-                source.stop_if("o < 0", "o")
-            self._valid(name, "there")
-        self._number("checksum_ok", "there", f"{state} == {RIGHT}")
+                source.emit_stop_if("o < 0", "o")
+            self._emit_valid(name, "there")
+        self._emit_number("checksum_ok", "there", f"{state} == {CHECKSUM_RIGHT}")
 
-    def _json(self, name: str) -> None:
-        k = TEXTS.index(name)
+    def _emit_json(self, name: str) -> None:
+        k = TEXT_COLUMNS.index(name)
         slot = self._slots.get(name)
         if slot is not None:
-            self._put(slot, k, f"e{k}")
+            self._emit_member(slot, k, f"e{k}")
         elif name == "extras" and self._extras:
-            self._object(k)
+            self._emit_extras(k)
         else:
             self.source.line(f"o = e{k}")
         self.source.line(f"there = o > e{k} and load_u1(texts{k} + e{k}) != 110")
         self.source.line(f"n{k} = o if there else e{k}")
-        self._valid(name, "there")
+        self._emit_valid(name, "there")
 
-    def _object(self, k: int) -> None:
+    def _emit_extras(self, k: int) -> None:
         """Emit the additional members of the format as one JSON object."""
         self.source.line(f"o = e{k}")
-        before = "{"
+        separator = "{"
         for slot in self._extras:
-            self.source.copy(f"{before}{json.dumps(slot.name)}:".encode(), f"texts{k}", "o")
-            self._put(slot, k, "o")
-            before = ","
-        self.source.copy(b"}", f"texts{k}", "o")
+            self.source.emit_copy_text(f"{separator}{json.dumps(slot.name)}:".encode(), f"texts{k}", "o")
+            self._emit_member(slot, k, "o")
+            separator = ","
+        self.source.emit_copy_text(b"}", f"texts{k}", "o")
 
 
-def _numbered(array: str) -> list[tuple[str, str]]:
+def _index_array(array: str) -> list[tuple[str, str]]:
     """Return a variable for each element of an array of addresses."""
-    counts = {"texts": TEXTS, "ends": TEXTS, "valid": (*NUMBERS, *TEXTS), "numbers": NUMBERS}
+    counts = {
+        "texts": TEXT_COLUMNS,
+        "ends": TEXT_COLUMNS,
+        "valid": (*NUMBER_COLUMNS, *TEXT_COLUMNS),
+        "numbers": NUMBER_COLUMNS,
+    }
     return [(f"{array}{k}", f"{array}[{k}]") for k in range(len(counts[array]))]
 
 
 @lru_cache(maxsize=16)
-def _planned(shape: Shape) -> Plan:
-    return Plan(shape)
+def _make_cell_code(shape: MemberShape) -> CellCode:
+    return CellCode(shape)

@@ -12,35 +12,35 @@ from functools import lru_cache, partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from binlogtool.formats.checksums import CRC32
-from binlogtool.formats.crc32 import crc_of
-from binlogtool.formats.jsonline import JsonBodies, JsonLine, JsonMember, Quote
-from binlogtool.formats.jsontext import NO_ROOM, name_table, text_table
-from binlogtool.formats.layouts import Batch, Column, Kernel, Layout, RecordPlaces
+from binlogtool.formats.crc32 import compute_crc32
+from binlogtool.formats.jsonline import JsonBodies, JsonEncoder, JsonLine, JsonMember
+from binlogtool.formats.jsontext import NO_SPACE, build_name_table, build_text_table
+from binlogtool.formats.layouts import Batch, Column, Kernel, LogFileLayout, RecordPositions
 from binlogtool.schema import identity
-from binlogtool.schema.json_bodies import body_text
-from binlogtool.schema.library import Entry, Held, integers
-from binlogtool.schema.native_backend import native_backend
-from binlogtool.schema.source_text import Lines
+from binlogtool.schema.json_bodies import generate_json_body
+from binlogtool.schema.library import NativeFunction, PinnedMemory, as_int64_memory
+from binlogtool.schema.native_backend import get_native_backend
+from binlogtool.schema.source_text import SourceLines
 
-PAD = 8
+COPY_PADDING = 8
 """Bytes behind both places of a copy that must be there."""
 
-MOST_NAMES = 4096
-NOTES = 256
+MAX_TABLE_TEXTS = 4096
+NOTES_SIZE = 256
 ENVELOPE = ("type", "seq", "time", "object", "origin", "txn")
-NONE, RIGHT, ABSENT = range(3)
+CHECKSUM_NONE, CHECKSUM_RIGHT, CHECKSUM_ABSENT = range(3)
 """What the column `checksum` says of a frame; ABSENT: the writer did not compute it."""
 
-_FRAME = ("offset", "end", "checksum")
-_PLACE = "place."
-_PLACES = tuple(_PLACE + name for name in RecordPlaces._fields)
-PLACES = "buf, records, frames, spans, tables, words"
+_FRAME_COLUMNS = ("offset", "end", "checksum")
+_POSITION_PREFIX = "place."
+_POSITION_COLUMNS = tuple(_POSITION_PREFIX + name for name in RecordPositions._fields)
+BATCH_PARAMETERS = "buf, records, frames, spans, tables, words"
 """The first parameters of a generated function: addresses of the arena, of columns, of tables and of constant texts."""
 
 D_co = TypeVar("D_co", covariant=True)
 
 
-class Written(NamedTuple, Generic[D_co]):
+class WrittenRecords(NamedTuple, Generic[D_co]):
     """The output for the records before `next_record`; `data` is valid until the next call.
 
     Attributes:
@@ -49,11 +49,11 @@ class Written(NamedTuple, Generic[D_co]):
     """
 
     data: D_co
-    reached: int
+    next_record: int
     refused: bool
 
 
-class Slot(NamedTuple):
+class MemberSlot(NamedTuple):
     """A member that the format writes.
 
     Attributes:
@@ -68,7 +68,7 @@ class Slot(NamedTuple):
     bodies: JsonBodies | None = None
 
 
-class Shape(NamedTuple):
+class MemberShape(NamedTuple):
     """Everything that a generated function depends on.
 
     Attributes:
@@ -78,7 +78,7 @@ class Shape(NamedTuple):
         inside: See `JsonLine`.
     """
 
-    slots: tuple[Slot, ...]
+    slots: tuple[MemberSlot, ...]
     algorithm: str | None
     stored: str
     covered: tuple[str, str] | None
@@ -86,51 +86,55 @@ class Shape(NamedTuple):
     inside: bool = False
 
 
-class Members:
+class CompiledMembers:
     """The members of one file's records that compiled code writes.
 
     Args:
         body, extras: Write these members.
     """
 
-    def __init__(self, line: JsonLine, layout: Layout, quote: Quote, *, body: bool = True, extras: bool = True) -> None:
-        self.shape = shape_of(line, layout, body=body, extras=extras)
+    def __init__(
+        self, line: JsonLine, layout: LogFileLayout, quote: JsonEncoder, *, body: bool = True, extras: bool = True
+    ) -> None:
+        self.shape = make_member_shape(line, layout, body=body, extras=extras)
         self._derive = line.derive
-        native = native_backend()
-        self._compile = (lambda kernel: kernel) if native is None else native.compile
-        members = _members(line, body, extras)
-        self._texts = [Texts(member, quote) for _, member in members if _has_table(member)]
+        native = get_native_backend()
+        self._compile = (lambda kernel: kernel) if native is None else native.compile_kernel
+        members = _list_members(line, body, extras)
+        self._texts = [TextTable(member, quote) for _, member in members if _has_table(member)]
 
     @property
-    def too_many(self) -> bool:
+    def has_too_many_texts(self) -> bool:
         """True if rebuilding a table of texts could cost more than compiled code saves."""
-        return any(texts.too_many for texts in self._texts)
+        return any(texts.is_too_large for texts in self._texts)
 
-    def places(self, batch: Batch, source: RecordSource) -> Places | None:
+    def locate_batch(self, batch: Batch, code: RecordLoopCode) -> BatchAddresses | None:
         """Return the addresses that a function needs, valid as long as the batch; None if compiled code cannot handle
         the batch.
         """
-        if source.function is None:
+        if code.function is None:
             return None
         derived = {} if self._derive is None else self._derive(batch, self._compile)
-        return None if derived is None else Places(batch, source, derived)
+        return None if derived is None else BatchAddresses(batch, code, derived)
 
-    def tables(self) -> Addresses:
+    def build_tables(self) -> ArrayAddresses:
         """Return the up-to-date tables of texts."""
-        return Addresses([texts.table() for texts in self._texts])
+        return ArrayAddresses([texts.build() for texts in self._texts])
 
 
-def shape_of(line: JsonLine, layout: Layout, *, body: bool = True, extras: bool = True) -> Shape:
+def make_member_shape(line: JsonLine, layout: LogFileLayout, *, body: bool = True, extras: bool = True) -> MemberShape:
     """Return what the functions for such records depend on."""
-    slots = tuple(Slot(name, m.kernel, m.columns, _has_table(m), m.bodies) for name, m in _members(line, body, extras))
+    slots = tuple(
+        MemberSlot(name, m.kernel, m.columns, _has_table(m), m.bodies) for name, m in _list_members(line, body, extras)
+    )
     checksum, rows = layout.frame.checksum, layout.rows
     algorithm = None if checksum is None or layout.frame.stored is None or line.inside else checksum.name
     covered = layout.frame.covered if checksum is CRC32 and rows is None else None
     start = None if rows is None else rows.start
-    return Shape(slots, algorithm, layout.frame.stored or "", covered, start, line.inside)
+    return MemberShape(slots, algorithm, layout.frame.stored or "", covered, start, line.inside)
 
 
-def _members(line: JsonLine, body: bool, extras: bool) -> list[tuple[str, JsonMember]]:
+def _list_members(line: JsonLine, body: bool, extras: bool) -> list[tuple[str, JsonMember]]:
     members = [(name, getattr(line, name)) for name in (*ENVELOPE, *(["body"] if body else ()))]
     return [*members, *(line.extras if extras else ())]
 
@@ -139,235 +143,235 @@ def _has_table(member: JsonMember) -> bool:
     return member.texts is not None or member.names is not None or member.table is not None
 
 
-class Texts:
+class TextTable:
     """The table of texts of one member, rebuilt when the texts have changed."""
 
-    def __init__(self, member: JsonMember, quote: Quote) -> None:
-        self._own = None if member.table is None else partial(member.table, quote)
-        self._kept: bytes | None = None
+    def __init__(self, member: JsonMember, quote: JsonEncoder) -> None:
+        self._make_table = None if member.table is None else partial(member.table, quote)
+        self._raw_table: bytes | None = None
         texts = member.texts if member.names is None else member.names
         self._texts: Mapping[int, Any] = {} if texts is None else texts
-        self._pack = text_table if member.names is None else name_table
-        self._quote = lru_cache(maxsize=2 * MOST_NAMES)(quote)
-        self._seen: Mapping[int, Any] | None = None
+        self._pack = build_text_table if member.names is None else build_name_table
+        self._quote = lru_cache(maxsize=2 * MAX_TABLE_TEXTS)(quote)
+        self._packed_texts: Mapping[int, Any] | None = None
         self._table = b""
 
     @property
-    def too_many(self) -> bool:
+    def is_too_large(self) -> bool:
         """True if rebuilding the table could cost more than compiled code saves."""
-        return len(self._texts) > MOST_NAMES
+        return len(self._texts) > MAX_TABLE_TEXTS
 
-    def table(self) -> bytes:
+    def build(self) -> bytes:
         """Return the up-to-date table."""
-        if self._own is not None:
-            return self._given(self._own())
-        if self._texts != self._seen:
-            self._seen = dict(self._texts)
-            self._table = self._pack({number: self._quote(text) for number, text in self._seen.items()})
+        if self._make_table is not None:
+            return self._pad_table(self._make_table())
+        if self._texts != self._packed_texts:
+            self._packed_texts = dict(self._texts)
+            self._table = self._pack({number: self._quote(text) for number, text in self._packed_texts.items()})
         return self._table
 
-    def _given(self, table: bytes) -> bytes:
+    def _pad_table(self, table: bytes) -> bytes:
         """Return a table that the format made itself, padded for copies in steps of eight bytes."""
-        if table is not self._kept:
-            self._kept, self._table = table, padded(table)
+        if table is not self._raw_table:
+            self._raw_table, self._table = table, pad_for_copy(table)
         return self._table
 
 
-class Places:
+class BatchAddresses:
     """The addresses of the arena and the columns of a batch; keeps them in place."""
 
-    def __init__(self, batch: Batch, source: RecordSource, derived: Mapping[str, Column]) -> None:
+    def __init__(self, batch: Batch, code: RecordLoopCode, derived: Mapping[str, Column]) -> None:
         columns = {**batch.records.columns, **derived}
-        if batch.places is not None:
-            columns |= {_PLACE + name: column for name, column in batch.places._asdict().items()}
-        spans = [] if batch.rows is None else [integers(batch.span_starts), bytes(batch.packed)]
-        self._kept = (
-            Held(batch.arena),
-            Addresses([integers(columns[name]) for name in source.columns]),
-            Addresses([integers(batch.frames[name]) for name in source.frame_columns]),
-            Addresses(spans),
+        if batch.positions is not None:
+            columns |= {_POSITION_PREFIX + name: column for name, column in batch.positions._asdict().items()}
+        spans = [] if batch.rows is None else [as_int64_memory(batch.span_starts), bytes(batch.packed)]
+        self._pinned = (
+            PinnedMemory(batch.arena),
+            ArrayAddresses([as_int64_memory(columns[name]) for name in code.columns]),
+            ArrayAddresses([as_int64_memory(batch.frames[name]) for name in code.frame_columns]),
+            ArrayAddresses(spans),
         )
-        self.arrays = tuple(kept.address for kept in self._kept)
+        self.arrays = tuple(kept.address for kept in self._pinned)
         self.numbers = (batch.base, batch.first_record)
 
 
-class Marks:
+class RecordMask:
     """Selects records from `first` on, a byte for each; None = all of them."""
 
-    def __init__(self, marks: bytes | None, first: int) -> None:
-        self._held = None if marks is None else Held(marks)
-        self.address = 0 if self._held is None else self._held.address - first
+    def __init__(self, mask: bytes | None, first: int) -> None:
+        self._pinned = None if mask is None else PinnedMemory(mask)
+        self.address = 0 if self._pinned is None else self._pinned.address - first
 
 
-class Addresses:
+class ArrayAddresses:
     """The addresses of several arrays, as an array of its own; keeps them in place."""
 
     def __init__(self, arrays: Sequence[Any]) -> None:
-        self._arrays = [Held(array) for array in arrays]
-        self._list = Held(integers([held.address for held in self._arrays]))
+        self._arrays = [PinnedMemory(array) for array in arrays]
+        self._list = PinnedMemory(as_int64_memory([held.address for held in self._arrays]))
         self.address = self._list.address
 
 
-def padded(text: bytes) -> bytes:
+def pad_for_copy(text: bytes) -> bytes:
     """Return the bytes, padded for copies in steps of eight bytes."""
-    return text + bytes(PAD)
+    return text + bytes(COPY_PADDING)
 
 
-class RecordSource:
+class RecordLoopCode:
     """Generates a function that loops over records; what it does with each is added from outside."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: MemberShape) -> None:
         self.shape = shape
         start = shape.start
-        asked = [name for slot in shape.slots for name in slot.columns]
-        first = ("span",) if start else _PLACES if shape.inside else ()
-        self.columns = tuple(dict.fromkeys([*first, "offset", "end", *asked]))
+        slot_columns = [name for slot in shape.slots for name in slot.columns]
+        position_columns = ("span",) if start else _POSITION_COLUMNS if shape.inside else ()
+        self.columns = tuple(dict.fromkeys([*position_columns, "offset", "end", *slot_columns]))
         checksum = (shape.stored, *(shape.covered or ())) if shape.algorithm else ()
-        self.frame_columns = tuple(dict.fromkeys([*_FRAME, *checksum, *((start,) if start else ())]))
-        self.line = Lines()
+        self.frame_columns = tuple(dict.fromkeys([*_FRAME_COLUMNS, *checksum, *((start,) if start else ())]))
+        self.line = SourceLines()
         self.words = b""
         self._tables = [slot for slot in shape.slots if slot.table]
         self.kernels = identity.KernelNames()
         self._helpers: dict[str, str] = {}
-        self.function: Entry | None = None
+        self.function: NativeFunction | None = None
 
-    def text(self) -> str:
+    def format_text(self) -> str:
         """Return the function that was generated so far, after those that it calls."""
-        return "\n".join([*self._helpers.values(), self.line.text()])
+        return "\n".join([*self._helpers.values(), self.line.join()])
 
     @property
     def symbol(self) -> str:
         """The name of the function in the library."""
-        return identity.symbol_of("write", self.text())
+        return identity.make_symbol("write", self.format_text())
 
-    def find(self) -> None:
+    def find_compiled(self) -> None:
         """Look the function up in the library; it stays None if the library does not have it."""
-        native = native_backend()
-        self.function = None if native is None else native.entry(self.symbol, 3, "lines of JSON")
+        native = get_native_backend()
+        self.function = None if native is None else native.find_function(self.symbol, 3, "lines of JSON")
 
-    def load_columns(self) -> None:
+    def emit_load_columns(self) -> None:
         """Emit, before the loop, the addresses of the columns."""
         for k in range(len(self.columns)):
             self.line(f"records{k} = records[{k}]")
         for k in range(len(self.frame_columns)):
             self.line(f"frames{k} = frames[{k}]")
 
-    def pass_over(self) -> None:
+    def emit_skip_masked(self) -> None:
         """Emit, at the beginning of the loop, the test that skips records that the mask leaves out."""
         self.line("if marks != 0 and load_u1(marks + i) == 0:")
-        with self.line.indented():
+        with self.line.indent():
             self.line("i += 1")
             self.line("continue")
 
-    def load_values(self) -> None:
+    def emit_load_values(self) -> None:
         """Emit the values of record `i`: r0.. of the record, f0.. of its frame; offset, size, inside."""
         line, start = self.line, self.shape.start
         for k in range(len(self.columns)):
             line(f"r{k} = load_i8_native(records{k} + 8 * i)")
-        line(f"span = {self.record('span') if start else 'i'}")
+        line(f"span = {self.record_variable('span') if start else 'i'}")
         for k in range(len(self.frame_columns)):
             line(f"f{k} = load_i8_native(frames{k} + 8 * span)")
-        line(f"offset = base + {self.of_frame('offset')}")
-        line(f"size = {self.record('end')} - {self.record('offset')}")
+        line(f"offset = base + {self.frame_variable('offset')}")
+        line(f"size = {self.record_variable('end')} - {self.record_variable('offset')}")
         if self.shape.inside:
-            line(f"offset = {self.record(_PLACE + 'offset')}")
-            line(f"inside = {self.record('offset')} - {self.record(_PLACE + 'start')}")
+            line(f"offset = {self.record_variable(_POSITION_PREFIX + 'offset')}")
+            line(f"inside = {self.record_variable('offset')} - {self.record_variable(_POSITION_PREFIX + 'start')}")
         if start is not None:
-            line(f"inside = {self.record('offset')} - load_i8_native(spans[0] + 8 * span)")
+            line(f"inside = {self.record_variable('offset')} - load_i8_native(spans[0] + 8 * span)")
             line("packed = load_u1(spans[1] + span)")
             line("if packed == 0:")
-            with line.indented():
-                line(f"offset = base + {self.of_frame(start)} + inside")
+            with line.indent():
+                line(f"offset = base + {self.frame_variable(start)} + inside")
 
-    def record(self, name: str) -> str:
+    def record_variable(self, name: str) -> str:
         """Return the variable with a column's value of the record."""
         return f"r{self.columns.index(name)}"
 
-    def of_frame(self, name: str) -> str:
+    def frame_variable(self, name: str) -> str:
         """Return the variable with a column's value of the frame."""
         return f"f{self.frame_columns.index(name)}"
 
     @property
-    def taken(self) -> str:
+    def size_source(self) -> str:
         """Source of the bytes that the record takes in the file: those of its container, if that is packed."""
         if self.shape.inside:
-            return self.record(_PLACE + "size")
+            return self.record_variable(_POSITION_PREFIX + "size")
         if self.shape.start is None:
             return "size"
-        return f"size if packed == 0 else {self.of_frame('end')} - {self.of_frame('offset')}"
+        return f"size if packed == 0 else {self.frame_variable('end')} - {self.frame_variable('offset')}"
 
     @property
-    def number(self) -> str:
+    def number_source(self) -> str:
         """Source of the number of the record, or of the one that it is inside of."""
-        return self.record(_PLACE + "record") if self.shape.inside else "first + i"
+        return self.record_variable(_POSITION_PREFIX + "record") if self.shape.inside else "first + i"
 
     @property
-    def inner(self) -> str:
+    def is_inner_source(self) -> str:
         """Source of the test that the record is inside of another one, at `inside` with `size`; "0" if none is."""
         return "1" if self.shape.inside else "0" if self.shape.start is None else "packed != 0"
 
     @property
     def checksum_state(self) -> str:
         """The variable with the state of the checksum."""
-        return self.of_frame("checksum")
+        return self.frame_variable("checksum")
 
     @property
-    def stored(self) -> str:
+    def stored_checksum(self) -> str:
         """The variable with the stored checksum."""
-        return self.of_frame(self.shape.stored)
+        return self.frame_variable(self.shape.stored)
 
     @property
-    def computed(self) -> str:
+    def computed_checksum(self) -> str:
         """The call that computes the checksum of a frame without one."""
-        low, high = map(self.of_frame, self.shape.covered or _FRAME[:2])
-        return self.call(crc_of, f"buf, {low}, {high}, 0")
+        low, high = map(self.frame_variable, self.shape.covered or _FRAME_COLUMNS[:2])
+        return self.format_call(compute_crc32, f"buf, {low}, {high}, 0")
 
-    def member(self, slot: Slot, out: str, o: str) -> str:
+    def format_member_call(self, slot: MemberSlot, out: str, o: str) -> str:
         """Return the call of a member's kernel."""
         table = f"tables[{self._tables.index(slot)}]" if slot.table else "0"
-        values = "".join(f", {self.record(column)}" for column in slot.columns)
+        values = "".join(f", {self.record_variable(column)}" for column in slot.columns)
         name = self.kernels.add(slot.kernel)
         if slot.bodies is not None:
-            name = self._of_bodies(slot, slot.bodies, name)
+            name = self._generate_body_member(slot, slot.bodies, name)
         return f"{name}(buf, {table}, notes, {out}, {o}, z{values})"
 
-    def _of_bodies(self, slot: Slot, bodies: JsonBodies, kernel: str) -> str:
+    def _generate_body_member(self, slot: MemberSlot, bodies: JsonBodies, kernel: str) -> str:
         """Generate the function that writes the bodies that have a schema and leaves all others to the kernel."""
         parameters = "buf, texts, notes, out, o, z" + "".join(f", c{k}" for k in range(len(slot.columns)))
         column = {name: f"c{k}" for k, name in enumerate(slot.columns)}
-        line = Lines()
-        for code, shown in bodies.of:
-            name, text = body_text(shown, self.kernels)
+        line = SourceLines()
+        for code, shown in bodies.by_code:
+            name, text = generate_json_body(shown, self.kernels)
             self._helpers[name] = text
-            given = "".join(f", {column[dict(bodies.given)[one]]}" for one in shown.given)
+            arguments = "".join(f", {column[dict(bodies.parameters)[one]]}" for one in shown.parameters)
             line(f"if {column[bodies.code]} == {code}:")
-            with line.indented():
-                line(f"return {name}(buf, {column[bodies.start]}, {column[bodies.end]}{given}, out, o, z)")
+            with line.indent():
+                line(f"return {name}(buf, {column[bodies.start]}, {column[bodies.end]}{arguments}, out, o, z)")
         line(f"return {kernel}({parameters})")
-        name = identity.symbol_of("member", line.text())
-        inside = "".join(f"    {one}\n" for one in line.text().splitlines())
-        self._helpers[name] = f"def {name}({parameters}):\n{inside}"
+        name = identity.make_symbol("member", line.join())
+        function_body = "".join(f"    {one}\n" for one in line.join().splitlines())
+        self._helpers[name] = f"def {name}({parameters}):\n{function_body}"
         return name
 
-    def call(self, kernel: Kernel, arguments: str) -> str:
+    def format_call(self, kernel: Kernel, arguments: str) -> str:
         """Return the call of a kernel."""
         return f"{self.kernels.add(kernel)}({arguments})"
 
-    def copy(self, text: bytes, out: str, o: str) -> None:
+    def emit_copy_text(self, text: bytes, out: str, o: str) -> None:
         """Emit constant text; the loop ends if there is no space."""
         start, size = len(self.words), len(text)
         self.words += text
-        self.copy_from(f"words + {start}", str(size), out, o)
+        self.emit_copy(f"words + {start}", str(size), out, o)
 
-    def copy_from(self, source: str, size: str, out: str, o: str) -> None:
+    def emit_copy(self, source: str, size: str, out: str, o: str) -> None:
         """Emit a copy from memory; the loop ends if there is no space."""
-        self.stop_if(f"{size} + {PAD} > z - {o}", o, NO_ROOM)
+        self.emit_stop_if(f"{size} + {COPY_PADDING} > z - {o}", o, NO_SPACE)
         self.line(f"{o} += copy({source}, {out} + {o}, {size})")
 
-    def stop_if(self, test: str, o: str, why: int | None = None) -> None:
+    def emit_stop_if(self, test: str, o: str, code: int | None = None) -> None:
         """Emit a test that leaves the loop with a code in `o`; what was written of this record does not count."""
         self.line(f"if {test}:")
-        with self.line.indented():
-            if why is not None:
-                self.line(f"{o} = {why}")
+        with self.line.indent():
+            if code is not None:
+                self.line(f"{o} = {code}")
             self.line("break")

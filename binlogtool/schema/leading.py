@@ -5,36 +5,36 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from binlogtool.schema.lower import lower
-from binlogtool.schema.operations import Let, Load, OneOf, Position, Require
+from binlogtool.schema.lower import lower_schema
+from binlogtool.schema.operations import Assign, AssignPosition, LoadInteger, Require, RequireOneOf
 
 
-class Leading(NamedTuple):
+class LeadingNumber(NamedTuple):
     """The position of an unsigned number, from the frame's first byte."""
 
     start: int
     end: int
     big: bool
 
-    def read(self, buf: Any, at: int) -> int:
+    def read_from(self, buf: Any, frame_start: int) -> int:
         """Return its value in the frame at `buf[frame_start]`; the buffer must reach up to the number's end."""
-        return int.from_bytes(buf[at + self.start : at + self.end], "big" if self.big else "little")
+        return int.from_bytes(buf[frame_start + self.start : frame_start + self.end], "big" if self.big else "little")
 
 
 @lru_cache(maxsize=64)
-def leading(schema: Any, path: str) -> Leading:
+def find_leading_number(schema: Any, path: str) -> LeadingNumber:
     """Return the position of the field `path` of a lowerable schema.
 
     Raises:
         KeyError: fields other than integers come before it.
         UnlowerableError: there is no integer of this name.
     """
-    at = 0
-    for op in lower(schema, (path,)).ops:
-        if isinstance(op, Load):
+    position = 0
+    for op in lower_schema(schema, (path,)).ops:
+        if isinstance(op, LoadInteger):
             if op.path == path:
-                return Leading(at, at + op.width, op.big)
-            at += op.width
-        elif not isinstance(op, (Let, OneOf, Position, Require)):
+                return LeadingNumber(position, position + op.width, op.big)
+            position += op.width
+        elif not isinstance(op, (Assign, RequireOneOf, AssignPosition, Require)):
             break
     raise KeyError(path)

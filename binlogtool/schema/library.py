@@ -14,17 +14,17 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from binlogtool.schema.expressions import I64_MAX, I64_MIN, signed
+from binlogtool.schema.expressions import I64_MAX, I64_MIN, wrap_int64
 
-ENVIRONMENT = "BINLOGTOOL_LIBRARY"
+LIBRARY_VARIABLE = "BINLOGTOOL_LIBRARY"
 """Names another library than that of this installation."""
 
-FILE_NAME = "_native.so"
+LIBRARY_FILE_NAME = "_native.so"
 
-Entry = Callable[..., Sequence[int]]
+NativeFunction = Callable[..., Sequence[int]]
 
 
-class Library:
+class NativeLibrary:
     """A loaded library.
 
     Raises:
@@ -36,11 +36,11 @@ class Library:
         self._library = ctypes.CDLL(path)
         self._tables: dict[int, int] = {}
         word, pointer = ctypes.c_int64, ctypes.c_void_p
-        self.column_holds = self._plain("column_holds", pointer, word, word)
-        self.span_outside = self._plain("span_outside", pointer, pointer, word, word, word)
-        self._make_tables = self._plain("crc_tables_of", word, word)
+        self.column_holds = self._bind_function("column_holds", pointer, word, word)
+        self.span_outside = self._bind_function("span_outside", pointer, pointer, word, word, word)
+        self._make_tables = self._bind_function("crc_tables_of", word, word)
 
-    def _plain(self, name: str, *types: Any) -> Any:
+    def _bind_function(self, name: str, *types: Any) -> Any:
         try:
             function = getattr(self._library, name)
         except AttributeError:
@@ -48,7 +48,7 @@ class Library:
         function.argtypes, function.restype = types, ctypes.c_int64
         return function
 
-    def entry(self, symbol: str, results: int) -> Entry | None:
+    def find_function(self, symbol: str, results: int) -> NativeFunction | None:
         """Return a generated function, called with integers and addresses; None if this library does not have it."""
         try:
             function = getattr(self._library, symbol)
@@ -57,13 +57,13 @@ class Library:
         function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_void_p), None
 
         def call(*arguments: int) -> Sequence[int]:
-            given, found = _words(arguments), array("q", bytes(8 * results))
-            function(given.buffer_info()[0], found.buffer_info()[0])
-            return found
+            packed_arguments, returned = _pack_arguments(arguments), array("q", bytes(8 * results))
+            function(packed_arguments.buffer_info()[0], returned.buffer_info()[0])
+            return returned
 
         return call
 
-    def _crc_tables_of(self, reflected: int, products: int) -> int:
+    def _get_crc_tables(self, reflected: int, products: int) -> int:
         """Return the address of CRC constants.
 
         Args:
@@ -72,56 +72,58 @@ class Library:
         address: int = self._make_tables(reflected, products)
         return address
 
-    def crc_table(self, poly: int) -> int:
+    def get_crc_table(self, poly: int) -> int:
         """Return the address of the constants of a polynomial (crcmod's notation, with its top bit)."""
         if poly not in self._tables:
             reflected = int(f"{poly & 0xFFFFFFFF:032b}"[::-1], 2)
-            address = self._crc_tables_of(reflected, 1)
+            address = self._get_crc_tables(reflected, 1)
             if not address:
                 raise MemoryError
             self._tables[poly] = address
         return self._tables[poly]
 
 
-def _words(arguments: Sequence[int]) -> array[int]:
+def _pack_arguments(arguments: Sequence[int]) -> array[int]:
     try:
         return array("q", arguments)
     except OverflowError:
-        return array("q", [one if I64_MIN <= one <= I64_MAX else signed(one) for one in arguments])
+        return array("q", [one if I64_MIN <= one <= I64_MAX else wrap_int64(one) for one in arguments])
 
 
 @lru_cache(maxsize=1)
-def library() -> Library | None:
+def load_library() -> NativeLibrary | None:
     """Load the library of this installation; return None if there is none for this machine."""
-    named, beside = os.environ.get(ENVIRONMENT), os.path.join(os.path.dirname(__file__), FILE_NAME)
+    chosen, installed = os.environ.get(LIBRARY_VARIABLE), os.path.join(os.path.dirname(__file__), LIBRARY_FILE_NAME)
     try:
-        return Library(named or beside) if named or os.path.isfile(beside) else _unpacked()
+        return NativeLibrary(chosen or installed) if chosen or os.path.isfile(installed) else _load_from_zip()
     except OSError:
         return None
 
 
-def _unpacked() -> Library:
+def _load_from_zip() -> NativeLibrary:
     """Load the library of a package in a zip, as a cluster gets it; it stays mapped after its file is gone.
 
     It is copied to a memory file where the system has these, because there may be no writable directory.
     """
     from importlib.resources import as_file, files
 
-    packed = files(__package__) / FILE_NAME
+    packed = files(__package__) / LIBRARY_FILE_NAME
     try:
-        held = os.memfd_create(FILE_NAME)  # never closed: the loader treats equal paths as the same library
-        with open(held, "wb", closefd=False) as file:
+        memory_fd = os.memfd_create(
+            LIBRARY_FILE_NAME
+        )  # never closed: the loader treats equal paths as the same library
+        with open(memory_fd, "wb", closefd=False) as file:
             file.write(packed.read_bytes())
-        return Library(f"/proc/self/fd/{held}")
+        return NativeLibrary(f"/proc/self/fd/{memory_fd}")
     except (AttributeError, OSError):
         with as_file(packed) as path:
-            return Library(str(path))
+            return NativeLibrary(str(path))
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------
 
 
-class _Buffer(ctypes.Structure):
+class _PyBuffer(ctypes.Structure):
     """`Py_buffer` (docs.python.org/3/c-api/buffer.html)."""
 
     _fields_ = [
@@ -137,7 +139,7 @@ _release_buffer = ctypes.pythonapi.PyBuffer_Release
 _release_buffer.argtypes, _release_buffer.restype = (ctypes.c_void_p,), None
 
 
-class _Lent(_Buffer):
+class _ReadOnlyBuffer(_PyBuffer):
     """The buffer of a read-only object, whose address `ctypes` does not give."""
 
     def __init__(self, value: Any) -> None:
@@ -152,7 +154,7 @@ _start_of, _address_of = (ctypes.c_char * 0).from_buffer, ctypes.addressof
 """The first makes an object that keeps a writable one where it is: several times as fast as `_Lent`."""
 
 
-class Held:
+class PinnedMemory:
     """The address of an object's bytes, which stay in place until `release`.
 
     Raises:
@@ -175,7 +177,7 @@ class Held:
                 return
             except TypeError:  # not writable
                 pass
-        self._view = _Lent(value)
+        self._view = _ReadOnlyBuffer(value)
         self.address = self._view.buf or 0
 
     def release(self) -> None:
@@ -183,7 +185,7 @@ class Held:
         self._view = None
 
 
-def integers(column: Any) -> Any:
+def as_int64_memory(column: Any) -> Any:
     """Return a column as memory of 64-bit integers: itself where possible, else a copy."""
     try:
         view = memoryview(column)

@@ -19,7 +19,7 @@ import construct
 from construct import expr as cexpr
 
 from binlogtool.formats.checksums import Checksum
-from binlogtool.formats.fields import CrcCheck, Expanded, Magic, RecordKernel, ScalarKernel
+from binlogtool.formats.fields import CrcCheck, Magic, NestedSchema, RecordKernel, ScalarKernel
 from binlogtool.schema.expressions import (
     I64_MAX,
     I64_MIN,
@@ -28,40 +28,49 @@ from binlogtool.schema.expressions import (
     InexactError,
     Num,
     Ref,
-    binary,
-    references,
-    signed,
+    iter_references,
+    make_binary,
+    wrap_int64,
 )
 from binlogtool.schema.operations import (
-    Choose,
-    Let,
-    Literal,
-    Load,
-    OneOf,
+    Assign,
+    AssignPosition,
+    ChooseCase,
+    ExpectBytes,
+    LoadInteger,
     Op,
-    Position,
     Program,
-    Record,
+    ReadRecord,
+    ReadScalar,
     Require,
-    Scalar,
-    Skip,
-    Verify,
-    defined_paths,
-    walk,
+    RequireOneOf,
+    SkipBytes,
+    VerifyChecksum,
+    iter_operations,
+    list_defined_paths,
 )
-from binlogtool.schema.scopes import NOTHING, Binding, Named, Opaque, Raw, Scope, expression, merged
+from binlogtool.schema.scopes import (
+    NO_VALUE,
+    Binding,
+    ByteRangeField,
+    NamedInteger,
+    NoInteger,
+    StructScope,
+    lower_expression,
+    merge_bindings,
+)
 from binlogtool.schema.scopes import Unlowerable as Unlowerable
 
-OWN_COLUMNS = ("offset", "end", "checksum", "span")
+SCANNER_COLUMNS = ("offset", "end", "checksum", "span")
 
 POSITION_MAX = 1 << 56
 """No position is greater: far beyond any file, and sums of positions stay inside 64 bits."""
 
 
-_TRANSPARENT = (Expanded, construct.Rebuild, construct.Default, construct.Hex, construct.HexDump)
+_TRANSPARENT = (NestedSchema, construct.Rebuild, construct.Default, construct.Hex, construct.HexDump)
 
 
-def lower(schema: construct.Construct, columns: tuple[str, ...] = ()) -> Program:
+def lower_schema(schema: construct.Construct, columns: tuple[str, ...] = ()) -> Program:
     """Return the operations of a schema that is to give these columns.
 
     Raises:
@@ -70,224 +79,226 @@ def lower(schema: construct.Construct, columns: tuple[str, ...] = ()) -> Program
     lowering = Lowering()
     while isinstance(schema, construct.Renamed):
         schema = schema.subcon
-    lowering.node(schema, "", Scope(""))
+    lowering.lower_node(schema, "", StructScope(""))
     ops = tuple(lowering.ops)
-    variables = tuple(dict.fromkeys(path for op in walk(ops) for path in defined_paths(op)))
+    variables = tuple(dict.fromkeys(path for op in iter_operations(ops) for path in list_defined_paths(op)))
     for column in columns:
         if column not in variables:
             raise Unlowerable(column, "there is no integer field of this name")
-        if column in OWN_COLUMNS:
+        if column in SCANNER_COLUMNS:
             raise Unlowerable(column, "the scanner has a column of its own with this name")
     return Program(ops, variables)
 
 
-def _kernel_of(node: Any) -> ScalarKernel | RecordKernel | None:
+def _find_kernel(node: Any) -> ScalarKernel | RecordKernel | None:
     """Return the kernel of a leaf, from its attribute `scan` or `kernel`; not by `getattr`, which finds members of a
     Struct.
     """
     for name in ("scan", "kernel"):
-        found = node.__dict__.get(name, getattr(type(node), name, None))
-        if isinstance(found, ScalarKernel | RecordKernel):
-            return found
+        kernel = node.__dict__.get(name, getattr(type(node), name, None))
+        if isinstance(kernel, ScalarKernel | RecordKernel):
+            return kernel
     return None
 
 
-def joined(prefix: str, name: str) -> str:
+def join_path(prefix: str, name: str) -> str:
     """Return the path of a field of a structure."""
     return f"{prefix}.{name}" if prefix else name
 
 
-Rule = Callable[[Any, Any, str, Scope], Binding]
+LoweringRule = Callable[[Any, Any, str, StructScope], Binding]
 
 
 class Lowering:
     """Collects operations; each rule lowers one class of construct and returns what the field's name is bound to."""
 
-    rules: tuple[tuple[Any, Rule], ...] = ()
-    known: dict[type, Rule | None] = {}
+    rules: tuple[tuple[Any, LoweringRule], ...] = ()
+    rule_by_class: dict[type, LoweringRule | None] = {}
     """The rule of each class that was met."""
 
     def __init__(self) -> None:
         self.ops: list[Op] = []
 
-    def node(self, node: Any, path: str, scope: Scope) -> Binding:
+    def lower_node(self, node: Any, path: str, scope: StructScope) -> Binding:
         """Lower the construct at `path`."""
         if isinstance(node, construct.Renamed):
-            return self.node(node.subcon, path, scope)
-        kernel = _kernel_of(node)
+            return self.lower_node(node.subcon, path, scope)
+        kernel = _find_kernel(node)
         if isinstance(kernel, ScalarKernel):
-            self.ops.append(Scalar(path or "value", kernel))
+            self.ops.append(ReadScalar(path or "value", kernel))
             return Ref(path or "value", 0, U64) if kernel.unsigned else Ref(path or "value", I64_MIN, I64_MAX)
         if isinstance(kernel, RecordKernel):
-            return self._record(kernel, path)
+            return self._lower_record(kernel, path)
         kind = type(node)
-        if kind not in self.known:
-            self.known[kind] = next((rule for known, rule in self.rules if issubclass(kind, known)), None)
-        rule = self.known[kind]
+        if kind not in self.rule_by_class:
+            self.rule_by_class[kind] = next((rule for known, rule in self.rules if issubclass(kind, known)), None)
+        rule = self.rule_by_class[kind]
         if rule is not None:
             return rule(self, node, path, scope)
         raise Unlowerable(path, f"{type(node).__name__} cannot be lowered")
 
-    def _record(self, kernel: RecordKernel, path: str) -> Binding:
-        columns = tuple(joined(path, name) for name in kernel.columns)
-        self.ops.append(Record(path, kernel, columns))
-        return Scope(path, None, {n: Ref(c, I64_MIN, I64_MAX) for n, c in zip(kernel.columns, columns, strict=True)})
+    def _lower_record(self, kernel: RecordKernel, path: str) -> Binding:
+        columns = tuple(join_path(path, name) for name in kernel.columns)
+        self.ops.append(ReadRecord(path, kernel, columns))
+        return StructScope(
+            path, None, {n: Ref(c, I64_MIN, I64_MAX) for n, c in zip(kernel.columns, columns, strict=True)}
+        )
 
-    def _struct(self, node: Any, path: str, outer: Scope) -> Binding:
-        scope = Scope(path, outer)
+    def _lower_struct(self, node: Any, path: str, outer: StructScope) -> Binding:
+        scope = StructScope(path, outer)
         for index, sub in enumerate(node.subcons):
             name = sub.name or f"{type(sub).__name__.lower()}{index}"
-            binding = self.node(sub, joined(path, name), scope)
+            binding = self.lower_node(sub, join_path(path, name), scope)
             if sub.name:
                 scope.names[sub.name] = binding
         return scope
 
-    def _integer(self, path: str, width: int, big: bool, signed: bool) -> Binding:
-        self.ops.append(Load(path or "value", width, big, signed))
+    def _lower_integer(self, path: str, width: int, big: bool, signed: bool) -> Binding:
+        self.ops.append(LoadInteger(path or "value", width, big, signed))
         bits = 8 * width
         return Ref(path or "value", *((-1 << bits - 1, (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)))
 
-    def _format_field(self, node: Any, path: str, scope: Scope) -> Binding:
+    def _lower_format_field(self, node: Any, path: str, scope: StructScope) -> Binding:
         order, code = node.fmtstr
         if code == "?":
             raise Unlowerable(path, "a Flag cannot be lowered: use an integer")
         big = order == ">" or (order == "=" and sys.byteorder == "big")
-        value = self._integer(path, struct.calcsize("<" + code), big, code in "bhlq")
-        return Opaque("a float has no exact integer value") if code in "efd" else value
+        value = self._lower_integer(path, struct.calcsize("<" + code), big, code in "bhlq")
+        return NoInteger("a float has no exact integer value") if code in "efd" else value
 
-    def _bytes_integer(self, node: Any, path: str, scope: Scope) -> Binding:
+    def _lower_bytes_integer(self, node: Any, path: str, scope: StructScope) -> Binding:
         if not isinstance(node.length, int) or not 1 <= node.length <= 8 or callable(node.swapped):
             raise Unlowerable(path, "an integer must have a constant width of 1..8 bytes and a constant byte order")
-        return self._integer(path, node.length, not node.swapped, bool(node.signed))
+        return self._lower_integer(path, node.length, not node.swapped, bool(node.signed))
 
-    def _bytes(self, node: Any, path: str, scope: Scope) -> Binding:
-        self._skip(node.length, path, scope)
-        return Raw(path)
+    def _lower_bytes(self, node: Any, path: str, scope: StructScope) -> Binding:
+        self._add_skip(node.length, path, scope)
+        return ByteRangeField(path)
 
-    def _padded(self, node: Any, path: str, scope: Scope) -> Binding:
+    def _lower_padded(self, node: Any, path: str, scope: StructScope) -> Binding:
         if node.subcon is not construct.Pass:
             raise Unlowerable(path, "Padded around a field cannot be lowered")
-        self._skip(node.length, path, scope)
-        return NOTHING
+        self._add_skip(node.length, path, scope)
+        return NO_VALUE
 
-    def _skip(self, length: Any, path: str, scope: Scope) -> None:
-        size = self.expression(length, path, scope)
+    def _add_skip(self, length: Any, path: str, scope: StructScope) -> None:
+        size = self.lower_expression(length, path, scope)
         if isinstance(size, Num) and not 0 <= size.value <= POSITION_MAX:
             raise Unlowerable(path, f"a length of {size.value} bytes is impossible")
-        self.ops.append(Skip(path, size))
+        self.ops.append(SkipBytes(path, size))
 
-    def _const(self, node: Any, path: str, scope: Scope) -> Binding:
+    def _lower_const(self, node: Any, path: str, scope: StructScope) -> Binding:
         if isinstance(node.value, bytes) and isinstance(node.subcon, construct.Bytes):
             if node.subcon.length != len(node.value):
                 raise Unlowerable(path, "the constant does not have the length of its field")
-            self.ops.append(Literal(path, node.value))
-            return Raw(path)
+            self.ops.append(ExpectBytes(path, node.value))
+            return ByteRangeField(path)
         if not isinstance(node.value, int):
             raise Unlowerable(path, "a constant must be bytes or an integer")
-        return self._one_of(node.subcon, (int(node.value),), path, scope)
+        return self._lower_one_of(node.subcon, (int(node.value),), path, scope)
 
-    def _magic(self, node: Any, path: str, scope: Scope) -> Binding:
-        return self._one_of(node.subcon, tuple(node.names), path, scope)
+    def _lower_magic(self, node: Any, path: str, scope: StructScope) -> Binding:
+        return self._lower_one_of(node.subcon, tuple(node.names), path, scope)
 
-    def _one_of(self, subcon: Any, values: tuple[int, ...], path: str, scope: Scope) -> Binding:
-        value = self.node(subcon, path, scope)
+    def _lower_one_of(self, subcon: Any, values: tuple[int, ...], path: str, scope: StructScope) -> Binding:
+        value = self.lower_node(subcon, path, scope)
         if not isinstance(value, Ref):
             raise Unlowerable(path, "a constant integer needs an integer field")
         top = U64 if value.lo == I64_MIN else value.hi
-        self.ops.append(OneOf(value.path, tuple(signed(v) for v in values if value.lo <= v <= top)))
+        self.ops.append(RequireOneOf(value.path, tuple(wrap_int64(v) for v in values if value.lo <= v <= top)))
         return value
 
-    def _adapter(self, node: Any, path: str, scope: Scope) -> Binding:
-        value = self.node(node.subcon, path, scope)
+    def _lower_adapter(self, node: Any, path: str, scope: StructScope) -> Binding:
+        value = self.lower_node(node.subcon, path, scope)
         if isinstance(node, construct.Enum) and isinstance(value, Ref):
-            return Named(value, dict(node.encmapping))
-        return Opaque("an adapter changes its value")
+            return NamedInteger(value, dict(node.encmapping))
+        return NoInteger("an adapter changes its value")
 
-    def _transparent(self, node: Any, path: str, scope: Scope) -> Binding:
-        return self.node(node.subcon, path, scope)
+    def _lower_transparent(self, node: Any, path: str, scope: StructScope) -> Binding:
+        return self.lower_node(node.subcon, path, scope)
 
-    def _refuse(self, node: Any, path: str, scope: Scope) -> Binding:
+    def _refuse(self, node: Any, path: str, scope: StructScope) -> Binding:
         raise Unlowerable(path, f"{type(node).__name__} cannot be lowered")
 
-    def _pass(self, node: Any, path: str, scope: Scope) -> Binding:
-        return NOTHING
+    def _lower_pass(self, node: Any, path: str, scope: StructScope) -> Binding:
+        return NO_VALUE
 
-    def _tell(self, node: Any, path: str, scope: Scope) -> Binding:
-        self.ops.append(Position(path))
+    def _lower_tell(self, node: Any, path: str, scope: StructScope) -> Binding:
+        self.ops.append(AssignPosition(path))
         return Ref(path, 0, POSITION_MAX)
 
-    def _check(self, node: Any, path: str, scope: Scope) -> Binding:
-        test = self.expression(node.func, path, scope)
-        self.ops.append(Require(next(references(test), path), test))
-        return NOTHING
+    def _lower_check(self, node: Any, path: str, scope: StructScope) -> Binding:
+        test = self.lower_expression(node.func, path, scope)
+        self.ops.append(Require(next(iter_references(test), path), test))
+        return NO_VALUE
 
-    def _computed(self, node: Any, path: str, scope: Scope) -> Binding:
-        value = self.expression(node.func, path, scope)
-        self.ops.append(Let(path, value))
+    def _lower_computed(self, node: Any, path: str, scope: StructScope) -> Binding:
+        value = self.lower_expression(node.func, path, scope)
+        self.ops.append(Assign(path, value))
         return Ref(path, value.lo, value.hi)
 
-    def _crc_check(self, node: Any, path: str, scope: Scope) -> Binding:
+    def _lower_crc_check(self, node: Any, path: str, scope: StructScope) -> Binding:
         if not isinstance(node.checksum, Checksum):
             raise Unlowerable(path, f"{node.checksum!r} is not a Checksum")
-        stored, start, end = (self.expression(part, path, scope) for part in (node.stored, node.start, node.end))
+        stored, start, end = (self.lower_expression(part, path, scope) for part in (node.stored, node.start, node.end))
         if not isinstance(node.without, int) or node.without:
-            stored = binary("^", stored, self.expression(node.without, path, scope))
-        absent = None if node.absent is None else signed(node.absent)
-        self.ops.append(Verify(path, node.checksum, stored, start, end, absent))
-        return Opaque("its value is a verdict")
+            stored = make_binary("^", stored, self.lower_expression(node.without, path, scope))
+        absent = None if node.absent is None else wrap_int64(node.absent)
+        self.ops.append(VerifyChecksum(path, node.checksum, stored, start, end, absent))
+        return NoInteger("its value is a verdict")
 
-    def _if(self, node: Any, path: str, scope: Scope) -> Binding:
-        test = self.expression(node.condfunc, path, scope)
-        return self._choose([(test, node.thensubcon)], node.elsesubcon, path, scope)
+    def _lower_if(self, node: Any, path: str, scope: StructScope) -> Binding:
+        test = self.lower_expression(node.condfunc, path, scope)
+        return self._lower_cases([(test, node.thensubcon)], node.elsesubcon, path, scope)
 
-    def _switch(self, node: Any, path: str, scope: Scope) -> Binding:
-        arms = [(self._equals(node.keyfunc, key, path, scope), case) for key, case in node.cases.items()]
-        return self._choose(arms, node.default, path, scope)
+    def _lower_switch(self, node: Any, path: str, scope: StructScope) -> Binding:
+        arms = [(self._make_equals(node.keyfunc, key, path, scope), case) for key, case in node.cases.items()]
+        return self._lower_cases(arms, node.default, path, scope)
 
-    def _equals(self, left: Any, right: Any, path: str, scope: Scope) -> Expr:
-        return self.expression(cexpr.BinExpr(operator.eq, left, right), path, scope)
+    def _make_equals(self, left: Any, right: Any, path: str, scope: StructScope) -> Expr:
+        return self.lower_expression(cexpr.BinExpr(operator.eq, left, right), path, scope)
 
-    def _choose(self, arms: list[tuple[Expr, Any]], other: Any, path: str, scope: Scope) -> Binding:
-        branches = [self._branch(case, path, scope) for case in [*(case for _, case in arms), other]]
+    def _lower_cases(self, arms: list[tuple[Expr, Any]], other: Any, path: str, scope: StructScope) -> Binding:
+        branches = [self._lower_branch(case, path, scope) for case in [*(case for _, case in arms), other]]
         tests = [test for test, _ in arms]
-        taken = tuple((test, ops) for test, (ops, _) in zip(tests, branches[:-1], strict=True))
-        self.ops.append(Choose(path, taken, branches[-1][0]))
-        found = branches[-1][1]
+        lowered_arms = tuple((test, ops) for test, (ops, _) in zip(tests, branches[:-1], strict=True))
+        self.ops.append(ChooseCase(path, lowered_arms, branches[-1][0]))
+        merged_binding = branches[-1][1]
         for _, binding in branches[:-1]:
-            found = merged(found, binding)
-        return found
+            merged_binding = merge_bindings(merged_binding, binding)
+        return merged_binding
 
-    def _branch(self, node: Any, path: str, scope: Scope) -> tuple[tuple[Op, ...], Binding]:
-        before, self.ops = self.ops, []
-        binding = self.node(node, path, scope)
-        ops, self.ops = tuple(self.ops), before
+    def _lower_branch(self, node: Any, path: str, scope: StructScope) -> tuple[tuple[Op, ...], Binding]:
+        outer_ops, self.ops = self.ops, []
+        binding = self.lower_node(node, path, scope)
+        ops, self.ops = tuple(self.ops), outer_ops
         return ops, binding
 
-    def expression(self, value: Any, path: str, scope: Scope) -> Expr:
+    def lower_expression(self, value: Any, path: str, scope: StructScope) -> Expr:
         """Lower an expression of construct at `path`."""
         try:
-            return expression(value, path, scope)
+            return lower_expression(value, path, scope)
         except InexactError as error:
             raise Unlowerable(path, str(error)) from None
 
 
-RULES: tuple[tuple[Any, Rule], ...] = (
-    (CrcCheck, Lowering._crc_check),
-    (Magic, Lowering._magic),
-    (_TRANSPARENT, Lowering._transparent),
-    (construct.Struct, Lowering._struct),
-    (construct.FormatField, Lowering._format_field),
-    (construct.BytesInteger, Lowering._bytes_integer),
-    (construct.Bytes, Lowering._bytes),
-    (construct.Const, Lowering._const),
+LOWERING_RULES: tuple[tuple[Any, LoweringRule], ...] = (
+    (CrcCheck, Lowering._lower_crc_check),
+    (Magic, Lowering._lower_magic),
+    (_TRANSPARENT, Lowering._lower_transparent),
+    (construct.Struct, Lowering._lower_struct),
+    (construct.FormatField, Lowering._lower_format_field),
+    (construct.BytesInteger, Lowering._lower_bytes_integer),
+    (construct.Bytes, Lowering._lower_bytes),
+    (construct.Const, Lowering._lower_const),
     (construct.Validator, Lowering._refuse),
-    (construct.Adapter, Lowering._adapter),
-    (construct.Check, Lowering._check),
-    (construct.Computed, Lowering._computed),
-    (construct.IfThenElse, Lowering._if),
-    (construct.Switch, Lowering._switch),
-    (construct.Padded, Lowering._padded),
-    (type(construct.Tell), Lowering._tell),
-    (type(construct.Pass), Lowering._pass),
+    (construct.Adapter, Lowering._lower_adapter),
+    (construct.Check, Lowering._lower_check),
+    (construct.Computed, Lowering._lower_computed),
+    (construct.IfThenElse, Lowering._lower_if),
+    (construct.Switch, Lowering._lower_switch),
+    (construct.Padded, Lowering._lower_padded),
+    (type(construct.Tell), Lowering._lower_tell),
+    (type(construct.Pass), Lowering._lower_pass),
 )
-Lowering.rules = RULES
+Lowering.rules = LOWERING_RULES

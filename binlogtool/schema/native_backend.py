@@ -11,18 +11,24 @@ from collections.abc import Iterator
 from functools import lru_cache, wraps
 from typing import Any
 
-from binlogtool.formats.layouts import Column, Kernel, Table
-from binlogtool.formats.room import words
+from binlogtool.formats.layouts import Column, ColumnTable, Kernel
+from binlogtool.formats.room import zeroed_int64
 from binlogtool.schema import exact, identity
-from binlogtool.schema.drive import DrivenScanner
-from binlogtool.schema.library import Entry, Held, Library, integers, library
-from binlogtool.schema.lower import lower
+from binlogtool.schema.drive import WalkScanner
+from binlogtool.schema.library import NativeFunction, NativeLibrary, PinnedMemory, as_int64_memory, load_library
+from binlogtool.schema.lower import lower_schema
 from binlogtool.schema.operations import Program
 from binlogtool.schema.python_backend import PythonBackend
 from binlogtool.schema.scanner import Scanner
-from binlogtool.schema.walk_source import FIRST, SPAN, polynomials, scratch_size, walk_text
+from binlogtool.schema.walk_source import (
+    FIRST_COLUMN_ROW,
+    SPAN_ROW,
+    compute_scratch_size,
+    generate_native_walk,
+    list_polynomials,
+)
 
-_STAGGER = 72
+_COLUMN_GAP = 72
 """Unused places behind each column: columns whose distance is a power of two fall into the same lines of the cache."""
 
 
@@ -35,55 +41,55 @@ class NativeBackend:
 
     name = "native"
 
-    def __init__(self, held: Library) -> None:
-        self.library = held
+    def __init__(self, native_library: NativeLibrary) -> None:
+        self.library = native_library
         self.missing: list[str] = []
-        self._plain = PythonBackend()
+        self._python_backend = PythonBackend()
         self._compiled: dict[Kernel, Kernel] = {}
 
-    def scanner(self, schema: Any, columns: tuple[str, ...], capacity: int = 65536) -> Scanner:
+    def make_scanner(self, schema: Any, columns: tuple[str, ...], capacity: int = 65536) -> Scanner:
         """Create a scanner.
 
         Raises:
             UnlowerableError: see `Backend.make_scanner`.
         """
-        program, symbol = _program(schema, tuple(columns))
-        entry = self.entry(symbol, 3, f"the walk of {schema!r} with {columns}")
+        program, symbol = _lower_with_symbol(schema, tuple(columns))
+        entry = self.find_function(symbol, 3, f"the walk of {schema!r} with {columns}")
         if entry is None:
-            return self._plain.scanner(schema, columns, capacity)
+            return self._python_backend.make_scanner(schema, columns, capacity)
         return NativeScanner(program, tuple(columns), capacity, self.library, entry)
 
-    def compile(self, function: Kernel) -> Kernel:
+    def compile_kernel(self, function: Kernel) -> Kernel:
         """Return the kernel as native code, or unchanged."""
         if function not in self._compiled:
-            self._compiled[function] = self._found(function)
+            self._compiled[function] = self._find_kernel(function)
         return self._compiled[function]
 
-    def entry(self, symbol: str, results: int, what: str) -> Entry | None:
+    def find_function(self, symbol: str, results: int, description: str) -> NativeFunction | None:
         """Return a function of the library; add its description to `missing` if it is not there."""
-        found = self.library.entry(symbol, results)
-        if found is None:
-            self.missing.append(f"{symbol}: {what}")
-        return found
+        function = self.library.find_function(symbol, results)
+        if function is None:
+            self.missing.append(f"{symbol}: {description}")
+        return function
 
-    def _found(self, function: Kernel) -> Kernel:
-        name = identity.kernel_name(function)
+    def _find_kernel(self, function: Kernel) -> Kernel:
+        name = identity.make_kernel_name(function)
         kind = str(function.__annotations__.get("return", "int"))
-        entry = self.entry(f"entry_{name}", 8, f"{function.__module__}.{function.__qualname__}")
+        entry = self.find_function(f"entry_{name}", 8, f"{function.__module__}.{function.__qualname__}")
         if entry is None:
             return function
         results = kind.count(",") + 1 if kind.startswith("tuple[") else 0
-        return _callable(function, entry, results, kind == "bool")
+        return _wrap_native(function, entry, results, kind == "bool")
 
 
 @lru_cache(maxsize=1)
-def native_backend() -> NativeBackend | None:
+def get_native_backend() -> NativeBackend | None:
     """Return the backend of this installation; None if there is no library for this machine."""
-    held = library()
-    return None if held is None else NativeBackend(held)
+    native_library = load_library()
+    return None if native_library is None else NativeBackend(native_library)
 
 
-def _callable(function: Kernel, entry: Entry, results: int, truth: bool) -> Kernel:
+def _wrap_native(function: Kernel, entry: NativeFunction, results: int, is_bool: bool) -> Kernel:
     """Return the function to call in place of a kernel.
 
     Args:
@@ -92,16 +98,16 @@ def _callable(function: Kernel, entry: Entry, results: int, truth: bool) -> Kern
 
     @wraps(function)
     def call(*arguments: Any) -> Any:
-        held = [one if isinstance(one, int) else Held(_memory(one)) for one in _passed(arguments)]
+        pinned = [one if isinstance(one, int) else PinnedMemory(_as_memory(one)) for one in _passed(arguments)]
         try:
-            found = entry(*(one if isinstance(one, int) else one.address for one in held))
+            returned = entry(*(one if isinstance(one, int) else one.address for one in pinned))
         finally:
-            for one in held:
+            for one in pinned:
                 if not isinstance(one, int):
                     one.release()
         if results:
-            return tuple(found[:results])
-        return bool(found[0]) if truth else found[0]
+            return tuple(returned[:results])
+        return bool(returned[0]) if is_bool else returned[0]
 
     return call
 
@@ -115,87 +121,95 @@ def _passed(arguments: tuple[Any, ...]) -> Iterator[Any]:
             yield one
 
 
-def _memory(values: Any) -> Any:
+def _as_memory(values: Any) -> Any:
     """Return an array as memory: bytes unchanged, integers as 64-bit integers."""
     if isinstance(values, memoryview):
-        return values if values.itemsize == 1 else integers(values)
-    return values if isinstance(values, (bytes, bytearray)) else integers(values)
+        return values if values.itemsize == 1 else as_int64_memory(values)
+    return values if isinstance(values, (bytes, bytearray)) else as_int64_memory(values)
 
 
 @lru_cache(maxsize=256)
-def _program(schema: Any, columns: tuple[str, ...]) -> tuple[Program, str]:
+def _lower_with_symbol(schema: Any, columns: tuple[str, ...]) -> tuple[Program, str]:
     """Return the lowered schema and the name of its walk."""
-    program = lower(schema, columns)
-    return program, walk_symbol(program, columns)
+    program = lower_schema(schema, columns)
+    return program, make_walk_symbol(program, columns)
 
 
-def walk_symbol(program: Program, columns: tuple[str, ...]) -> str:
+def make_walk_symbol(program: Program, columns: tuple[str, ...]) -> str:
     """Return the name of a walk in the library."""
-    return identity.symbol_of("walk", walk_text(program, columns, identity.KernelNames()))
+    return identity.make_symbol("walk", generate_native_walk(program, columns, identity.KernelNames()))
 
 
-class NativeScanner(DrivenScanner):
+class NativeScanner(WalkScanner):
     """A scanner whose columns are parts of one piece of memory, which the next call overwrites."""
 
-    def __init__(self, program: Program, columns: tuple[str, ...], capacity: int, held: Library, entry: Entry) -> None:
+    def __init__(
+        self,
+        program: Program,
+        columns: tuple[str, ...],
+        capacity: int,
+        native_library: NativeLibrary,
+        entry: NativeFunction,
+    ) -> None:
         super().__init__(program, columns, capacity)
-        self._library, self._entry = held, entry
-        self._tables = integers([held.crc_table(poly) for poly in polynomials(program)])
-        self._scratch = words(scratch_size(program) + 1)
-        self._held = [Held(self._tables), Held(self._scratch)]
+        self._library, self._native_walk = native_library, entry
+        self._tables = as_int64_memory([native_library.get_crc_table(poly) for poly in list_polynomials(program)])
+        self._scratch = zeroed_int64(compute_scratch_size(program) + 1)
+        self._pinned = [PinnedMemory(self._tables), PinnedMemory(self._scratch)]
         self._rows = 0
-        self._make_room()
+        self._allocate_columns()
 
-    def _make_room(self) -> None:
-        self._stride = self._capacity + _STAGGER
-        self._out = words((FIRST + len(self.columns)) * self._stride)
-        self._place = Held(self._out)
+    def _allocate_columns(self) -> None:
+        self._stride = self._capacity + _COLUMN_GAP
+        self._out = zeroed_int64((FIRST_COLUMN_ROW + len(self.columns)) * self._stride)
+        self._pinned_output = PinnedMemory(self._out)
 
-    def _open(self, buf: Any, starts: Column, ends: Column, first: int, count: int, spans: bool) -> None:
-        self._input = [Held(one) for one in (buf, integers(starts), integers(ends))]
+    def _load_input(self, buf: Any, starts: Column, ends: Column, first: int, count: int, spans: bool) -> None:
+        self._input = [PinnedMemory(one) for one in (buf, as_int64_memory(starts), as_int64_memory(ends))]
         self._rows = 0
         if spans:
             if min(len(starts), len(ends)) < count:
                 raise ValueError(f"there are fewer than {count} spans")
             wrong = self._library.span_outside(*(one.address for one in self._input[1:]), first, count, len(buf))
             if wrong >= 0:
-                self._close()
+                self._release_input()
                 raise ValueError(f"span {wrong} is not inside a buffer of {len(buf)} bytes")
 
-    def _close(self) -> None:
+    def _release_input(self) -> None:
         for one in self._input:
             one.release()
         self._input = []
 
-    def _walk(self, span: int, count: int, at: int) -> tuple[int, int]:
+    def _run_walk(self, span: int, count: int, position: int) -> tuple[int, int]:
         base, starts, ends = (one.address for one in self._input)
-        self._rows, span, at = self._entry(
-            base, starts, ends, span, count, at, self._rows, self._capacity, self._place.address, self._stride,
-            self._held[1].address, self._held[0].address,
+        self._rows, span, position = self._native_walk(
+            base, starts, ends, span, count, position, self._rows, self._capacity, self._pinned_output.address,
+            self._stride,
+            self._pinned[1].address, self._pinned[0].address,
         )  # fmt: skip
-        return span, at
+        return span, position
 
-    def _count(self) -> int:
+    def _count_rows(self) -> int:
         return self._rows
 
-    def _row(self, row: int, count: int) -> memoryview:
-        return self._out[row * self._stride : row * self._stride + count]
+    def _slice_column(self, column: int, count: int) -> memoryview:
+        return self._out[column * self._stride : column * self._stride + count]
 
-    def _rows_before(self, span: int) -> int:
-        return bisect_left(self._row(SPAN, self._rows), span)
+    def _count_rows_before(self, span: int) -> int:
+        return bisect_left(self._slice_column(SPAN_ROW, self._rows), span)
 
-    def _grow(self) -> None:
-        before = [self._row(row, self._rows) for row in range(FIRST + len(self.columns))]
-        self._make_room()
+    def _resize_columns(self) -> None:
+        before = [self._slice_column(row, self._rows) for row in range(FIRST_COLUMN_ROW + len(self.columns))]
+        self._allocate_columns()
         for row, values in enumerate(before):
-            self._row(row, self._rows)[:] = values
+            self._slice_column(row, self._rows)[:] = values
 
-    def _append(self, span: int, at: int, frame: exact.Frame) -> None:
-        row = (frame.end, at, span, frame.checksum, *(frame.values[path] for path in self.columns))
+    def _append_row(self, span: int, position: int, frame: exact.InterpretedFrame) -> None:
+        row = (frame.end, position, span, frame.checksum, *(frame.values[path] for path in self.columns))
         for number, value in enumerate(row):
             self._out[number * self._stride + self._rows] = value
         self._rows += 1
 
-    def _table(self, rows: int) -> Table:
+    def _make_table(self, rows: int) -> ColumnTable:
         names = ("end", "offset", "span", "checksum", *self.columns)
-        return Table(rows, {name: self._row(row, rows) for row, name in enumerate(names)})
+        return ColumnTable(rows, {name: self._slice_column(row, rows) for row, name in enumerate(names)})

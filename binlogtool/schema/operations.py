@@ -12,10 +12,10 @@ import msgspec
 
 from binlogtool.formats.checksums import Checksum
 from binlogtool.formats.fields import RecordKernel, ScalarKernel
-from binlogtool.schema.expressions import Expr, Num, references
+from binlogtool.schema.expressions import Expr, Num, iter_references
 
 
-class Load(msgspec.Struct, frozen=True):
+class LoadInteger(msgspec.Struct, frozen=True):
     """Load an integer of `width` bytes (1..8)."""
 
     path: str
@@ -24,21 +24,21 @@ class Load(msgspec.Struct, frozen=True):
     signed: bool
 
 
-class Literal(msgspec.Struct, frozen=True):
+class ExpectBytes(msgspec.Struct, frozen=True):
     """Require that these bytes come next."""
 
     path: str
     value: bytes
 
 
-class Skip(msgspec.Struct, frozen=True):
+class SkipBytes(msgspec.Struct, frozen=True):
     """Pass over `length` bytes, which must be there."""
 
     path: str
     length: Expr
 
 
-class OneOf(msgspec.Struct, frozen=True):
+class RequireOneOf(msgspec.Struct, frozen=True):
     """Require that the variable `path` has one of these values: a magic or a constant."""
 
     path: str
@@ -52,39 +52,39 @@ class Require(msgspec.Struct, frozen=True):
     test: Expr
 
 
-class Let(msgspec.Struct, frozen=True):
+class Assign(msgspec.Struct, frozen=True):
     """Set a variable to the value of an expression."""
 
     path: str
     value: Expr
 
 
-class Position(msgspec.Struct, frozen=True):
+class AssignPosition(msgspec.Struct, frozen=True):
     """Set a variable to the position."""
 
     path: str
 
 
-class Left(msgspec.Struct, frozen=True):
+class AssignRemaining(msgspec.Struct, frozen=True):
     """Set a variable to the number of bytes that are left. Only in bodies."""
 
     path: str
 
 
-class Rest(msgspec.Struct, frozen=True):
+class TakeRest(msgspec.Struct, frozen=True):
     """Take all bytes that are left. Only in bodies."""
 
     path: str
 
 
-class Scalar(msgspec.Struct, frozen=True):
+class ReadScalar(msgspec.Struct, frozen=True):
     """Read one value with a kernel."""
 
     path: str
     kernel: ScalarKernel
 
 
-class Record(msgspec.Struct, frozen=True):
+class ReadRecord(msgspec.Struct, frozen=True):
     """Read the variables `columns` (paths, in the kernel's order) with a kernel."""
 
     path: str
@@ -92,7 +92,7 @@ class Record(msgspec.Struct, frozen=True):
     columns: tuple[str, ...]
 
 
-class Verify(msgspec.Struct, frozen=True):
+class VerifyChecksum(msgspec.Struct, frozen=True):
     """Compare `stored` with the checksum of `[start, end)`, between the frame's start and the scan's end.
 
     Attributes:
@@ -107,7 +107,7 @@ class Verify(msgspec.Struct, frozen=True):
     absent: int | None
 
 
-class Choose(msgspec.Struct, frozen=True):
+class ChooseCase(msgspec.Struct, frozen=True):
     """Execute the operations of the first arm whose test is true, else `other`."""
 
     path: str
@@ -115,21 +115,21 @@ class Choose(msgspec.Struct, frozen=True):
     other: tuple[Op, ...]
 
 
-class Ahead(msgspec.Struct, frozen=True):
+class Peek(msgspec.Struct, frozen=True):
     """Execute the operations, then return to the position before them. Only in bodies."""
 
     path: str
     ops: tuple[Op, ...]
 
 
-class Span(msgspec.Struct, frozen=True):
+class CaptureBytes(msgspec.Struct, frozen=True):
     """Execute the operations; the bytes that they pass over are one value. Only in bodies."""
 
     path: str
     ops: tuple[Op, ...]
 
 
-class Fit(msgspec.Struct, frozen=True):
+class CheckCount(msgspec.Struct, frozen=True):
     """Require that `count` elements of at least `smallest` bytes fit into what is left. Only in bodies."""
 
     path: str
@@ -138,7 +138,7 @@ class Fit(msgspec.Struct, frozen=True):
     what: str
 
 
-class Many(msgspec.Struct, frozen=True):
+class Repeat(msgspec.Struct, frozen=True):
     """Execute the operations of an element `count` times; each takes at least a byte. Only in bodies."""
 
     path: str
@@ -147,8 +147,9 @@ class Many(msgspec.Struct, frozen=True):
 
 
 Op = (
-    Load | Literal | Skip | OneOf | Require | Let | Position | Left | Rest | Scalar | Record | Verify | Choose
-    | Ahead | Span | Fit | Many
+    LoadInteger | ExpectBytes | SkipBytes | RequireOneOf | Require | Assign | AssignPosition | AssignRemaining
+        | TakeRest | ReadScalar | ReadRecord | VerifyChecksum | ChooseCase
+    | Peek | CaptureBytes | CheckCount | Repeat
 )  # fmt: skip
 
 
@@ -163,63 +164,75 @@ class Program(msgspec.Struct, frozen=True):
     variables: tuple[str, ...]
 
 
-def walk(ops: tuple[Op, ...]) -> Iterator[Op]:
+def iter_operations(ops: tuple[Op, ...]) -> Iterator[Op]:
     """Yield all operations, also those inside of cases and elements."""
     for op in ops:
         yield op
-        if isinstance(op, Ahead | Span | Many):
-            yield from walk(op.ops)
-        if isinstance(op, Choose):
+        if isinstance(op, Peek | CaptureBytes | Repeat):
+            yield from iter_operations(op.ops)
+        if isinstance(op, ChooseCase):
             for _, arm in op.arms:
-                yield from walk(arm)
-            yield from walk(op.other)
+                yield from iter_operations(arm)
+            yield from iter_operations(op.other)
 
 
-def expressions(op: Op) -> tuple[Expr, ...]:
+def list_expressions(op: Op) -> tuple[Expr, ...]:
     """Return the expressions of one operation."""
     match op:
-        case Skip(length=expr) | Require(test=expr) | Let(value=expr) | Fit(count=expr) | Many(count=expr):
+        case (
+            SkipBytes(length=expr)
+            | Require(test=expr)
+            | Assign(value=expr)
+            | CheckCount(count=expr)
+            | Repeat(count=expr)
+        ):
             return (expr,)
-        case Verify(stored=stored, start=start, end=end):
+        case VerifyChecksum(stored=stored, start=start, end=end):
             return (stored, start, end)
-        case Choose(arms=arms):
+        case ChooseCase(arms=arms):
             return tuple(test for test, _ in arms)
     return ()
 
 
-def used_paths(ops: tuple[Op, ...]) -> set[str]:
+def find_used_paths(ops: tuple[Op, ...]) -> set[str]:
     """Return the variables that the operations need."""
-    used = {path for op in walk(ops) for expr in expressions(op) for path in references(expr)}
-    return used | {op.path for op in walk(ops) if isinstance(op, OneOf)}
+    used = {path for op in iter_operations(ops) for expr in list_expressions(op) for path in iter_references(expr)}
+    return used | {op.path for op in iter_operations(ops) if isinstance(op, RequireOneOf)}
 
 
-def defined_paths(op: Op) -> tuple[str, ...]:
+def list_defined_paths(op: Op) -> tuple[str, ...]:
     """Return the variables that one operation sets."""
     match op:
-        case Record(columns=columns):
+        case ReadRecord(columns=columns):
             return columns
-        case Load(path=path) | Let(path=path) | Position(path=path) | Left(path=path) | Scalar(path=path):
+        case (
+            LoadInteger(path=path)
+            | Assign(path=path)
+            | AssignPosition(path=path)
+            | AssignRemaining(path=path)
+            | ReadScalar(path=path)
+        ):
             return (path,)
     return ()
 
 
-def size_of(op: Op) -> int | None:
+def get_fixed_size(op: Op) -> int | None:
     """Return the bytes of an operation that always has the same size; None if it has not."""
     match op:
-        case Load(width=width):
+        case LoadInteger(width=width):
             return width
-        case Literal(value=value):
+        case ExpectBytes(value=value):
             return len(value)
-        case Skip(length=Num(value=size)):
+        case SkipBytes(length=Num(value=size)):
             return size
     return None
 
 
-def least_size(ops: tuple[Op, ...]) -> int:
+def compute_min_size(ops: tuple[Op, ...]) -> int:
     """Return a lower bound of the size in bytes; kernels count as 0."""
-    return sum(size_of(op) or 0 for op in ops)
+    return sum(get_fixed_size(op) or 0 for op in ops)
 
 
 def has_checksum(ops: tuple[Op, ...]) -> bool:
     """Return True if any checksum is verified."""
-    return any(isinstance(op, Verify) for op in walk(ops))
+    return any(isinstance(op, VerifyChecksum) for op in iter_operations(ops))

@@ -13,209 +13,214 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-from binlogtool.formats.fields import Form, Shape
-from binlogtool.schema.expressions import I64_MAX, PYTHON, Expr, Ref, test_source, value_source
+from binlogtool.formats.fields import RecordForm, ScalarForm
+from binlogtool.schema.expressions import I64_MAX, PYTHON, Expr, Ref, format_test_source, format_value_source
 from binlogtool.schema.operations import (
-    Choose,
-    Let,
-    Literal,
-    Load,
-    OneOf,
+    Assign,
+    AssignPosition,
+    ChooseCase,
+    ExpectBytes,
+    LoadInteger,
     Op,
-    Position,
     Program,
-    Record,
+    ReadRecord,
+    ReadScalar,
     Require,
-    Scalar,
-    Skip,
-    Verify,
+    RequireOneOf,
+    SkipBytes,
+    VerifyChecksum,
+    compute_min_size,
+    find_used_paths,
     has_checksum,
-    least_size,
-    used_paths,
-    walk,
+    iter_operations,
 )
 from binlogtool.schema.python_pieces import (
-    Pure,
-    Static,
-    code_bytes,
-    code_of,
-    greatest,
-    is_ordered,
-    range_test,
-    set_inside,
-    stretch_of,
+    ComputedOp,
+    FixedOp,
+    compute_max_size,
+    find_case_variables,
+    format_range_test,
+    get_code_size,
+    get_struct_code,
+    has_byte_order,
+    take_bounded_run,
 )
-from binlogtool.schema.source_text import Lines, variable_names
+from binlogtool.schema.source_text import SourceLines, make_variable_names
 
 
-def walk_source(program: Program, columns: tuple[str, ...], spans: bool) -> tuple[str, dict[str, Any]]:
+def generate_python_walk(program: Program, columns: tuple[str, ...], spans: bool) -> tuple[str, dict[str, Any]]:
     """Return the text of a function `walk` and the globals that it needs."""
-    return _Writer(program, columns, spans).write()
+    return _PythonWalkWriter(program, columns, spans).write()
 
 
-def keeps_verdicts(program: Program) -> bool:
+def has_verdict_column(program: Program) -> bool:
     """Return True if the checksum verdict can differ from frame to frame; then the walk fills a column for it."""
-    checks = [op for op in walk(program.ops) if isinstance(op, Verify)]
+    checks = [op for op in iter_operations(program.ops) if isinstance(op, VerifyChecksum)]
     return any(op.absent is not None or op not in program.ops for op in checks)
 
 
-def flat_records(program: Program) -> list[Record]:
+def list_flat_records(program: Program) -> list[ReadRecord]:
     """Return the records without declared forms: their kernel writes into a flat list, whose slices are the columns."""
-    return [op for op in walk(program.ops) if isinstance(op, Record) and not op.kernel.shapes]
+    return [op for op in iter_operations(program.ops) if isinstance(op, ReadRecord) and not op.kernel.shapes]
 
 
-def constant_verdict(program: Program) -> int:
+def get_constant_verdict(program: Program) -> int:
     """Return the checksum verdict of all frames, where it cannot differ."""
     return int(has_checksum(program.ops))
 
 
-class _Writer:
+class _PythonWalkWriter:
     def __init__(self, program: Program, columns: tuple[str, ...], spans: bool) -> None:
         self.program, self.columns, self.spans = program, columns, spans
-        self.names = variable_names(program.variables)
-        self.records = flat_records(program)
+        self.names = make_variable_names(program.variables)
+        self.records = list_flat_records(program)
         from_records = {path for op in self.records for path in op.columns}
-        self.stored = [path for path in columns if path not in from_records]
-        self.computed_with = used_paths(program.ops)
-        self.used = {*self.computed_with, *self.stored}
-        self.verdicts = keeps_verdicts(program)
-        checks = [op for op in walk(program.ops) if isinstance(op, Verify)]
-        self.one_check = len(checks) == 1 and checks[0] in program.ops
-        self.lines = Lines()
+        self.list_columns = [path for path in columns if path not in from_records]
+        self.needed_paths = find_used_paths(program.ops)
+        self.used = {*self.needed_paths, *self.list_columns}
+        self.has_verdicts = has_verdict_column(program)
+        checks = [op for op in iter_operations(program.ops) if isinstance(op, VerifyChecksum)]
+        self.has_single_check = len(checks) == 1 and checks[0] in program.ops
+        self.lines = SourceLines()
         self.globals: dict[str, Any] = {}
         self.positions: list[str] = []
 
     def write(self) -> tuple[str, dict[str, Any]]:
         line = self.lines
-        lists = ["end", *(["offset", "span"] if self.spans else []), *(["verdict"] if self.verdicts else [])]
-        lists += [f"c{i}" for i in range(len(self.stored))]
+        lists = ["end", *(["offset", "span"] if self.spans else []), *(["verdict"] if self.has_verdicts else [])]
+        lists += [f"c{i}" for i in range(len(self.list_columns))]
         line("def walk(buf, view, starts, ends, span, count, p, room, columns, records):")
-        with line.indented():
+        with line.indent():
             line("ends_found = columns[0]")
             for i, name in enumerate(lists):
                 line(f"put_{name} = columns[{i}].append")
             for i in range(len(self.records)):
                 line(f"r{i} = records[{i}]")
             line("while span < count:")
-            with line.indented():
-                self._span()
+            with line.indent():
+                self._emit_span()
             line("return span, p")
-        return self.lines.text(), self.globals
+        return self.lines.join(), self.globals
 
-    def _span(self) -> None:
+    def _emit_span(self) -> None:
         line = self.lines
         line("limit = ends[span]")
         for i, record in enumerate(self.records):
             line(f"del r{i}[len(ends_found) * {len(record.columns)}:]")
             line(f"at{i} = len(r{i})")
         line("for _ in range(room - len(ends_found)):")
-        with line.indented():
-            self._frame()
+        with line.indent():
+            self._emit_frame()
         line("else:")
-        with line.indented():
+        with line.indent():
             line("o = p")
         line("if o != limit: return span, o")
         line("span += 1")
         line("if span < count: p = starts[span]")
 
-    def _frame(self) -> None:
+    def _emit_frame(self) -> None:
         line = self.lines
         line("o = p")
-        if not sum(map(greatest, stretch_of(self.program.ops))):
+        if not sum(map(compute_max_size, take_bounded_run(self.program.ops))):
             line("if p >= limit: break")
-        self._defaults()
+        self._emit_defaults()
         for i, record in enumerate(self.records):
             self.globals[f"ZEROS{i}"] = [0] * len(record.columns)
             line(f"r{i} += ZEROS{i}")
-        if self.verdicts and not self.one_check:
+        if self.has_verdicts and not self.has_single_check:
             line("ok = 0")
-        self._ops(self.program.ops)
-        if not least_size(self.program.ops):
+        self._emit_operations(self.program.ops)
+        if not compute_min_size(self.program.ops):
             line("if p == o: break")
         line("put_end(p)")
         if self.spans:
             line("put_offset(o); put_span(span)")
-        if self.verdicts:
+        if self.has_verdicts:
             line("put_verdict(ok)")
-        for i, path in enumerate(self.stored):
+        for i, path in enumerate(self.list_columns):
             line(f"put_c{i}({self.names[path]})")
         for i, record in enumerate(self.records):
             line(f"at{i} += {len(record.columns)}")
 
-    def _defaults(self) -> None:
+    def _emit_defaults(self) -> None:
         """Set the variables of cases that may not be taken to 0."""
-        inner = {path for op in walk(self.program.ops) if isinstance(op, Choose) for path in set_inside(op)}
+        inner = {
+            path
+            for op in iter_operations(self.program.ops)
+            if isinstance(op, ChooseCase)
+            for path in find_case_variables(op)
+        }
         for path in sorted(inner & self.used):
             self.lines(f"{self.names[path]} = 0")
 
-    def _ops(self, ops: tuple[Op, ...]) -> None:
+    def _emit_operations(self, ops: tuple[Op, ...]) -> None:
         index = 0
         while index < len(ops):
-            stretch = list(stretch_of(ops[index:]))
-            if stretch:
-                self._stretch(stretch)
-                index += len(stretch)
+            bounded_run = list(take_bounded_run(ops[index:]))
+            if bounded_run:
+                self._emit_bounded_run(bounded_run)
+                index += len(bounded_run)
             else:
-                self._dynamic(ops[index])
+                self._emit_unbounded(ops[index])
                 index += 1
 
-    def _stretch(self, ops: list[Op]) -> None:
+    def _emit_bounded_run(self, ops: list[Op]) -> None:
         """Emit operations of bounded size: one bounds check for all, then runs that each end at a field with known
         forms.
         """
-        left = sum(map(greatest, ops))
+        left = sum(map(compute_max_size, ops))
         if left:
             self.lines(f"if limit - p < {left}: break")
-        run: list[Static | Pure] = []
+        run: list[FixedOp | ComputedOp] = []
         for op in ops:
-            left -= greatest(op)
-            if isinstance(op, Scalar | Record):
-                self._run(run, tag="t")
-                self._speculate(op, left)
+            left -= compute_max_size(op)
+            if isinstance(op, ReadScalar | ReadRecord):
+                self._emit_fixed_run(run, tag="t")
+                self._emit_speculative(op, left)
                 run = []
             else:
                 run.append(op)  # type: ignore[arg-type]
-        self._run(run, tag=None)
+        self._emit_fixed_run(run, tag=None)
 
-    def _speculate(self, op: Scalar | Record, left: int) -> None:
-        if isinstance(op, Scalar):
-            self._scalar(op, left)
+    def _emit_speculative(self, op: ReadScalar | ReadRecord, left: int) -> None:
+        if isinstance(op, ReadScalar):
+            self._emit_scalar(op, left)
         else:
-            self._shaped(op, left)
+            self._emit_record_forms(op, left)
 
-    def _run(self, run: list[Static | Pure], tag: str | None) -> None:
+    def _emit_fixed_run(self, run: list[FixedOp | ComputedOp], tag: str | None) -> None:
         """Emit fixed fields as one unpack; computations come after it, with the position that they had in between."""
         pieces: list[tuple[int, str, str, bool]] = []
-        after: list[tuple[Pure | Literal | Load, int]] = []
+        computations: list[tuple[ComputedOp | ExpectBytes | LoadInteger, int]] = []
         offset = 0
         for op in run:
-            if isinstance(op, Load) and op.path in self.used:
-                pieces.append((offset, self.names[op.path], code_of(op), op.big))
-                after += [(op, offset)] if code_of(op).endswith("s") else []
-            elif isinstance(op, Literal):
+            if isinstance(op, LoadInteger) and op.path in self.used:
+                pieces.append((offset, self.names[op.path], get_struct_code(op), op.big))
+                computations += [(op, offset)] if get_struct_code(op).endswith("s") else []
+            elif isinstance(op, ExpectBytes):
                 pieces.append((offset, f"s{offset}", f"{len(op.value)}s", False))
-                after.append((op, offset))
-            elif isinstance(op, Pure):
-                after.append((op, offset))
-            offset += greatest(op)
+                computations.append((op, offset))
+            elif isinstance(op, ComputedOp):
+                computations.append((op, offset))
+            offset += compute_max_size(op)
         if tag:
             pieces.append((offset, tag, "B", False))
-        self._unpack(pieces)
-        for op, where in after:
-            self._after(op, where)
+        self._emit_unpacks(pieces)
+        for op, op_offset in computations:
+            self._emit_computation(op, op_offset)
         if offset:
             self.lines(f"p += {offset}")
 
-    def _unpack(self, pieces: list[tuple[int, str, str, bool]]) -> None:
+    def _emit_unpacks(self, pieces: list[tuple[int, str, str, bool]]) -> None:
         """Emit one unpack for each row of fields of the same byte order."""
         while pieces:
-            order = next((big for _, _, code, big in pieces if is_ordered(code)), False)
-            fits = [is_ordered(code) and big != order for _, _, code, big in pieces]
-            cut = fits.index(True) if True in fits else len(pieces)
-            self._unpack_row(pieces[:cut], order)
-            pieces = pieces[cut:]
+            order = next((big for _, _, code, big in pieces if has_byte_order(code)), False)
+            order_changes = [has_byte_order(code) and big != order for _, _, code, big in pieces]
+            split_index = order_changes.index(True) if True in order_changes else len(pieces)
+            self._emit_unpack(pieces[:split_index], order)
+            pieces = pieces[split_index:]
 
-    def _unpack_row(self, pieces: list[tuple[int, str, str, bool]], big: bool) -> None:
+    def _emit_unpack(self, pieces: list[tuple[int, str, str, bool]], big: bool) -> None:
         start = pieces[0][0]
         where = f"p + {start}" if start else "p"
         if len(pieces) == 1 and pieces[0][2] == "B":
@@ -224,41 +229,41 @@ class _Writer:
         layout, offset = "", start
         for at, _, code, _ in pieces:
             layout += (f"{at - offset}x" if at > offset else "") + code
-            offset = at + code_bytes(code)
-        name = self._struct((">" if big else "<") + layout)
+            offset = at + get_code_size(code)
+        name = self._add_struct((">" if big else "<") + layout)
         self.lines(f"{', '.join(target for _, target, _, _ in pieces)}, = {name}(buf, {where})")
 
-    def _struct(self, layout: str) -> str:
+    def _add_struct(self, layout: str) -> str:
         name = f"unpack_{len(self.globals)}"
-        for known, value in self.globals.items():
+        for struct_name, value in self.globals.items():
             if isinstance(value, struct.Struct) and value.format == layout:
-                return known + "_from"
+                return struct_name + "_from"
         self.globals[name] = struct.Struct(layout)
         self.globals[name + "_from"] = self.globals[name].unpack_from
         return name + "_from"
 
-    def _after(self, op: Pure | Literal | Load, offset: int) -> None:
+    def _emit_computation(self, op: ComputedOp | ExpectBytes | LoadInteger, offset: int) -> None:
         line, names = self.lines, self.names
         match op:
-            case Load(path, _, big, is_signed):
+            case LoadInteger(path, _, big, is_signed):
                 order = "big" if big else "little"
                 line(f"{names[path]} = int.from_bytes({names[path]}, {order!r}, signed={is_signed or op.width == 8})")
-            case Literal(_, value):
+            case ExpectBytes(_, value):
                 line(f"if s{offset} != {value!r}: break")
-            case OneOf(path, (value,)):
+            case RequireOneOf(path, (value,)):
                 line(f"if {names[path]} != {value}: break")
-            case OneOf(path, values):
+            case RequireOneOf(path, values):
                 line(f"if {names[path]} not in {values!r}: break")
             case Require(_, test):
-                line(f"if not ({self._test(test)}): break")
-            case Let(path, value):
-                line(f"{names[path]} = {self._value(value)}")
-            case Position(path):
+                line(f"if not ({self._format_test(test)}): break")
+            case Assign(path, value):
+                line(f"{names[path]} = {self._format_value(value)}")
+            case AssignPosition(path):
                 self.positions.append(path)
                 if path in self.used:
                     line(f"{names[path]} = p + {offset}" if offset else f"{names[path]} = p")
 
-    def _scalar(self, op: Scalar, left: int) -> None:
+    def _emit_scalar(self, op: ReadScalar, left: int) -> None:
         """Emit a scalar with known forms, whose first byte is in `t`.
 
         Args:
@@ -266,25 +271,25 @@ class _Writer:
         """
         line, target = self.lines, self.names[op.path] if op.path in self.used else None
         for index, form in enumerate(op.kernel.forms):
-            line(f"{'el' if index else ''}if {range_test(form)}:")
-            with line.indented():
-                self._form(form, target)
+            line(f"{'el' if index else ''}if {format_range_test(form)}:")
+            with line.indent():
+                self._emit_scalar_form(form, target)
         line("else:")
-        with line.indented():
-            self._call(op)
+        with line.indent():
+            self._emit_kernel_call(op)
             if left:
                 line(f"if limit - p < {left}: break")
 
-    def _shaped(self, op: Record, left: int) -> None:
+    def _emit_record_forms(self, op: ReadRecord, left: int) -> None:
         """Emit a record with known forms, whose first byte is in `t`."""
         line, targets = self.lines, dict(zip(op.kernel.columns, op.columns, strict=True))
         line("q = -1")
         for index, shape in enumerate(op.kernel.shapes):
-            line(f"{'el' if index else ''}if {range_test(shape)}:")
-            with line.indented():
-                self._shape(shape, targets)
+            line(f"{'el' if index else ''}if {format_range_test(shape)}:")
+            with line.indent():
+                self._emit_record_form(shape, targets)
         line("if q < 0:")
-        with line.indented():
+        with line.indent():
             number = len(self.globals)
             self.globals[f"record{number}"] = op.kernel.read
             line(f"scratch = [0] * {len(op.columns)}")
@@ -295,7 +300,7 @@ class _Writer:
                     line(f"{self.names[path]} = {PYTHON.wrap.format(f'scratch[{i}]')}")
         line("p = q")
 
-    def _shape(self, shape: Shape, targets: Mapping[str, str]) -> None:
+    def _emit_record_form(self, shape: RecordForm, targets: Mapping[str, str]) -> None:
         line = self.lines
         values, tests = [], []
         for index, item in enumerate(shape.items):
@@ -305,22 +310,22 @@ class _Writer:
                 values.append(f"s{index}")
                 tests.append(f"s{index} == {item!r}")
         layout = shape.layout.replace("Q", "q")
-        line(f"{', '.join(values)}, = {self._struct(layout)}(buf, p)")
+        line(f"{', '.join(values)}, = {self._add_struct(layout)}(buf, p)")
         line(f"if {' and '.join(tests) or 'True'}:")
-        with line.indented():
+        with line.indent():
             line(f"q = p + {shape.size}")
             for name, value in shape.fixed:
                 if targets[name] in self.used:
                     line(f"{self.names[targets[name]]} = {value}")
 
-    def _form(self, form: Form, target: str | None) -> None:
+    def _emit_scalar_form(self, form: ScalarForm, target: str | None) -> None:
         if target and form.layout is not None:
-            self.lines(f"{target}, = {self._struct(form.layout.replace('Q', 'q'))}(buf, p + 1)")
+            self.lines(f"{target}, = {self._add_struct(form.layout.replace('Q', 'q'))}(buf, p + 1)")
         elif target:
             self.lines(f"{target} = t - {form.base}" if form.base else f"{target} = t")
-        self.lines(f"p += {form.size('t')}")
+        self.lines(f"p += {form.size_expression('t')}")
 
-    def _call(self, op: Scalar) -> None:
+    def _emit_kernel_call(self, op: ReadScalar) -> None:
         line, name = self.lines, self.names[op.path]
         kernel = f"read_{name}"
         self.globals[kernel] = op.kernel.read
@@ -329,21 +334,21 @@ class _Writer:
         line("p = q")
         line(f"if not {-I64_MAX - 1} <= {name} <= {I64_MAX}: {name} = {PYTHON.wrap.format(name)}")
 
-    def _dynamic(self, op: Op) -> None:
+    def _emit_unbounded(self, op: Op) -> None:
         match op:
-            case Scalar():
-                self._call(op)
-            case Skip(_, length):
-                self._skip(length)
-            case Record():
-                self._record(op)
-            case Verify():
-                self._verify(op)
-            case Choose():
-                self._choose(op)
+            case ReadScalar():
+                self._emit_kernel_call(op)
+            case SkipBytes(_, length):
+                self._emit_skip(length)
+            case ReadRecord():
+                self._emit_record(op)
+            case VerifyChecksum():
+                self._emit_verify(op)
+            case ChooseCase():
+                self._emit_choice(op)
 
-    def _skip(self, length: Expr) -> None:
-        line, size = self.lines, self._value(length)
+    def _emit_skip(self, length: Expr) -> None:
+        line, size = self.lines, self._format_value(length)
         if length.lo >= 0 and length.hi <= I64_MAX:
             line(f"p += {size}")
             line("if p > limit: break")
@@ -355,7 +360,7 @@ class _Writer:
         line(f"p += {size}")
         line("if p > limit: break")
 
-    def _record(self, op: Record) -> None:
+    def _emit_record(self, op: ReadRecord) -> None:
         index = self.records.index(op)
         self.globals[f"record{index}"], self.globals[f"TABLE{index}"] = op.kernel.read, op.kernel.table
         line = self.lines
@@ -363,46 +368,50 @@ class _Writer:
         line("if not p <= q <= limit: break")
         line("p = q")
         for i, path in enumerate(op.columns):
-            if path in self.computed_with:
+            if path in self.needed_paths:
                 line(f"{self.names[path]} = {PYTHON.wrap.format(f'r{index}[at{index} + {i}]')}")
 
-    def _verify(self, op: Verify) -> None:
-        line, start, end = self.lines, self._value(op.start), self._value(op.end)
-        if not self._in_order(op.start, op.end):
+    def _emit_verify(self, op: VerifyChecksum) -> None:
+        line, start, end = self.lines, self._format_value(op.start), self._format_value(op.end)
+        if not self._are_passed_positions(op.start, op.end):
             line(f"if not o <= {start} <= {end} <= limit: break")
         kernel = f"crc_{op.checksum.poly:x}"
         self.globals[kernel] = op.checksum.kernel
-        right = f"{self._value(op.stored)} ^ {op.checksum.final}" if op.checksum.final else self._value(op.stored)
+        right = (
+            f"{self._format_value(op.stored)} ^ {op.checksum.final}"
+            if op.checksum.final
+            else self._format_value(op.stored)
+        )
         arguments = f"view[{start}:{end}]" + (f", {op.checksum.start}" if op.checksum.start else "")
         line(f"if {kernel}({arguments}) == {right}:")
-        with line.indented():
-            line("pass" if not self.verdicts else "ok = 1" if self.one_check else "if ok < 1: ok = 1")
+        with line.indent():
+            line("pass" if not self.has_verdicts else "ok = 1" if self.has_single_check else "if ok < 1: ok = 1")
         if op.absent is not None:
-            line(f"elif {self._value(op.stored)} == {op.absent}: ok = 2")
+            line(f"elif {self._format_value(op.stored)} == {op.absent}: ok = 2")
         line("else: break")
 
-    def _in_order(self, start: Expr, end: Expr) -> bool:
+    def _are_passed_positions(self, start: Expr, end: Expr) -> bool:
         """Return True if both are positions that the walk has passed, in this order; then they need no check."""
         paths = [side.path for side in (start, end) if isinstance(side, Ref) and side.path in self.positions]
         return len(paths) == 2 and self.positions.index(paths[0]) <= self.positions.index(paths[1])
 
-    def _choose(self, op: Choose) -> None:
-        line, before = self.lines, list(self.positions)
+    def _emit_choice(self, op: ChooseCase) -> None:
+        line, outer_positions = self.lines, list(self.positions)
         for index, (test, branch) in enumerate(op.arms):
-            line(f"{'el' if index else ''}if {self._test(test)}:")
-            self._branch(branch)
-            self.positions = list(before)
+            line(f"{'el' if index else ''}if {self._format_test(test)}:")
+            self._emit_branch(branch)
+            self.positions = list(outer_positions)
         line("else:")
-        self._branch(op.other)
-        self.positions = before
+        self._emit_branch(op.other)
+        self.positions = outer_positions
 
-    def _branch(self, ops: tuple[Op, ...]) -> None:
-        with self.lines.indented():
-            self._ops(ops)
+    def _emit_branch(self, ops: tuple[Op, ...]) -> None:
+        with self.lines.indent():
+            self._emit_operations(ops)
             self.lines("pass")
 
-    def _value(self, expr: Expr) -> str:
-        return value_source(expr, self.names, PYTHON)
+    def _format_value(self, expr: Expr) -> str:
+        return format_value_source(expr, self.names, PYTHON)
 
-    def _test(self, expr: Expr) -> str:
-        return test_source(expr, self.names, PYTHON)
+    def _format_test(self, expr: Expr) -> str:
+        return format_test_source(expr, self.names, PYTHON)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Any, NamedTuple, Protocol
 
-from binlogtool.formats.layouts import Column, Kernel, Table
+from binlogtool.formats.layouts import Column, ColumnTable, Kernel
 
 
 class StopReason(enum.IntEnum):
@@ -32,7 +32,7 @@ class StopReason(enum.IntEnum):
     what follows."""
 
 
-class Stop(NamedTuple):
+class ScanStop(NamedTuple):
     """Where and why a scan stopped.
 
     Attributes:
@@ -68,17 +68,19 @@ class Scanner(Protocol):
 
     columns: tuple[str, ...]
 
-    def scan(self, buf: Any, start: int, end: int, more: bool = False) -> tuple[Table, Stop]:
+    def scan(self, buf: Any, start: int, end: int, more: bool = False) -> tuple[ColumnTable, ScanStop]:
         """Walk frames from `start`.
 
         Args:
             more: Bytes follow after `end`, so the last frame may be CUT.
         """
 
-    def probe(self, buf: Any, start: int, end: int) -> Table:
+    def probe(self, buf: Any, start: int, end: int) -> ColumnTable:
         """Return the table of one frame at `start`, or of none; good frames in an odd encoding count as none."""
 
-    def scan_spans(self, buf: Any, starts: Column, ends: Column, first: int, count: int) -> tuple[Table, Stop]:
+    def scan_spans(
+        self, buf: Any, starts: Column, ends: Column, first: int, count: int
+    ) -> tuple[ColumnTable, ScanStop]:
         """Walk the rows of the spans `first`..`count`-1."""
 
 
@@ -87,12 +89,12 @@ class Backend(Protocol):
 
     name: str
 
-    def scanner(self, schema: Any, columns: tuple[str, ...], capacity: int = 65536) -> Scanner:
+    def make_scanner(self, schema: Any, columns: tuple[str, ...], capacity: int = 65536) -> Scanner:
         """Return a scanner for a schema; its code is generated once and cached.
 
         Raises:
             UnlowerableError: a field of the schema cannot be lowered (its path is in the message).
         """
 
-    def compile(self, function: Kernel) -> Kernel:
+    def compile_kernel(self, function: Kernel) -> Kernel:
         """Return the fastest form of a kernel function."""

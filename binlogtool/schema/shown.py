@@ -7,20 +7,32 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from binlogtool.formats.bodies import Leaf, Shown
-from binlogtool.schema.expressions import Expr, Ref, references
-from binlogtool.schema.lower_bodies import Body
-from binlogtool.schema.scopes import Aside, Binding, Bitten, Flags, Maybe, Named, Raw, Row, Scope, Titled, Unlowerable
+from binlogtool.formats.bodies import BodySchema, LeafFormat
+from binlogtool.schema.expressions import Expr, Ref, iter_references
+from binlogtool.schema.lower_bodies import LoweredBody
+from binlogtool.schema.scopes import (
+    Binding,
+    ByteRangeField,
+    Conditional,
+    FlagInteger,
+    HiddenBinding,
+    ListField,
+    MaskedInt,
+    NamedInteger,
+    StructScope,
+    TitledField,
+    Unlowerable,
+)
 
 
-class Number(msgspec.Struct, frozen=True):
+class ShownNumber(msgspec.Struct, frozen=True):
     """An integer: the variable `path`."""
 
     path: str
     signed: bool
 
 
-class Choice(msgspec.Struct, frozen=True):
+class ShownEnum(msgspec.Struct, frozen=True):
     """An integer with names for some of its values."""
 
     path: str
@@ -28,7 +40,7 @@ class Choice(msgspec.Struct, frozen=True):
     names: tuple[tuple[int, str], ...]
 
 
-class Piece(msgspec.Struct, frozen=True):
+class ShownBytes(msgspec.Struct, frozen=True):
     """The bytes of the operation at `path`.
 
     Attributes:
@@ -36,17 +48,17 @@ class Piece(msgspec.Struct, frozen=True):
     """
 
     path: str
-    leaf: Leaf | None
+    leaf: LeafFormat | None
     given: tuple[tuple[str, bool], ...] = ()
 
 
-class Group(msgspec.Struct, frozen=True):
+class ShownGroup(msgspec.Struct, frozen=True):
     """Nested members."""
 
-    members: tuple[Member, ...]
+    members: tuple[ShownMember, ...]
 
 
-class Items(msgspec.Struct, frozen=True):
+class ShownList(msgspec.Struct, frozen=True):
     """A list, whose elements the operation at `path` makes.
 
     Attributes:
@@ -54,27 +66,27 @@ class Items(msgspec.Struct, frozen=True):
     """
 
     path: str
-    element: Value
+    element: ShownValue
 
 
-class Title(msgspec.Struct, frozen=True):
+class ShownTitle(msgspec.Struct, frozen=True):
     """A text made of others; None = null. Strings are constant; `ArgumentNumber` is a number that is not in the
     body.
     """
 
-    parts: tuple[str | Number | Piece | Outside, ...] | None
+    parts: tuple[str | ShownNumber | ShownBytes | ArgumentNumber, ...] | None
 
 
-class Outside(msgspec.Struct, frozen=True):
+class ArgumentNumber(msgspec.Struct, frozen=True):
     """A number that the reader of the body gets as an argument."""
 
     name: str
 
 
-Value = Number | Choice | Piece | Group | Items | Title
+ShownValue = ShownNumber | ShownEnum | ShownBytes | ShownGroup | ShownList | ShownTitle
 
 
-class Member(msgspec.Struct, frozen=True):
+class ShownMember(msgspec.Struct, frozen=True):
     """A named value.
 
     Attributes:
@@ -82,131 +94,137 @@ class Member(msgspec.Struct, frozen=True):
     """
 
     name: str
-    value: Value
+    value: ShownValue
     test: Expr | None
 
 
-def members_of(shown: Shown, body: Body) -> tuple[Member, ...]:
+def list_shown_members(body_schema: BodySchema, body: LoweredBody) -> tuple[ShownMember, ...]:
     """Return what is shown of a body.
 
     Raises:
         UnlowerableError: something of it cannot be compiled.
     """
-    members = tuple(_members(body.fields, ""))
-    if shown.title is None:
+    members = tuple(_iter_members(body.fields, ""))
+    if body_schema.title is None:
         return members
-    name, template = shown.title
-    known = {member.name: member.value for member in _members(body.fields, "", hidden=True)}
-    return Member(
-        name, Title(None if template is None else tuple(_parts(template, known, shown.given))), None
+    name, template = body_schema.title
+    value_by_name = {member.name: member.value for member in _iter_members(body.fields, "", include_hidden=True)}
+    return ShownMember(
+        name,
+        ShownTitle(None if template is None else tuple(_parse_title(template, value_by_name, body_schema.parameters))),
+        None,
     ), *members
 
 
-def _parts(
-    template: str, known: Mapping[str, Value], given: tuple[str, ...]
-) -> Iterator[str | Number | Piece | Outside]:
+def _parse_title(
+    template: str, value_by_name: Mapping[str, ShownValue], arguments: tuple[str, ...]
+) -> Iterator[str | ShownNumber | ShownBytes | ArgumentNumber]:
     for index, part in enumerate(re.split(r"\{(\w+)\}", template)):
-        value = known.get(part)
+        value = value_by_name.get(part)
         if not index % 2:
             yield part
-        elif part in given:
-            yield Outside(part)
-        elif isinstance(value, Number | Piece):
+        elif part in arguments:
+            yield ArgumentNumber(part)
+        elif isinstance(value, ShownNumber | ShownBytes):
             yield value
         else:
             raise Unlowerable(part, "it is no number and no text")
 
 
-def _members(fields: Mapping[str, Binding], prefix: str, *, hidden: bool = False) -> Iterator[Member]:
+def _iter_members(fields: Mapping[str, Binding], prefix: str, *, include_hidden: bool = False) -> Iterator[ShownMember]:
     for name, field in fields.items():
         test: Expr | None = None
         inner = field
         title = name
-        while isinstance(inner, Maybe | Aside | Titled):
-            if isinstance(inner, Aside) and not hidden:
+        while isinstance(inner, Conditional | HiddenBinding | TitledField):
+            if isinstance(inner, HiddenBinding) and not include_hidden:
                 break
-            test = inner.test if isinstance(inner, Maybe) else test
-            title = inner.title if isinstance(inner, Titled) else title
+            test = inner.test if isinstance(inner, Conditional) else test
+            title = inner.title if isinstance(inner, TitledField) else title
             inner = inner.inner
-        if not isinstance(inner, Aside):
-            yield Member(title, value_of(inner, f"{prefix}{name}"), test)
+        if not isinstance(inner, HiddenBinding):
+            yield ShownMember(title, make_shown_value(inner, f"{prefix}{name}"), test)
 
 
-def value_of(field: Binding, path: str) -> Value:
+def make_shown_value(field: Binding, path: str) -> ShownValue:
     """Return how a field is shown.
 
     Raises:
         UnlowerableError: it cannot be compiled.
     """
     match field:
-        case Ref(path=at, lo=lo) | Flags(ref=Ref(path=at, lo=lo)) | Bitten(ref=Ref(path=at, lo=lo)):
-            return Number(at, lo < 0)
-        case Named(ref=Ref(path=at, lo=lo), numbers=numbers):
-            return Choice(at, lo < 0, tuple((number, str(name)) for name, number in numbers.items()))
-        case Raw(path=at, leaf=leaf, given=given):
-            return Piece(at, leaf, tuple((one.path, isinstance(one, Ref)) for one in given))
-        case Scope(names=names):
-            return Group(tuple(_members(names, f"{path}.")))
-        case Row(path=at, element=element):
-            return Items(at, value_of(element, path))
+        case (
+            Ref(path=variable, lo=lo)
+            | FlagInteger(ref=Ref(path=variable, lo=lo))
+            | MaskedInt(ref=Ref(path=variable, lo=lo))
+        ):
+            return ShownNumber(variable, lo < 0)
+        case NamedInteger(ref=Ref(path=variable, lo=lo), numbers=numbers):
+            return ShownEnum(variable, lo < 0, tuple((number, str(name)) for name, number in numbers.items()))
+        case ByteRangeField(path=variable, leaf=leaf, given=given):
+            return ShownBytes(variable, leaf, tuple((one.path, isinstance(one, Ref)) for one in given))
+        case StructScope(names=names):
+            return ShownGroup(tuple(_iter_members(names, f"{path}.")))
+        case ListField(path=variable, element=element):
+            return ShownList(variable, make_shown_value(element, path))
     raise Unlowerable(path, getattr(field, "why", "it cannot be shown"))
 
 
-def everything(fields: dict[str, Binding]) -> Iterator[tuple[str, Member]]:
+def iter_all_fields(fields: dict[str, Binding]) -> Iterator[tuple[str, ShownMember]]:
     """Yield all fields that are not groups, by their own names; a field inside of a group is there when the group
     is.
     """
     for name, field in fields.items():
         test: Expr | None = None
         inner = field
-        while isinstance(inner, Maybe | Aside):
-            test = inner.test if isinstance(inner, Maybe) else test
+        while isinstance(inner, Conditional | HiddenBinding):
+            test = inner.test if isinstance(inner, Conditional) else test
             inner = inner.inner
-        if isinstance(inner, Scope):
-            for below, member in everything(inner.names):
-                yield below, Member(below, member.value, test if member.test is None else member.test)
+        if isinstance(inner, StructScope):
+            for inner_name, member in iter_all_fields(inner.names):
+                yield inner_name, ShownMember(inner_name, member.value, test if member.test is None else member.test)
             continue
         try:
-            yield name, Member(name, value_of(inner, name), test)
+            yield name, ShownMember(name, make_shown_value(inner, name), test)
         except Unlowerable:
             continue
 
 
-def needed(members: tuple[Member, ...]) -> set[str]:
+def find_needed_paths(members: tuple[ShownMember, ...]) -> set[str]:
     """Return the variables and byte ranges that are used to show the members."""
-    found = tests_of(members)
+    paths = find_test_paths(members)
     for member in members:
         match member.value:
-            case Group(members=inner):
-                found |= needed(inner)
-            case Title(parts=parts):
-                found |= {part.path for part in parts or () if isinstance(part, Number | Piece)}
-            case Items(path=path, element=element):
-                found |= {path} | needed((Member("", element, None),))
-            case Piece(path=path, given=given):
-                found |= {path, *(name for name, _ in given)}
-            case Number(path=path) | Choice(path=path):
-                found.add(path)
-    return found
+            case ShownGroup(members=inner):
+                paths |= find_needed_paths(inner)
+            case ShownTitle(parts=parts):
+                paths |= {part.path for part in parts or () if isinstance(part, ShownNumber | ShownBytes)}
+            case ShownList(path=path, element=element):
+                paths |= {path} | find_needed_paths((ShownMember("", element, None),))
+            case ShownBytes(path=path, given=given):
+                paths |= {path, *(name for name, _ in given)}
+            case ShownNumber(path=path) | ShownEnum(path=path):
+                paths.add(path)
+    return paths
 
 
-def tests_of(members: Iterable[Member]) -> set[str]:
+def find_test_paths(members: Iterable[ShownMember]) -> set[str]:
     """Return the variables that decide which members are there, nested ones included."""
-    found: set[str] = set()
+    paths: set[str] = set()
     for member in members:
-        found |= set(references(member.test)) if member.test is not None else set()
+        paths |= set(iter_references(member.test)) if member.test is not None else set()
         match member.value:
-            case Group(members=inner) | Items(element=Group(members=inner)):
-                found |= tests_of(inner)
-    return found
+            case ShownGroup(members=inner) | ShownList(element=ShownGroup(members=inner)):
+                paths |= find_test_paths(inner)
+    return paths
 
 
-def lists_of(members: Iterable[Member]) -> Iterator[Items]:
+def iter_lists(members: Iterable[ShownMember]) -> Iterator[ShownList]:
     """Yield all lists, nested ones included."""
     for member in members:
         match member.value:
-            case Items(element=element) as items:
+            case ShownList(element=element) as items:
                 yield items
-                yield from lists_of((Member("", element, None),))
-            case Group(members=inner):
-                yield from lists_of(inner)
+                yield from iter_lists((ShownMember("", element, None),))
+            case ShownGroup(members=inner):
+                yield from iter_lists(inner)

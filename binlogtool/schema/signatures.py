@@ -44,7 +44,7 @@ class Signature(msgspec.Struct, frozen=True):
         return passed
 
 
-def signature_of(function: Callable[..., Any]) -> Signature:
+def read_signature(function: Callable[..., Any]) -> Signature:
     """Return the declared types of a kernel.
 
     Raises:
@@ -54,10 +54,10 @@ def signature_of(function: Callable[..., Any]) -> Signature:
         raise KernelError(f"{function!r} is not a plain module-level function")
     code = function.__code__
     if code.co_kwonlyargcount or code.co_flags & 0x0C or function.__defaults__:
-        raise KernelError(f"{_title(function)}: a kernel has positional parameters only, without defaults")
+        raise KernelError(f"{_qualify_name(function)}: a kernel has positional parameters only, without defaults")
     names = code.co_varnames[: code.co_argcount]
-    parameters = {name: _parameter(function, name) for name in names}
-    return Signature(parameters, _results(function, _declared(function, "return")))
+    parameters = {name: _read_parameter_type(function, name) for name in names}
+    return Signature(parameters, _count_results(function, _evaluate_annotation(function, "return")))
 
 
 def struct_of(kind: type) -> StructType:
@@ -79,11 +79,11 @@ def is_struct(declared: Any) -> bool:
     return isinstance(declared, type) and issubclass(declared, tuple) and hasattr(declared, "_fields")
 
 
-def _parameter(function: FunctionType, name: str) -> ArrayType | StructType | None:
-    declared = _declared(function, name)
+def _read_parameter_type(function: FunctionType, name: str) -> ArrayType | StructType | None:
+    declared = _evaluate_annotation(function, name)
     if is_struct(declared):
         return struct_of(declared)
-    return _plain(declared, f"{_title(function)}: the type of parameter {name!r}")
+    return _plain(declared, f"{_qualify_name(function)}: the type of parameter {name!r}")
 
 
 def _plain(declared: Any, what: str) -> ArrayType | None:
@@ -98,16 +98,18 @@ def _plain(declared: Any, what: str) -> ArrayType | None:
     )
 
 
-def _results(function: FunctionType, declared: Any) -> int:
+def _count_results(function: FunctionType, declared: Any) -> int:
     if declared in (int, bool):
         return 1
     elements = get_args(declared)
     if get_origin(declared) is tuple and len(elements) > 1 and all(one in (int, bool) for one in elements):
         return len(elements)
-    raise KernelError(f"{_title(function)}: the type of the result is {declared!r}; declare int, bool or tuple[int, …]")
+    raise KernelError(
+        f"{_qualify_name(function)}: the type of the result is {declared!r}; declare int, bool or tuple[int, …]"
+    )
 
 
-def _declared(function: FunctionType, name: str) -> Any:
+def _evaluate_annotation(function: FunctionType, name: str) -> Any:
     """Return the value of an annotation, in the module of the function; None if there is none."""
     text = function.__annotations__.get(name)
     if not isinstance(text, str):
@@ -116,9 +118,10 @@ def _declared(function: FunctionType, name: str) -> Any:
         return eval(text, function.__globals__, vars(builtins))
     except (NameError, AttributeError, SyntaxError, TypeError) as error:
         raise KernelError(
-            f"{_title(function)}: the type {text!r} of {name!r} is not known when the module is imported: {error}"
+            f"{_qualify_name(function)}: the type {text!r} of {name!r} is not known when the module is "
+            f"imported: {error}"
         ) from None
 
 
-def _title(function: FunctionType) -> str:
+def _qualify_name(function: FunctionType) -> str:
     return f"{function.__module__}.{function.__qualname__}"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class Lines:
+class SourceLines:
     """Collects lines of Python source with the current indentation."""
 
     def __init__(self) -> None:
@@ -19,17 +19,17 @@ class Lines:
         self._lines.append("    " * self._depth + line)
 
     @contextmanager
-    def indented(self) -> Iterator[None]:
+    def indent(self) -> Iterator[None]:
         """Indent the lines inside of the `with` block one level deeper."""
         self._depth += 1
         yield
         self._depth -= 1
 
-    def text(self) -> str:
+    def join(self) -> str:
         """Return all lines."""
         return "\n".join(self._lines) + "\n"
 
 
-def variable_names(paths: tuple[str, ...]) -> dict[str, str]:
+def make_variable_names(paths: tuple[str, ...]) -> dict[str, str]:
     """Return a Python variable for each field path, unique and readable."""
     return {path: f"v{index}_{re.sub('[^A-Za-z0-9]', '_', path)}" for index, path in enumerate(paths)}

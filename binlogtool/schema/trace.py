@@ -13,15 +13,15 @@ import msgspec
 from construct import CancelParsing, Construct, Container
 
 from binlogtool.limits import Limits
-from binlogtool.schema.annotation import FieldRow, Space
-from binlogtool.schema.trace_clone import traced
-from binlogtool.schema.trace_shapes import Folded, unfolded
+from binlogtool.schema.annotation import AddressSpace, FieldRow
+from binlogtool.schema.trace_clone import make_traced_copy
+from binlogtool.schema.trace_shapes import FoldedRow, unfold_rows
 from binlogtool.schema.trace_state import ROW_BYTES, Trace, TraceError
 
-__all__ = ["ROW_BYTES", "Space", "TraceError", "Traced", "fill", "trace"]
+__all__ = ["ROW_BYTES", "AddressSpace", "TraceError", "TraceResult", "fill_unmapped", "trace_record"]
 
 
-class Traced(msgspec.Struct, frozen=True):
+class TraceResult(msgspec.Struct, frozen=True):
     """The rows of one parse in file order, parents before children; the leaves of a container tile it.
 
     Attributes:
@@ -32,7 +32,7 @@ class Traced(msgspec.Struct, frozen=True):
 
     rows: list[FieldRow]
     errors: list[TraceError]
-    spaces: list[Space]
+    spaces: list[AddressSpace]
     end: int
 
     @property
@@ -41,16 +41,16 @@ class Traced(msgspec.Struct, frozen=True):
         return self.errors[0] if self.errors else None
 
 
-def trace(
+def trace_record(
     schema: Construct,
     data: bytes,
     base: int,
     limits: Limits,
     root: str = "",
     *,
-    folds: bool = False,
-    unpacks: bool = True,
-) -> Traced:
+    fold_rows: bool = False,
+    decompress: bool = True,
+) -> TraceResult:
     """Parse `data`, which begins at position `base`, and name every byte that the schema covers. Bad bytes never
     raise.
 
@@ -63,25 +63,25 @@ def trace(
     Raises:
         MemoryError: there is not enough memory.
     """
-    state = Trace(data, base, limits, folds, unpacks)
+    state = Trace(data, base, limits, fold_rows, decompress)
     stream = io.BytesIO(data)
     try:
-        _parse(traced(schema), stream, state, root)
+        _parse_traced(make_traced_copy(schema), stream, state, root)
     except Exception as error:
         if not state.rows:
-            state.fail(error, root or "value", 0, stream.tell())
-        state.forgive(error, stream.tell())
+            state.add_failed_row(error, root or "value", 0, stream.tell())
+        state.keep_error(error, stream.tell())
         error.__traceback__ = None  # it refers to the frames of all callers and their variables
-    _finish(state, stream.tell(), root)
-    return Traced(state.rows, state.errors, state.spaces, base + stream.tell())
+    _finish_rows(state, stream.tell(), root)
+    return TraceResult(state.rows, state.errors, state.spaces, base + stream.tell())
 
 
-def _parse(schema: Construct, stream: io.BytesIO, state: Trace, root: str) -> None:
+def _parse_traced(schema: Construct, stream: io.BytesIO, state: Trace, root: str) -> None:
     context = Container(_parsing=True, _building=False, _sizing=False)
     context["_params"] = context
     try:
         if root:
-            state.node(root, schema._parsereport, stream, context)
+            state.parse_node(root, schema._parsereport, stream, context)
         else:
             schema._parsereport(stream, context, state)
     except CancelParsing:
@@ -90,7 +90,7 @@ def _parse(schema: Construct, stream: io.BytesIO, state: Trace, root: str) -> No
         context.clear()  # it refers to itself
 
 
-def _finish(state: Trace, end: int, root: str) -> None:
+def _finish_rows(state: Trace, end: int, root: str) -> None:
     """Restore the element that was given up where the parse ended; for a schema without names, add the bytes that it
     took.
     """
@@ -108,51 +108,57 @@ def _finish(state: Trace, end: int, root: str) -> None:
         state.rows[0] = state.rows[0]._replace(end=state.base + end, leaf=False, ok=False)
 
 
-def fill(rows: Iterable[FieldRow], start: int, end: int, space: Space) -> list[FieldRow]:
+def fill_unmapped(rows: Iterable[FieldRow], start: int, end: int, space: AddressSpace) -> list[FieldRow]:
     """Return the rows with one named `unmapped` added for each range of `[start, end)` that no leaf of `space`
     covers.
     """
     rows = list(rows)
-    return rows if _tiled(rows, start, end, space.name) else list(_filled(unfolded(rows), start, end, space))
+    return (
+        rows
+        if _is_tiled(rows, start, end, space.name)
+        else list(_insert_unmapped(unfold_rows(rows), start, end, space))
+    )
 
 
-def _tiled(rows: list[FieldRow], start: int, end: int, space: str) -> bool:
+def _is_tiled(rows: list[FieldRow], start: int, end: int, space: str) -> bool:
     """Return True if the leaves follow each other without a gap."""
     for row in rows:
-        _, first, last, _, _, _, name, _, _, leaf, _ = row
-        if (leaf or row.__class__ is Folded) and name == space:
-            if first != start:
+        _, row_start, row_end, _, _, _, name, _, _, leaf, _ = row
+        if (leaf or row.__class__ is FoldedRow) and name == space:
+            if row_start != start:
                 return False
-            start = last
+            start = row_end
     return start == end
 
 
-def _filled(rows: Iterable[FieldRow], start: int, end: int, space: Space) -> Iterator[FieldRow]:
+def _insert_unmapped(rows: Iterable[FieldRow], start: int, end: int, space: AddressSpace) -> Iterator[FieldRow]:
     reached = start
     parents: list[FieldRow] = []
 
-    def gap(until: int) -> Iterator[FieldRow]:
+    def close_parents(until: int) -> Iterator[FieldRow]:
         nonlocal reached
         while parents and parents[-1].end <= until:
             parent = parents.pop()
-            yield from named(parent.end, parent)
-        yield from named(until, parents[-1] if parents else None)
+            yield from add_unmapped(parent.end, parent)
+        yield from add_unmapped(until, parents[-1] if parents else None)
 
-    def named(until: int, parent: FieldRow | None) -> Iterator[FieldRow]:
+    def add_unmapped(until: int, parent: FieldRow | None) -> Iterator[FieldRow]:
         nonlocal reached
         if until <= reached:
             return
         path, depth = (f"{parent.path}.unmapped", parent.depth + 1) if parent else ("unmapped", 0)
         unit = "decompressed" if space.name else "file"
-        yield FieldRow(path, reached, until, space.cut(reached, until), unit=unit, space=space.name, depth=depth)
+        yield FieldRow(
+            path, reached, until, space.slice_bytes(reached, until), unit=unit, space=space.name, depth=depth
+        )
         reached = until
 
     for row in rows:
         if row.space == space.name:
-            yield from gap(min(row.start, end))
+            yield from close_parents(min(row.start, end))
             if row.leaf:
                 reached = max(reached, row.end)
             else:
                 parents.append(row)
         yield row
-    yield from gap(end)
+    yield from close_parents(end)

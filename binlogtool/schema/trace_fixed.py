@@ -7,14 +7,14 @@ from itertools import accumulate
 from typing import Any
 
 from binlogtool.schema.annotation import FieldRow
-from binlogtool.schema.trace_nodes import Leaf
+from binlogtool.schema.trace_nodes import TracedLeaf
 from binlogtool.schema.trace_state import Trace
-from binlogtool.schema.trace_words import Named
+from binlogtool.schema.trace_words import NamedNumber
 
-_row = tuple.__new__
+_make_row = tuple.__new__
 
 
-class Fixed(Leaf):
+class TracedNumber(TracedLeaf):
     """A named number of a fixed layout."""
 
     unpack: Any
@@ -35,14 +35,14 @@ class Fixed(Leaf):
             path.recorder.free.append((len(path.rows), self.code))
         first, name = path.base + start, path.prefix + self.name
         made = (name, first, first + self.size, value, "", path.unit, path.space, None, path.depth, True, True)
-        path.rows.append(_row(FieldRow, made))
+        path.rows.append(_make_row(FieldRow, made))
         return value
 
 
-class FixedRun:
+class TracedNumberRun:
     """Neighbouring numbers of one byte order, read at once."""
 
-    def __init__(self, members: list[Fixed], layout: struct.Struct) -> None:
+    def __init__(self, members: list[TracedNumber], layout: struct.Struct) -> None:
         self._members, self._layout = members, layout
         ends = tuple(accumulate(member.size for member in members))
         self._codes = [member.code for member in members] if all(member.code for member in members) else []
@@ -60,20 +60,20 @@ class FixedRun:
             path.recorder.free += enumerate(self._codes, len(path.rows))
         at, stem, unit, space, depth = path.base + start, path.prefix, path.unit, path.space, path.depth
         path.rows += [
-            _row(FieldRow, (stem + name, at + first, at + last, value, "", unit, space, None, depth, True, True))
+            _make_row(FieldRow, (stem + name, at + first, at + last, value, "", unit, space, None, depth, True, True))
             for (name, first, last), value in zip(self._places, values, strict=True)
         ]
         return values
 
 
-class FixedMagic(Fixed):
+class TracedMagic(TracedNumber):
     """A named magic of a fixed layout.
 
     Attributes:
         known: Number -> the value with its name.
     """
 
-    known: dict[int, Named]
+    known: dict[int, NamedNumber]
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         if path.__class__ is Trace and path.bits is None:
@@ -83,7 +83,7 @@ class FixedMagic(Fixed):
             if value is not None:
                 first, name = path.base + start, path.prefix + self.name
                 span = (name, first, first + self.size, value.shown, value.label)
-                path.rows.append(_row(FieldRow, (*span, path.unit, path.space, None, path.depth, True, True)))
+                path.rows.append(_make_row(FieldRow, (*span, path.unit, path.space, None, path.depth, True, True)))
                 return value
             stream.seek(start)
-        return Leaf._parse(self, stream, context, path)
+        return TracedLeaf._parse(self, stream, context, path)

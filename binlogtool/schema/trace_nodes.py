@@ -26,18 +26,18 @@ from construct import (
     evaluate,
 )
 
-from binlogtool.formats.fields import CrcCheck, Expanded, Magic, MalformedError, Unpacked, Verified
+from binlogtool.formats.fields import ChecksumResult, CompressedSchema, CrcCheck, Magic, MalformedError, NestedSchema
 from binlogtool.schema.annotation import FieldRow, HexInt
 from binlogtool.schema.trace_state import Trace
-from binlogtool.schema.trace_words import PLAIN, Named, needs
+from binlogtool.schema.trace_words import PLAIN_TYPES, NamedNumber, format_missing_bytes
 
-_row = tuple.__new__
+_make_row = tuple.__new__
 
-SEEN = 64
+MAX_CACHED_FLAGS = 64
 """Values of flags that are kept with what they mean."""
 
 
-class Node(Renamed):  # type: ignore[misc]
+class TracedNode(Renamed):  # type: ignore[misc]
     """A named field that may have children."""
 
     filler = "unmapped"
@@ -46,10 +46,10 @@ class Node(Renamed):  # type: ignore[misc]
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         if path.__class__ is not Trace:
             return self.read(stream, context, path)
-        return path.node(path.prefix + self.name, self.read, stream, context, self.filler)
+        return path.parse_node(path.prefix + self.name, self.read, stream, context, self.filler)
 
 
-class Leaf(Renamed):  # type: ignore[misc]
+class TracedLeaf(Renamed):  # type: ignore[misc]
     """A named field without children.
 
     Attributes:
@@ -69,27 +69,29 @@ class Leaf(Renamed):  # type: ignore[misc]
         try:
             value = self.read(stream, context, path)
         except Exception as error:
-            path.fail(error, path.prefix + self.name, start, stream.tell())
+            path.add_failed_row(error, path.prefix + self.name, start, stream.tell())
             raise
         end = stream.tell()
         if end > start:
-            if path.bits is None and value.__class__ in PLAIN:  # most fields; `Trace.leaf` says the same in general
+            if (
+                path.bits is None and value.__class__ in PLAIN_TYPES
+            ):  # most fields; `Trace.leaf` says the same in general
                 base, name = path.base, path.prefix + self.name
                 made = (name, base + start, base + end, value, "", path.unit, path.space, None, path.depth, True, True)
-                path.rows.append(_row(FieldRow, made))
+                path.rows.append(_make_row(FieldRow, made))
             else:
-                path.leaf(path.prefix + self.name, start, end, value)
+                path.add_leaf(path.prefix + self.name, start, end, value)
         return value
 
 
-class Here(Renamed):  # type: ignore[misc]
+class TracedTell(Renamed):  # type: ignore[misc]
     """A named stream position."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         return stream.tell()
 
 
-class Silent(Leaf):
+class TracedByteless(TracedLeaf):
     """A named field without bytes: it has a row only when it fails."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
@@ -99,11 +101,11 @@ class Silent(Leaf):
             raise
         except Exception as error:
             if path.__class__ is Trace:
-                path.fail(error, path.prefix + self.name, stream.tell(), stream.tell())
+                path.add_failed_row(error, path.prefix + self.name, stream.tell(), stream.tell())
             raise
 
 
-class Unnamed(Subconstruct):  # type: ignore[misc]
+class TracedUnnamed(Subconstruct):  # type: ignore[misc]
     """A field without a name: one row called `label` if its bytes have no rows of their own."""
 
     label: str
@@ -111,22 +113,22 @@ class Unnamed(Subconstruct):  # type: ignore[misc]
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         if path.__class__ is not Trace:
             return self.subcon._parsereport(stream, context, path)
-        mark, start = len(path.rows), stream.tell()
+        row_count, start = len(path.rows), stream.tell()
         try:
             value = self.subcon._parsereport(stream, context, path)
         except StopFieldError:
             raise
         except Exception as error:
-            if len(path.rows) == mark:
-                path.fail(error, path.prefix + self.label, start, stream.tell())
+            if len(path.rows) == row_count:
+                path.add_failed_row(error, path.prefix + self.label, start, stream.tell())
             raise
         end = stream.tell()
-        if end > start and len(path.rows) == mark:
-            path.leaf(path.prefix + self.label, start, end, value if value is not None else path.data[start:end])
+        if end > start and len(path.rows) == row_count:
+            path.add_leaf(path.prefix + self.label, start, end, value if value is not None else path.data[start:end])
         return value
 
 
-class Encoded(StringEncoded):  # type: ignore[misc]
+class TracedString(StringEncoded):  # type: ignore[misc]
     """Text with its own length field: the row of the text shows text, not bytes."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
@@ -138,21 +140,21 @@ class Encoded(StringEncoded):  # type: ignore[misc]
         return text
 
 
-class Glance(Peek):  # type: ignore[misc]
+class UntracedPeek(Peek):  # type: ignore[misc]
     """A look-ahead: no rows."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         return super()._parse(stream, context, str(path))
 
 
-class Elsewhere(Pointer):  # type: ignore[misc]
+class UntracedPointer(Pointer):  # type: ignore[misc]
     """A field at another position of the stream: no rows, because they would not be in file order."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         return super()._parse(stream, context, str(path))
 
 
-class Choice(Select):  # type: ignore[misc]
+class TracedSelect(Select):  # type: ignore[misc]
     """The first alternative that parses; the rows of the others are removed."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
@@ -167,11 +169,11 @@ class Choice(Select):  # type: ignore[misc]
             except Exception as error:
                 stream.seek(start)
                 if traced:
-                    path.give_up(error, mark, start)
+                    path.abandon_element(error, mark, start)
         raise SelectError("none of the alternatives fits")
 
 
-class Bits(Subconstruct):  # type: ignore[misc]
+class TracedBits(Subconstruct):  # type: ignore[misc]
     """Bit fields: `subcon` reads a stream of bits, of `size` bytes."""
 
     size: int
@@ -181,7 +183,7 @@ class Bits(Subconstruct):  # type: ignore[misc]
         start = stream.tell()
         data = stream.read(self.size)
         if len(data) != self.size:
-            raise MalformedError(needs(self.size, len(data)), None, "length-out-of-bounds")
+            raise MalformedError(format_missing_bytes(self.size, len(data)), None, "length-out-of-bounds")
         if path.__class__ is not Trace:
             return self.subcon._parsereport(io.BytesIO(self.decode(data)), context, path)
         outer, path.bits = path.bits, start
@@ -191,14 +193,14 @@ class Bits(Subconstruct):  # type: ignore[misc]
             path.bits = outer
 
 
-class Opaque(Subconstruct):  # type: ignore[misc]
+class UntracedField(Subconstruct):  # type: ignore[misc]
     """A field whose content has no positions in the file (swapped, restreamed, computed): no rows below it."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         return self.subcon._parsereport(stream, context, str(path))
 
 
-class FlagBits(FlagsEnum):  # type: ignore[misc]
+class TracedFlags(FlagsEnum):  # type: ignore[misc]
     """Flags that keep their number.
 
     Attributes:
@@ -211,15 +213,15 @@ class FlagBits(FlagsEnum):  # type: ignore[misc]
         if path.__class__ is not Trace or not isinstance(obj, int):
             return super()._decode(obj, context, path)
         path.flags = obj, self.flags
-        known = self.seen.get(obj)
-        if known is None:
-            if len(self.seen) >= SEEN:
+        decoded = self.seen.get(obj)
+        if decoded is None:
+            if len(self.seen) >= MAX_CACHED_FLAGS:
                 self.seen.clear()
-            known = self.seen[obj] = super()._decode(obj, context, path)
-        return known
+            decoded = self.seen[obj] = super()._decode(obj, context, path)
+        return decoded
 
 
-class Branch(IfThenElse):  # type: ignore[misc]
+class TracedBranch(IfThenElse):  # type: ignore[misc]
     """One of two parts.
 
     Attributes:
@@ -233,24 +235,24 @@ class Branch(IfThenElse):  # type: ignore[misc]
         return self.reads[bool(test(context) if callable(test) else test)](stream, context, path)
 
 
-class NamedMagic(Magic):
+class TracedNamedMagic(Magic):
     """A magic whose value carries its name."""
 
-    known: dict[int, Named]
+    known: dict[int, NamedNumber]
 
     def _parse(self, stream: Any, context: Any, path: Any) -> int:
         return self.known[super()._parse(stream, context, path)]
 
 
-def named(names: dict[int, str]) -> dict[int, Named]:
+def make_named_values(names: dict[int, str]) -> dict[int, NamedNumber]:
     """Return the values of a magic, each with its name."""
-    known = {value: Named(value) for value in names}
+    named_values = {value: NamedNumber(value) for value in names}
     for value, label in names.items():
-        known[value].label, known[value].shown = label, HexInt(value) if value >> 8 else value
-    return known
+        named_values[value].label, named_values[value].shown = label, HexInt(value) if value >> 8 else value
+    return named_values
 
 
-class Verdict(CrcCheck):
+class TracedCrcCheck(CrcCheck):
     """A checksum that writes its verdict into the row of the stored value.
 
     Attributes:
@@ -259,20 +261,22 @@ class Verdict(CrcCheck):
     """
 
     stored_names: list[str]
-    near: tuple[int, ...] = ()
+    row_hints: tuple[int, ...] = ()
 
-    def _parse(self, stream: Any, context: Any, path: Any) -> Verified:
+    def _parse(self, stream: Any, context: Any, path: Any) -> ChecksumResult:
         if path.__class__ is not Trace:
             return super()._parse(stream, context, path)
         start, end = evaluate(self.start, context), evaluate(self.end, context)
         if not 0 <= start <= end <= len(path.data):
-            raise MalformedError(needs(end - start, max(len(path.data) - start, 0)), None, "length-out-of-bounds")
-        verified = self.verdict(context, path.data[start:end], start, end)
-        self.near = path.judge(self.stored_names, verified, self.near)
+            raise MalformedError(
+                format_missing_bytes(end - start, max(len(path.data) - start, 0)), None, "length-out-of-bounds"
+            )
+        verified = self.compare(context, path.data[start:end], start, end)
+        self.row_hints = path.mark_checksum(self.stored_names, verified, self.row_hints)
         return verified
 
 
-class Condition(Check):  # type: ignore[misc]
+class TracedCheck(Check):  # type: ignore[misc]
     """A check that marks the field that it fails on.
 
     Attributes:
@@ -288,15 +292,15 @@ class Condition(Check):  # type: ignore[misc]
             return
         error = CheckError(f"must hold: {self.said}")
         if path.__class__ is Trace:
-            blamed = next((at for names in self.about if (at := path.find(names)) >= 0), -1)
+            blamed = next((at for names in self.about if (at := path.find_row(names)) >= 0), -1)
             if blamed >= 0:
                 row = path.rows[blamed]
-                message = path._blame(error, row.path, row.start - path.base)
+                message = path._note_error(error, row.path, row.start - path.base)
                 path.rows[blamed] = row._replace(ok=False, meaning=message)
         raise error
 
 
-class Parts(Subconstruct):  # type: ignore[misc]
+class TracedParts(Subconstruct):  # type: ignore[misc]
     """A field type that names its own parts (`Traceable`)."""
 
     def __init__(self, subcon: Any) -> None:
@@ -310,23 +314,23 @@ class Parts(Subconstruct):  # type: ignore[misc]
         start, parts = stream.tell(), self.parts
         if self.fills_stream:
             end = stream.seek(0, 2)
-            path.parts(parts(path.data, start, end, path.limits), start, end)
+            path.add_parts(parts(path.data, start, end, path.limits), start, end)
             return None
         try:
             value = self.subcon._parsereport(stream, context, path)
         except Exception:
             end = stream.seek(0, 2)
-            path.parts(parts(path.data, start, end, path.limits), start, end)
+            path.add_parts(parts(path.data, start, end, path.limits), start, end)
             raise
         end = stream.tell()
         try:
-            path.parts(parts(path.data, start, end, path.limits), start, end)
+            path.add_parts(parts(path.data, start, end, path.limits), start, end)
         except Exception as error:
-            path.forgive(error, start)
+            path.keep_error(error, start)
         return value
 
 
-class Inside(Expanded):
+class TracedNested(NestedSchema):
     """A sized field: its bytes (`read`, which adds no rows), then their own schema over exactly these bytes."""
 
     read: Any
@@ -334,16 +338,16 @@ class Inside(Expanded):
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         value = self.read(stream, context, path)
         if path.__class__ is Trace and isinstance(value, bytes) and value:
-            path.expand(self.detail, value, stream.tell() - len(value), context)
+            path.parse_nested(self.detail, value, stream.tell() - len(value), context)
         return value
 
 
-class Packed(Unpacked):
+class TracedCompressed(CompressedSchema):
     """Compressed bytes: their row, then the decompressed ones in an address space of their own."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         start = stream.tell()
         packed = stream.read()
         if path.__class__ is Trace and packed:
-            path.unpack(self.subcon, self.codec, self.codec_name, packed, start, context)
+            path.parse_compressed(self.subcon, self.codec, self.codec_name, packed, start, context)
         return packed

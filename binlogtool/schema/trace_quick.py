@@ -9,36 +9,38 @@ from typing import Any
 from construct import Container, StopFieldError, Struct
 from construct.expr import BinExpr, Path, UniExpr
 
-from binlogtool.schema.trace_shapes import Watched
-from binlogtool.schema.trace_words import names_in
+from binlogtool.schema.trace_shapes import RecordingContext
+from binlogtool.schema.trace_words import find_field_paths
 
 _PLAIN_PATH = re.compile(r"this(\['\w+'\])+")
 
 
-def quick(expression: Any) -> Any:
+def compile_expression(expression: Any) -> Any:
     """Return a plain function for a `this` expression; anything else is returned unchanged."""
     match expression:
         case Path() if _PLAIN_PATH.fullmatch(repr(expression)):
-            return _path(*names_in(expression)[0])
+            return _compile_path(*find_field_paths(expression)[0])
         case BinExpr():
-            return _binary(expression.op, quick(expression.lhs), quick(expression.rhs))
-        case UniExpr() if callable(operand := quick(expression.operand)):
+            return _compile_binary(
+                expression.op, compile_expression(expression.lhs), compile_expression(expression.rhs)
+            )
+        case UniExpr() if callable(operand := compile_expression(expression.operand)):
             op = expression.op
             return lambda this: op(operand(this))
     return expression
 
 
-def _path(first: str, *names: str) -> Any:
+def _compile_path(first: str, *names: str) -> Any:
     if not names:
         return operator.itemgetter(first)
     if len(names) == 1:
         (second,) = names
         return lambda this: this[first][second]
-    inner = _path(*names)
+    inner = _compile_path(*names)
     return lambda this: inner(this[first])
 
 
-def _binary(op: Any, left: Any, right: Any) -> Any:
+def _compile_binary(op: Any, left: Any, right: Any) -> Any:
     if not callable(left):
         return lambda this: op(left, right(this) if callable(right) else right)
     if not callable(right):
@@ -46,7 +48,7 @@ def _binary(op: Any, left: Any, right: Any) -> Any:
     return lambda this: op(left(this), right(this))
 
 
-class Scope(dict[Any, Any]):
+class FastContext(dict[Any, Any]):
     """The context that expressions of a structure see: a `Container` without its slow bookkeeping of the order."""
 
     __slots__ = ()
@@ -60,7 +62,7 @@ class Scope(dict[Any, Any]):
     __setattr__ = dict.__setitem__
 
 
-class Members(Struct):  # type: ignore[misc]
+class TracedStruct(Struct):  # type: ignore[misc]
     """A structure.
 
     Attributes:
@@ -72,7 +74,7 @@ class Members(Struct):  # type: ignore[misc]
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         values, get = Container(_io=stream), dict.get
         recorder = getattr(path, "recorder", None)
-        inner: Any = (Scope if recorder is None else Watched)(
+        inner: Any = (FastContext if recorder is None else RecordingContext)(
             _=context, _params=get(context, "_params"), _root=None, _parsing=get(context, "_parsing"),
             _building=get(context, "_building"), _sizing=get(context, "_sizing"), _subcons=self._subcons, _io=stream,
             _index=get(context, "_index"),

@@ -17,18 +17,18 @@ from construct import Construct, Subconstruct
 
 from binlogtool.schema.annotation import FieldRow
 
-_row = tuple.__new__
+_make_row = tuple.__new__
 
-_KEPT = 16
+_MAX_SHAPES = 16
 """Shapes of one kind of element."""
-_PATIENCE = 64
+_MAX_FRUITLESS = 64
 """Shapes that are learned in vain before it is given up."""
 
-Free = tuple[int, str]
+PlainNumber = tuple[int, str]
 """Index of the row of a plain number, and how `struct` writes it."""
 
 
-class Recorder:
+class ShapeRecorder:
     """Records what one parse depends on.
 
     Attributes:
@@ -43,13 +43,13 @@ class Recorder:
 
     def __init__(self, first: int) -> None:
         self.first = first
-        self.free: list[Free] = []
+        self.free: list[PlainNumber] = []
         self.reads: set[str] = set()
         self.spoiled = False
         self.inside = 0
 
 
-class Spoils(Subconstruct):  # type: ignore[misc]
+class LearningStopper(Subconstruct):  # type: ignore[misc]
     """A part that may read more than its own bytes, or that knows what no expression says.
 
     Attributes:
@@ -65,51 +65,56 @@ class Spoils(Subconstruct):  # type: ignore[misc]
         return self.subcon._parsereport(stream, context, path)
 
 
-class Shape:
+class ElementShape:
     """How elements of one layout are read: the bytes that decide, and the rows."""
 
     __slots__ = ("_fields", "_rows", "_values", "depth", "mask", "places", "size", "want")
 
-    def __init__(self, data: bytes, start: int, rows: list[Any], base: int, free: list[tuple[Any, str]]) -> None:
+    def __init__(
+        self, data: bytes, start: int, rows: list[Any], base: int, plain_numbers: list[tuple[Any, str]]
+    ) -> None:
         first = rows[0]
-        at, self.size, self.depth = base + start, first[2] - first[1], first[8]
+        address, self.size, self.depth = base + start, first[2] - first[1], first[8]
         mask = bytearray(b"\xff" * self.size)
-        places = sorted((row[1] - at, row[2] - at, code) for row, code in free)
+        numbers = sorted((row[1] - address, row[2] - address, code) for row, code in plain_numbers)
         text, reached = "<", 0
-        for low, high, code in places:
+        for low, high, code in numbers:
             text += f"{low - reached}x{code}"
             reached = high
             mask[low:high] = bytes(high - low)
         self._fields = struct.Struct(text)
-        self.places = tuple(low for low, _, _ in places)
+        self.places = tuple(low for low, _, _ in numbers)
         """Where the numbers stand in it."""
         self.mask = int.from_bytes(mask, "little")
         self.want = int.from_bytes(data[start : start + self.size], "little") & self.mask
-        index = {low: i for i, (low, _, _) in enumerate(places)}
-        own = {id(row) for row, _ in free}
-        stem, count = len(first[0]), len(places)
-        kept: list[Any] = []
-        made = []
+        index = {low: i for i, (low, _, _) in enumerate(numbers)}
+        number_rows = {id(row) for row, _ in plain_numbers}
+        stem, count = len(first[0]), len(numbers)
+        constant_values: list[Any] = []
+        row_templates = []
         for row in rows:
-            if id(row) in own:
-                value = index[row[1] - at]
+            if id(row) in number_rows:
+                value = index[row[1] - address]
             else:
-                value = count + len(kept)
-                kept.append(row[3])
-            made.append((row[0][stem:], row[1] - at, row[2] - at, value, row[4], row[8] - self.depth, row[9]))
-        self._rows, self._values = tuple(made), tuple(kept)
+                value = count + len(constant_values)
+                constant_values.append(row[3])
+            row_templates.append(
+                (row[0][stem:], row[1] - address, row[2] - address, value, row[4], row[8] - self.depth, row[9])
+            )
+        self._rows, self._values = tuple(row_templates), tuple(constant_values)
 
-    def rows(self, data: bytes, start: int, at: int, path: str, unit: str, space: str) -> list[Any]:
+    def make_rows(self, data: bytes, start: int, address: int, path: str, unit: str, space: str) -> list[Any]:
         """Return the rows of the element at `data[start]`, which is at `address`."""
         values, depth = self._fields.unpack_from(data, start) + self._values, self.depth
         return [
-            _row(
-                FieldRow, (path + name, at + low, at + high, values[i], said, unit, space, None, depth + d, leaf, True)
+            _make_row(
+                FieldRow,
+                (path + name, address + low, address + high, values[i], said, unit, space, None, depth + d, leaf, True),
             )
             for name, low, high, i, said, d, leaf in self._rows
         ]
 
-    def numbers(self, data: bytes, start: int) -> tuple[int, ...]:
+    def read_numbers(self, data: bytes, start: int) -> tuple[int, ...]:
         """Return the numbers at `places` of the element at `data[start]`."""
         return self._fields.unpack_from(data, start)
 
@@ -117,7 +122,7 @@ class Shape:
         return len(self._rows)
 
 
-class Folded(FieldRow):
+class FoldedRow(FieldRow):
     """The row of an element that also stands for all rows below it.
 
     Attributes:
@@ -125,31 +130,35 @@ class Folded(FieldRow):
         data, at: Where its bytes are.
     """
 
-    shape: Shape
+    shape: ElementShape
     data: bytes
     at: int
 
-    def rows(self) -> list[FieldRow]:
+    def expand_rows(self) -> list[FieldRow]:
         """Return the rows of the element and all below it."""
-        return self.shape.rows(self.data, self.at, self.start, self.path, self.unit, self.space)
+        return self.shape.make_rows(self.data, self.at, self.start, self.path, self.unit, self.space)
 
-    def numbers(self) -> tuple[int, ...]:
+    def read_numbers(self) -> tuple[int, ...]:
         """See `ElementShape.read_numbers`."""
-        return self.shape.numbers(self.data, self.at)
+        return self.shape.read_numbers(self.data, self.at)
 
 
-def fold(shape: Shape, data: bytes, start: int, at: int, path: str, unit: str, space: str) -> Folded:
+def make_folded_row(
+    shape: ElementShape, data: bytes, start: int, address: int, path: str, unit: str, space: str
+) -> FoldedRow:
     """Return the element at `data[start]`, which is at `address`, as one row."""
-    made: Folded = _row(Folded, (path, at, at + shape.size, None, "", unit, space, None, shape.depth, False, True))
-    made.shape, made.data, made.at = shape, data, start
-    return made
+    row: FoldedRow = _make_row(
+        FoldedRow, (path, address, address + shape.size, None, "", unit, space, None, shape.depth, False, True)
+    )
+    row.shape, row.data, row.at = shape, data, start
+    return row
 
 
-def unfolded(rows: Iterable[FieldRow]) -> Iterator[FieldRow]:
+def unfold_rows(rows: Iterable[FieldRow]) -> Iterator[FieldRow]:
     """Yield the rows, with folded elements expanded."""
     for row in rows:
-        if row.__class__ is Folded:
-            yield from row.rows()
+        if row.__class__ is FoldedRow:
+            yield from row.expand_rows()
         else:
             yield row
 
@@ -159,24 +168,24 @@ def _is_read(path: str, reads: set[str]) -> bool:
     return path in reads or any(path.startswith(one) and path[len(one)] in ".[" for one in reads)
 
 
-class Shapes:
+class ShapeCache:
     """The shapes of one kind of element, the most recently used first."""
 
     __slots__ = ("_found", "_known", "_learned")
 
     def __init__(self) -> None:
-        self._known: list[Shape] = []
+        self._known: list[ElementShape] = []
         self._found = self._learned = 0
 
     @property
-    def learning(self) -> bool:
+    def is_learning(self) -> bool:
         """True while learning is worth its cost."""
-        return self._learned < _PATIENCE + self._found // 4
+        return self._learned < _MAX_FRUITLESS + self._found // 4
 
-    def of(self, data: bytes, start: int, depth: int) -> Shape | None:
+    def find_shape(self, data: bytes, start: int, depth: int) -> ElementShape | None:
         """Return the shape of the element at `data[start]`; None if it is new."""
-        known = self._known
-        for i, shape in enumerate(known):
+        shapes = self._known
+        for i, shape in enumerate(shapes):
             end = start + shape.size
             if (
                 end <= len(data)
@@ -185,11 +194,11 @@ class Shapes:
             ):
                 self._found += 1
                 if i:
-                    known.insert(0, known.pop(i))
+                    shapes.insert(0, shapes.pop(i))
                 return shape
         return None
 
-    def learn(self, data: bytes, start: int, rows: list[Any], base: int, recorder: Recorder) -> None:
+    def learn(self, data: bytes, start: int, rows: list[Any], base: int, recorder: ShapeRecorder) -> None:
         """Learn the shape of an element that was parsed, if nothing is wrong with it."""
         self._learned += 1  # a hit allows a quarter of another attempt
         if recorder.spoiled or not rows or rows[0] is None or rows[0][1] != base + start:
@@ -200,14 +209,14 @@ class Shapes:
         if any(row[2] > first[2] or not row[0].startswith(first[0]) for row in rows):
             return
         numbers = [(rows[i - recorder.first], code) for i, code in recorder.free]
-        free = [(row, code) for row, code in numbers if not _is_read(row[0], recorder.reads)]
-        if not free:
+        plain_numbers = [(row, code) for row, code in numbers if not _is_read(row[0], recorder.reads)]
+        if not plain_numbers:
             return
-        self._known.insert(0, Shape(data, start, rows, base, free))
-        del self._known[_KEPT:]
+        self._known.insert(0, ElementShape(data, start, rows, base, plain_numbers))
+        del self._known[_MAX_SHAPES:]
 
 
-class Unparsed:
+class LazyElement:
     """The value of an element that was not parsed; it is parsed when an expression reads something of it."""
 
     __slots__ = ("_context", "_data", "_start", "_subcon", "_value")
@@ -215,7 +224,7 @@ class Unparsed:
     def __init__(self, subcon: Construct, data: bytes, start: int, context: Any) -> None:
         self._subcon, self._data, self._start, self._context = subcon, data, start, context
 
-    def _parsed(self) -> Any:
+    def _parse_value(self) -> Any:
         if self._subcon is not None:
             stream = io.BytesIO(self._data)
             stream.seek(self._start)
@@ -224,13 +233,13 @@ class Unparsed:
         return self._value
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._parsed(), name)
+        return getattr(self._parse_value(), name)
 
     def __getitem__(self, name: Any) -> Any:
-        return self._parsed()[name]
+        return self._parse_value()[name]
 
 
-class Watched(dict[Any, Any]):
+class RecordingContext(dict[Any, Any]):
     """A `trace_quick.FastContext` that records what expressions read of it."""
 
     __slots__ = ("recorder", "stem")
@@ -249,7 +258,7 @@ class Watched(dict[Any, Any]):
             raise AttributeError(name) from None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in Watched.__slots__:
+        if name in RecordingContext.__slots__:
             object.__setattr__(self, name, value)
         else:
             dict.__setitem__(self, name, value)

@@ -16,7 +16,7 @@ import sys
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sql
 
-from binlogtool.pipeline.master import Master
+from binlogtool.pipeline.master import SparkMaster
 from binlogtool.pipeline.session import open_session
 
 DELTA = (
@@ -112,7 +112,7 @@ def last_states(rows: DataFrame, key: str) -> DataFrame:
 
 def main(logs: str, name: str, key: str, table: str) -> None:
     """Says how many rows the table has when all that is there now was read."""
-    with open_session(Master(os.environ.get("MASTER", "local[*]"), DELTA)) as session:
+    with open_session(SparkMaster(os.environ.get("MASTER", "local[*]"), DELTA)) as session:
         spark = session.spark
         source = spark.readStream.format("binlogtool").option("object", name).load(logs)
         columns = source.select("after.*").schema

@@ -17,7 +17,7 @@ ENCRYPTED_MAGIC = b"\xfdbin"
 
 HEADER_SIZE = 19
 CHECKSUM_SIZE = 4
-MAX_EVENT = 1 << 30
+MAX_EVENT_SIZE = 1 << 30
 """The servers' max_allowed_packet: no event is longer."""
 
 
@@ -111,43 +111,47 @@ class ChecksumAlgorithm(enum.IntEnum):
 
 
 _VERBS = ("WRITE", "UPDATE", "DELETE")
-TYPES: Mapping[int, str] = MappingProxyType({kind.value: kind.name for kind in EventType})
+EVENT_TYPE_NAMES: Mapping[int, str] = MappingProxyType({kind.value: kind.name for kind in EventType})
 
 _T = EventType
 
 TYPE_GROUPS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "QUERY": frozenset({"QUERY", "QUERY_COMPRESSED"}),
-        **{f"{verb}_ROWS": frozenset(n for n in TYPES.values() if f"{verb}_ROWS" in n) for verb in _VERBS},
+        **{f"{verb}_ROWS": frozenset(n for n in EVENT_TYPE_NAMES.values() if f"{verb}_ROWS" in n) for verb in _VERBS},
         **{
-            f"{verb}_ROWS_COMPRESSED": frozenset(n for n in TYPES.values() if n.startswith(f"{verb}_ROWS_COMPRESSED"))
+            f"{verb}_ROWS_COMPRESSED": frozenset(
+                n for n in EVENT_TYPE_NAMES.values() if n.startswith(f"{verb}_ROWS_COMPRESSED")
+            )
             for verb in _VERBS
         },
     }
 )
 """Names that stand for several types: of all versions, compressed or not."""
 
-ROWS_V1 = frozenset({_T.WRITE_ROWS_V1, _T.UPDATE_ROWS_V1, _T.DELETE_ROWS_V1})
-ROWS_V2 = frozenset({_T.WRITE_ROWS_V2, _T.UPDATE_ROWS_V2, _T.DELETE_ROWS_V2, _T.PARTIAL_UPDATE_ROWS})
-ROWS_COMPRESSED_V1 = frozenset(
+ROW_EVENTS_V1 = frozenset({_T.WRITE_ROWS_V1, _T.UPDATE_ROWS_V1, _T.DELETE_ROWS_V1})
+ROW_EVENTS_V2 = frozenset({_T.WRITE_ROWS_V2, _T.UPDATE_ROWS_V2, _T.DELETE_ROWS_V2, _T.PARTIAL_UPDATE_ROWS})
+COMPRESSED_ROW_EVENTS_V1 = frozenset(
     {_T.WRITE_ROWS_COMPRESSED_V1, _T.UPDATE_ROWS_COMPRESSED_V1, _T.DELETE_ROWS_COMPRESSED_V1}
 )
-ROWS_COMPRESSED_V2 = frozenset(
+COMPRESSED_ROW_EVENTS_V2 = frozenset(
     {_T.WRITE_ROWS_COMPRESSED_V2, _T.UPDATE_ROWS_COMPRESSED_V2, _T.DELETE_ROWS_COMPRESSED_V2}
 )
-ROWS_COMPRESSED = ROWS_COMPRESSED_V1 | ROWS_COMPRESSED_V2
-ROWS_WITH_EXTRA = ROWS_V2 | ROWS_COMPRESSED_V2
+COMPRESSED_ROW_EVENTS = COMPRESSED_ROW_EVENTS_V1 | COMPRESSED_ROW_EVENTS_V2
+ROW_EVENTS_WITH_EXTRA_DATA = ROW_EVENTS_V2 | COMPRESSED_ROW_EVENTS_V2
 """Row events whose post-header has extra data (v2)."""
-ROWS = ROWS_V1 | ROWS_V2 | ROWS_COMPRESSED
-UPDATES = frozenset(
+ROW_EVENTS = ROW_EVENTS_V1 | ROW_EVENTS_V2 | COMPRESSED_ROW_EVENTS
+UPDATE_ROW_EVENTS = frozenset(
     {_T.UPDATE_ROWS_V1, _T.UPDATE_ROWS_V2, _T.PARTIAL_UPDATE_ROWS, _T.UPDATE_ROWS_COMPRESSED_V1,
      _T.UPDATE_ROWS_COMPRESSED_V2}
 )  # fmt: skip
 """Row events with a before and an after image per row."""
-DELETES = frozenset({_T.DELETE_ROWS_V1, _T.DELETE_ROWS_V2, _T.DELETE_ROWS_COMPRESSED_V1, _T.DELETE_ROWS_COMPRESSED_V2})
+DELETE_ROW_EVENTS = frozenset(
+    {_T.DELETE_ROWS_V1, _T.DELETE_ROWS_V2, _T.DELETE_ROWS_COMPRESSED_V1, _T.DELETE_ROWS_COMPRESSED_V2}
+)
 """Row events with a before image per row; all others have an after image."""
-QUERIES = frozenset({_T.QUERY, _T.QUERY_COMPRESSED})
+QUERY_EVENTS = frozenset({_T.QUERY, _T.QUERY_COMPRESSED})
 """Statements as text."""
-MYSQL_GTIDS = frozenset({_T.GTID_LOG, _T.ANONYMOUS_GTID, _T.GTID_TAGGED_LOG})
-GTIDS = MYSQL_GTIDS | {_T.GTID}
+MYSQL_GTID_EVENTS = frozenset({_T.GTID_LOG, _T.ANONYMOUS_GTID, _T.GTID_TAGGED_LOG})
+GTID_EVENTS = MYSQL_GTID_EVENTS | {_T.GTID}
 """Events that open a group (section 8)."""

@@ -34,7 +34,7 @@ class StatementType(enum.IntEnum):
     RAW_SQL = 99
 
 
-class EventType(enum.IntEnum):
+class ServerEventType(enum.IntEnum):
     """Event.Type."""
 
     STARTUP = 0

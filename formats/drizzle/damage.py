@@ -16,15 +16,15 @@ from msgspec.structs import replace
 from binlogtool.findings import Finding
 from binlogtool.formats.checksums import CRC32
 from binlogtool.formats.drizzle.codes import EntryType
-from binlogtool.formats.drizzle.judge.rules import Fault
-from binlogtool.formats.drizzle.protobuf.decoding import UndecodableError, transaction_parser
-from binlogtool.formats.drizzle.protobuf.wire import Token, tokens
-from binlogtool.formats.drizzle.schema import CATALOG, ENVELOPE, MAX_LENGTH, TRANSACTION
+from binlogtool.formats.drizzle.judge.rules import EntryFault
+from binlogtool.formats.drizzle.protobuf.decoding import UndecodableError, create_transaction_parser
+from binlogtool.formats.drizzle.protobuf.wire import FieldToken, read_fields
+from binlogtool.formats.drizzle.schema import CATALOG, ENVELOPE_SIZE, MAX_MESSAGE_SIZE, TRANSACTION
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.layouts import Layout
+from binlogtool.formats.layouts import LogFileLayout
 from binlogtool.limits import KIB, Limits
 
-SYNC = rb"[\x01\x02]\x00\x00\x00"
+ENTRY_PATTERN = rb"[\x01\x02]\x00\x00\x00"
 """What an entry starts with: a known type."""
 
 CHECKSUM_MISMATCH = "checksum mismatch"
@@ -38,61 +38,65 @@ UNPARSABLE = "message does not parse"
 UNPROVEN = "not provable"
 TORN_INSIDE = "torn entry inside the log (server restarted after a crash)"
 
-_TAILS: Mapping[str, str] = MappingProxyType(
+_TAIL_DIAGNOSES: Mapping[str, str] = MappingProxyType(
     {"torn-tail": "torn tail", "zero-tail": "zero tail", "garbage-tail": "garbage tail"}
 )
-_MESSAGE_IDS = frozenset({"payload-undecodable", "varint-overlong", "nesting-too-deep"})
-_HEADER = 8
-_MANY_ZEROS = 8
+_MESSAGE_FINDINGS = frozenset({"payload-undecodable", "varint-overlong", "nesting-too-deep"})
+_HEADER_SIZE = 8
+_ZERO_HOLE_SIZE = 8
 _ROWS_SEARCHED = 100_000
-_SEARCHED = 256 * KIB
+_SEARCH_SIZE = 256 * KIB
 _MAX_TRIES = 4096
-_MAX_BORDERS = 1 << 16
-_TRIED_BORDERS = 64
+_MAX_MEMBER_ENDS = 1 << 16
+_TRIED_MEMBER_ENDS = 64
 
 
-def explain_damage(layout: Layout, data: memoryview, offset: int, found: Finding) -> Finding:
+def explain_damage(layout: LogFileLayout, data: memoryview, offset: int, engine_finding: Finding) -> Finding:
     """Add `diagnosis` to the facts of a finding; also `length_should_be` where the checksum proves a wrong length."""
-    if found.id in _TAILS:
-        return _with(found, _TAILS[found.id], _torn(data, found) if found.id == "torn-tail" else {})
-    head = bytes(data[:_HEADER])
-    if found.id == "bad-magic":
-        return _with(found, ZERO_HOLE if not any(head) else BAD_TYPE, {})
-    if found.id in _MESSAGE_IDS:
-        return _message_damage(bytes(data), found)
-    if found.id == "length-out-of-bounds":
-        return _length_damage(bytes(data), found)
-    if found.id == "checksum-mismatch":
-        return _checksum_damage(bytes(data), found)
-    return found
+    if engine_finding.id in _TAIL_DIAGNOSES:
+        return _add_diagnosis(
+            engine_finding,
+            _TAIL_DIAGNOSES[engine_finding.id],
+            _describe_torn_entry(data, engine_finding) if engine_finding.id == "torn-tail" else {},
+        )
+    head = bytes(data[:_HEADER_SIZE])
+    if engine_finding.id == "bad-magic":
+        return _add_diagnosis(engine_finding, ZERO_HOLE if not any(head) else BAD_TYPE, {})
+    if engine_finding.id in _MESSAGE_FINDINGS:
+        return _explain_message_damage(bytes(data), engine_finding)
+    if engine_finding.id == "length-out-of-bounds":
+        return _explain_length_damage(bytes(data), engine_finding)
+    if engine_finding.id == "checksum-mismatch":
+        return _explain_checksum_damage(bytes(data), engine_finding)
+    return engine_finding
 
 
-def _with(found: Finding, diagnosis: str, facts: Mapping[str, Any], message: str | None = None) -> Finding:
-    text = found.message if message is None else message
-    if diagnosis.replace(" ", "-") != found.id:
+def _add_diagnosis(damage: Finding, diagnosis: str, facts: Mapping[str, Any], message: str | None = None) -> Finding:
+    text = damage.message if message is None else message
+    if diagnosis.replace(" ", "-") != damage.id:
         text = f"{diagnosis}: {text}"
-    return replace(found, message=text, facts=MappingProxyType({**found.facts, "diagnosis": diagnosis, **facts}))
+    return replace(damage, message=text, facts=MappingProxyType({**damage.facts, "diagnosis": diagnosis, **facts}))
 
 
-def _torn(data: memoryview, found: Finding) -> dict[str, Any]:
+def _describe_torn_entry(data: memoryview, damage: Finding) -> dict[str, Any]:
     """Describe, as facts, which part of the last entry is missing."""
-    if len(data) < _HEADER:
+    if len(data) < _HEADER_SIZE:
         return {"missing": "header"}
-    length = _u32(data, 4)
-    whole = found.length >= _HEADER + length
-    return {"missing": "checksum" if whole else "message", "entry_size": ENVELOPE + length}
+    length = _read_u32(data, 4)
+    has_message = damage.length >= _HEADER_SIZE + length
+    return {"missing": "checksum" if has_message else "message", "entry_size": ENVELOPE_SIZE + length}
 
 
-def _message_damage(data: bytes, found: Finding) -> Finding:
-    message = data[_HEADER : max(_HEADER, len(data) - 4)]
-    if message.endswith(bytes(_MANY_ZEROS)):
-        return _with(found, ZERO_HOLE, {})
-    if len(data) >= _HEADER and _u32(data, 0) == EntryType.BLOB:
-        return _with(found, UNPROVEN, {}, "a BLOB entry without checksum is no proof of itself")
-    return _with(found, UNPARSABLE, {}, why_undecodable(message) or found.message)
+def _explain_message_damage(data: bytes, damage: Finding) -> Finding:
+    message = data[_HEADER_SIZE : max(_HEADER_SIZE, len(data) - 4)]
+    if message.endswith(bytes(_ZERO_HOLE_SIZE)):
+        return _add_diagnosis(damage, ZERO_HOLE, {})
+    if len(data) >= _HEADER_SIZE and _read_u32(data, 0) == EntryType.BLOB:
+        return _add_diagnosis(damage, UNPROVEN, {}, "a BLOB entry without checksum is no proof of itself")
+    return _add_diagnosis(damage, UNPARSABLE, {}, explain_undecodable(message) or damage.message)
 
 
-def why_undecodable(message: bytes) -> str | None:
+def explain_undecodable(message: bytes) -> str | None:
     """Explain where and why the bytes are no Transaction message; None if they are one."""
     path = "message"
     try:
@@ -101,127 +105,129 @@ def why_undecodable(message: bytes) -> str | None:
     except MalformedError as error:
         return f"{path}: {error}"
     try:
-        transaction_parser()(message)
+        create_transaction_parser()(message)
     except UndecodableError as error:
         return str(error)
     return None
 
 
-def _length_damage(data: bytes, found: Finding) -> Finding:
-    if "ceiling" in found.facts:
-        return found
-    length = _u32(data, 4) if len(data) >= _HEADER else 0
-    near = data[:_SEARCHED]
-    following = _following(near, len(near))
-    should_be = _intact_length(near, following)
+def _explain_length_damage(data: bytes, damage: Finding) -> Finding:
+    if "ceiling" in damage.facts:
+        return damage
+    length = _read_u32(data, 4) if len(data) >= _HEADER_SIZE else 0
+    window = data[:_SEARCH_SIZE]
+    following = _find_next_entry(window, len(window))
+    should_be = _find_right_length(window, following)
     facts = {} if should_be is None else {"length_should_be": should_be}
     if length == 0:
-        return _with(found, EMPTY, facts)
-    if length > MAX_LENGTH:
-        return _with(found, ABOVE_INT_MAX, facts)
+        return _add_diagnosis(damage, EMPTY, facts)
+    if length > MAX_MESSAGE_SIZE:
+        return _add_diagnosis(damage, ABOVE_INT_MAX, facts)
     if should_be is None and following is not None:
-        return _with(found, TORN_INSIDE, {"next_entry": (found.offset or 0) + following})
-    return _with(found, BEYOND_END, facts)
+        return _add_diagnosis(damage, TORN_INSIDE, {"next_entry": (damage.offset or 0) + following})
+    return _add_diagnosis(damage, BEYOND_END, facts)
 
 
-def _checksum_damage(data: bytes, found: Finding) -> Finding:
+def _explain_checksum_damage(data: bytes, damage: Finding) -> Finding:
     """Distinguish a flipped bit, a wrong length, a torn entry followed by others, and a hole."""
-    end = ENVELOPE + _u32(data, 4)
-    near = data[:_SEARCHED]
-    following = _following(near, end + _HEADER)
-    should_be = _intact_length(near, following)
-    if should_be is not None and should_be != end - ENVELOPE:
-        return _with(found, FRAMING_LOST, {"length_should_be": should_be})
+    end = ENVELOPE_SIZE + _read_u32(data, 4)
+    window = data[:_SEARCH_SIZE]
+    following = _find_next_entry(window, end + _HEADER_SIZE)
+    should_be = _find_right_length(window, following)
+    if should_be is not None and should_be != end - ENVELOPE_SIZE:
+        return _add_diagnosis(damage, FRAMING_LOST, {"length_should_be": should_be})
     if following is not None and following < end:
-        return _with(found, TORN_INSIDE, {"next_entry": (found.offset or 0) + following})
-    if data[_HEADER : end - 4].endswith(bytes(_MANY_ZEROS)):
-        return _with(found, ZERO_HOLE, {})
-    lost = not _header_fits(data, end) or (len(data) == end and _goes_on(data[end - 4 :]))
-    return _with(found, FRAMING_LOST if lost else CHECKSUM_MISMATCH, {})
+        return _add_diagnosis(damage, TORN_INSIDE, {"next_entry": (damage.offset or 0) + following})
+    if data[_HEADER_SIZE : end - 4].endswith(bytes(_ZERO_HOLE_SIZE)):
+        return _add_diagnosis(damage, ZERO_HOLE, {})
+    is_framing_lost = not _can_be_header(data, end) or (len(data) == end and _is_message_continuation(data[end - 4 :]))
+    return _add_diagnosis(damage, FRAMING_LOST if is_framing_lost else CHECKSUM_MISMATCH, {})
 
 
-def _header_fits(data: bytes, at: int) -> bool:
+def _can_be_header(data: bytes, at: int) -> bool:
     """Check that an entry (or the end of the file) can be at `at`; True where the bytes are not available."""
-    if len(data) < at + _HEADER:
+    if len(data) < at + _HEADER_SIZE:
         return True
-    return _u32(data, at) in EntryType.__members__.values() and 0 < _u32(data, at + 4) <= MAX_LENGTH
+    return _read_u32(data, at) in EntryType.__members__.values() and 0 < _read_u32(data, at + 4) <= MAX_MESSAGE_SIZE
 
 
-def _goes_on(checksum: bytes) -> bool:
+def _is_message_continuation(checksum: bytes) -> bool:
     """Check that the four bytes of the checksum are members of a Transaction: then the declared length is too small."""
     try:
-        return all(_is_member(token) for token in tokens(checksum, 0, len(checksum), 1))
+        return all(_is_transaction_member(token) for token in read_fields(checksum, 0, len(checksum), 1))
     except MalformedError:
         return False
 
 
-def _is_member(token: Token) -> bool:
+def _is_transaction_member(token: FieldToken) -> bool:
     member = CATALOG.messages["Transaction"].by_number.get(token.number)
-    return member is not None and CATALOG.wire_of(member) is token.wire
+    return member is not None and CATALOG.get_wire_type(member) is token.wire
 
 
-def _following(data: bytes, end: int) -> int | None:
+def _find_next_entry(data: bytes, end: int) -> int | None:
     """Find the first entry inside `data[1:end]` that its checksum proves, or None."""
-    for tries, match in enumerate(re.compile(SYNC).finditer(data, 1, min(end, len(data)))):
+    for tries, match in enumerate(re.compile(ENTRY_PATTERN).finditer(data, 1, min(end, len(data)))):
         if tries == _MAX_TRIES:
             return None
-        at = match.start()
-        if len(data) >= at + _HEADER and _checks(data, at + _HEADER, _u32(data, at + 4)):
-            return at
+        position = match.start()
+        if len(data) >= position + _HEADER_SIZE and _has_right_checksum(
+            data, position + _HEADER_SIZE, _read_u32(data, position + 4)
+        ):
+            return position
     return None
 
 
-def _intact_length(data: bytes, following: int | None) -> int | None:
+def _find_right_length(data: bytes, following: int | None) -> int | None:
     """Find the length that makes the checksum right: up to the next entry, or to the end of a top-level member."""
-    if following is not None and _checks(data, _HEADER, following - ENVELOPE):
-        return following - ENVELOPE
-    borders = _member_borders(data)
-    return next((border for border in borders if _checks(data, _HEADER, border)), None)
+    if following is not None and _has_right_checksum(data, _HEADER_SIZE, following - ENVELOPE_SIZE):
+        return following - ENVELOPE_SIZE
+    member_ends = _list_member_ends(data)
+    return next((border for border in member_ends if _has_right_checksum(data, _HEADER_SIZE, border)), None)
 
 
-def _member_borders(data: bytes) -> list[int]:
+def _list_member_ends(data: bytes) -> list[int]:
     """List lengths at which the message could end: after each top-level member of Transaction."""
-    message, borders = data[_HEADER:], []
+    message, member_ends = data[_HEADER_SIZE:], []
     try:
-        for token in tokens(message, 0, len(message), 1):
+        for token in read_fields(message, 0, len(message), 1):
             if token.number not in CATALOG.messages["Transaction"].by_number:
                 break
-            borders.append(token.end)
-            if len(borders) == _MAX_BORDERS:
+            member_ends.append(token.end)
+            if len(member_ends) == _MAX_MEMBER_ENDS:
                 break
     except MalformedError:
         pass
-    return borders[-_TRIED_BORDERS:]
+    return member_ends[-_TRIED_MEMBER_ENDS:]
 
 
-def _checks(data: bytes, start: int, length: int) -> bool:
+def _has_right_checksum(data: bytes, start: int, length: int) -> bool:
     """Check that a message of this length at `start` is followed by its right checksum (0 proves nothing)."""
     stop = start + length
     if not 0 < length <= len(data) - start - 4:
         return False
-    stored = _u32(data, stop)
+    stored = _read_u32(data, stop)
     return stored != 0 and CRC32(memoryview(data)[start:stop]) == stored
 
 
-def _u32(data: bytes | memoryview, at: int) -> int:
+def _read_u32(data: bytes | memoryview, at: int) -> int:
     return int.from_bytes(data[at : at + 4], "little")
 
 
-def odd_encoding(message: bytes) -> Fault:
+def explain_odd_encoding(message: bytes) -> EntryFault:
     """Explain why a message is not canonical: a number longer than needed, or a repeated member."""
-    path = _first_row(message, "longer than needed")
+    path = _find_traced_path(message, "longer than needed")
     if path is not None:
-        return Fault("varint-overlong", f"{path} has more bytes than it needs", "overlong number")
-    return Fault("duplicate-key", "a member that may stand once stands twice, or its value is cut", "odd encoding")
+        return EntryFault("varint-overlong", f"{path} has more bytes than it needs", "overlong number")
+    return EntryFault("duplicate-key", "a member that may stand once stands twice, or its value is cut", "odd encoding")
 
 
-def unknown_member(message: bytes) -> Fault:
+def report_unknown_member(message: bytes) -> EntryFault:
     """Report the first member that the definition lacks; in an entry without a checksum it may be damage."""
-    path = _first_row(message, "not in the definition")
-    return Fault("unmapped-bytes", f"{path or 'message'} is not in the definition", "unknown member")
+    path = _find_traced_path(message, "not in the definition")
+    return EntryFault("unmapped-bytes", f"{path or 'message'} is not in the definition", "unknown member")
 
 
-def _first_row(message: bytes, meaning: str) -> str | None:
+def _find_traced_path(message: bytes, meaning: str) -> str | None:
     """Return the path of the first traced part whose meaning contains this text, if it is among the first ones."""
     try:
         for part in islice(TRANSACTION.trace_rows(message, 0, len(message), Limits()), _ROWS_SEARCHED):

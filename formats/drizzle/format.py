@@ -2,51 +2,51 @@
 
 from __future__ import annotations
 
-from binlogtool.formats.base import Files, Format, Judging, Output, Reading
-from binlogtool.formats.cuts import Everywhere
-from binlogtool.formats.drizzle import MEMBERS
-from binlogtool.formats.drizzle.judge.judge import judge
-from binlogtool.formats.drizzle.layout import detect, layout, stem
-from binlogtool.formats.drizzle.meaning import TYPES, bodies, describe, extras
+from binlogtool.formats.base import Format, LogFileRules, OutputRules, ReadRules, ValidationRules
+from binlogtool.formats.cuts import EveryFrameSplitFinder
+from binlogtool.formats.drizzle import FILE_PATTERNS
+from binlogtool.formats.drizzle.judge.judge import create_validator
+from binlogtool.formats.drizzle.layout import detect, get_log_stem, read_layout
+from binlogtool.formats.drizzle.meaning import TYPE_NAMES, decode_bodies, decode_timestamp_units, describe_records
 from binlogtool.formats.drizzle.protobuf.messages import Message
 from binlogtool.formats.drizzle.schema import CATALOG, ENTRY
-from binlogtool.formats.later import Later, LaterTable
-from binlogtool.formats.repair_rules import Repair
-from binlogtool.formats.replay_rules import Replay
+from binlogtool.formats.later import LazyMapping, LazyRef
+from binlogtool.formats.repair_rules import RepairRules
+from binlogtool.formats.replay_rules import ReplayRules
 
 FORMAT = Format(
     name="drizzle",
     title="Drizzle transaction log",
-    files=Files(
-        patterns=MEMBERS,
-        stem=stem,
+    files=LogFileRules(
+        patterns=FILE_PATTERNS,
+        name_stem=get_log_stem,
     ),
-    reading=Reading(
+    reading=ReadRules(
         detect=detect,
-        layout=layout,
+        layout=read_layout,
         schemas={"entry": ENTRY} | {name: Message(CATALOG, name) for name in CATALOG.messages},
-        cutter=lambda layout: Everywhere(layout) if layout.readable else None,
-        compiled_layouts=Later("drizzle.native:layouts"),
+        split_finder=lambda layout: EveryFrameSplitFinder(layout) if layout.readable else None,
+        compiled_layouts=LazyRef("drizzle.native:layouts"),
     ),
-    judging=Judging(
-        judge=judge,
-        explain_damage=Later("drizzle.damage:explain_damage"),
+    validation=ValidationRules(
+        validator=create_validator,
+        explain_damage=LazyRef("drizzle.damage:explain_damage"),
     ),
-    output=Output(
-        types=TYPES,
-        describe=describe,
-        bodies=bodies,
-        extras=extras,
+    output=OutputRules(
+        types=TYPE_NAMES,
+        decode_envelopes=describe_records,
+        decode_bodies=decode_bodies,
+        decode_extras=decode_timestamp_units,
         extra_names=("timestamp_unit",),
-        json=Later("drizzle.protobuf.lines:json_line"),
+        json_line=LazyRef("drizzle.protobuf.lines:create_json_line"),
     ),
-    tables=Later("drizzle.tables:tables"),
-    repair=Repair(transactions="whole_transactions_end"),
-    replay=Replay(
-        begin=Later("drizzle.replay.replay:LogReplay"),
-        reasons=LaterTable("drizzle.replay.replay:REASONS"),
-        effects=Later("drizzle.replay.effects:RowEffects"),
-        patch=Later("drizzle.replay.effects:patch"),
+    tables=LazyRef("drizzle.tables:create_tables"),
+    repair=RepairRules(transactions="whole_transactions_end"),
+    replay=ReplayRules(
+        begin=LazyRef("drizzle.replay.replay:DrizzleReplayer"),
+        reasons=LazyMapping("drizzle.replay.replay:REASONS"),
+        effects=LazyRef("drizzle.replay.effects:DrizzleEffects"),
+        patch=LazyRef("drizzle.replay.effects:apply_patch"),
         force="goes on behind what the reader cannot read, at the next provable entry; the reader itself has no such "
         "switch",
     ),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from binlogtool.formats.drizzle.layout import FRAME, VARIANT
-from binlogtool.formats.layouts import Layout
+from binlogtool.formats.layouts import LogFileLayout
 
 
-def layouts() -> list[Layout]:
+def layouts() -> list[LogFileLayout]:
     """Return the layout of readable logs."""
-    return [Layout(VARIANT, 0, FRAME)]
+    return [LogFileLayout(VARIANT, 0, FRAME)]

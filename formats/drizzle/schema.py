@@ -11,47 +11,47 @@ from construct import Bytes, Check, Int32ul, Struct, Switch, Tell, this
 from binlogtool.formats.checksums import CRC32
 from binlogtool.formats.drizzle.codes import (
     EntryType,
-    EventType,
     FieldType,
     IndexType,
     MatchOption,
     ReferenceOption,
+    ServerEventType,
     StatementType,
     TableType,
 )
-from binlogtool.formats.drizzle.protobuf.messages import Catalog, Label, Member, Message, MessageType
-from binlogtool.formats.fields import CrcCheck, Expanded, Magic
+from binlogtool.formats.drizzle.protobuf.messages import Label, Message, MessageCatalog, MessageMember, MessageType
+from binlogtool.formats.fields import CrcCheck, Magic, NestedSchema
 
-MAX_LENGTH = 2**31 - 1
+MAX_MESSAGE_SIZE = 2**31 - 1
 """Longest message, in bytes: the writer's and the reader's INT_MAX (section 1)."""
 
-ENVELOPE = 12
+ENVELOPE_SIZE = 12
 """Bytes of an entry beside its message: type, length, checksum."""
 
 CONTEXT_TAG = 0x0A
 """First byte of a Transaction message: field 1 (transaction_context), length-delimited."""
 
 
-def _required(number: int, name: str, type: str) -> Member:
-    return Member(number, name, type, Label.REQUIRED)
+def _create_required(number: int, name: str, type: str) -> MessageMember:
+    return MessageMember(number, name, type, Label.REQUIRED)
 
 
-def _optional(number: int, name: str, type: str) -> Member:
-    return Member(number, name, type, Label.OPTIONAL)
+def _create_optional(number: int, name: str, type: str) -> MessageMember:
+    return MessageMember(number, name, type, Label.OPTIONAL)
 
 
-def _repeated(number: int, name: str, type: str) -> Member:
-    return Member(number, name, type, Label.REPEATED)
+def _create_repeated(number: int, name: str, type: str) -> MessageMember:
+    return MessageMember(number, name, type, Label.REPEATED)
 
 
-def _data(name: str, record: str) -> MessageType:
+def _create_data_message(name: str, record: str) -> MessageType:
     """Create InsertData, UpdateData or DeleteData, which differ only in their records."""
     return MessageType(
         name,
         (
-            _required(1, "segment_id", "uint32"),
-            _required(2, "end_segment", "bool"),
-            _repeated(3, "record", record),
+            _create_required(1, "segment_id", "uint32"),
+            _create_required(2, "end_segment", "bool"),
+            _create_repeated(3, "record", record),
         ),
     )
 
@@ -60,99 +60,110 @@ TRANSACTION_MESSAGES = (
     MessageType(
         "Transaction",
         (
-            _required(1, "transaction_context", "TransactionContext"),
-            _repeated(2, "statement", "Statement"),
-            _optional(3, "event", "Event"),
-            _optional(4, "segment_id", "uint32"),
-            _optional(5, "end_segment", "bool"),
+            _create_required(1, "transaction_context", "TransactionContext"),
+            _create_repeated(2, "statement", "Statement"),
+            _create_optional(3, "event", "Event"),
+            _create_optional(4, "segment_id", "uint32"),
+            _create_optional(5, "end_segment", "bool"),
         ),
     ),
     MessageType(
         "TransactionContext",
         (
-            _required(1, "server_id", "uint32"),
-            _required(2, "transaction_id", "uint64"),
-            _required(3, "start_timestamp", "uint64"),
-            _required(4, "end_timestamp", "uint64"),
+            _create_required(1, "server_id", "uint32"),
+            _create_required(2, "transaction_id", "uint64"),
+            _create_required(3, "start_timestamp", "uint64"),
+            _create_required(4, "end_timestamp", "uint64"),
         ),
     ),
-    MessageType("Event", (_required(1, "type", "EventType"),)),
+    MessageType("Event", (_create_required(1, "type", "EventType"),)),
     MessageType(
         "Statement",
         (
-            _required(1, "type", "StatementType"),
-            _required(2, "start_timestamp", "uint64"),
-            _required(3, "end_timestamp", "uint64"),
-            _optional(4, "sql", "string"),
-            _optional(5, "insert_header", "InsertHeader"),
-            _optional(6, "insert_data", "InsertData"),
-            _optional(7, "update_header", "UpdateHeader"),
-            _optional(8, "update_data", "UpdateData"),
-            _optional(9, "delete_header", "DeleteHeader"),
-            _optional(10, "delete_data", "DeleteData"),
-            _optional(11, "truncate_table_statement", "TruncateTableStatement"),
-            _optional(12, "create_schema_statement", "CreateSchemaStatement"),
-            _optional(13, "drop_schema_statement", "DropSchemaStatement"),
-            _optional(14, "alter_schema_statement", "AlterSchemaStatement"),
-            _optional(15, "create_table_statement", "CreateTableStatement"),
-            _optional(16, "alter_table_statement", "AlterTableStatement"),
-            _optional(17, "drop_table_statement", "DropTableStatement"),
-            _optional(18, "set_variable_statement", "SetVariableStatement"),
-            _optional(19, "raw_sql_schema", "string"),
+            _create_required(1, "type", "StatementType"),
+            _create_required(2, "start_timestamp", "uint64"),
+            _create_required(3, "end_timestamp", "uint64"),
+            _create_optional(4, "sql", "string"),
+            _create_optional(5, "insert_header", "InsertHeader"),
+            _create_optional(6, "insert_data", "InsertData"),
+            _create_optional(7, "update_header", "UpdateHeader"),
+            _create_optional(8, "update_data", "UpdateData"),
+            _create_optional(9, "delete_header", "DeleteHeader"),
+            _create_optional(10, "delete_data", "DeleteData"),
+            _create_optional(11, "truncate_table_statement", "TruncateTableStatement"),
+            _create_optional(12, "create_schema_statement", "CreateSchemaStatement"),
+            _create_optional(13, "drop_schema_statement", "DropSchemaStatement"),
+            _create_optional(14, "alter_schema_statement", "AlterSchemaStatement"),
+            _create_optional(15, "create_table_statement", "CreateTableStatement"),
+            _create_optional(16, "alter_table_statement", "AlterTableStatement"),
+            _create_optional(17, "drop_table_statement", "DropTableStatement"),
+            _create_optional(18, "set_variable_statement", "SetVariableStatement"),
+            _create_optional(19, "raw_sql_schema", "string"),
         ),
     ),
-    MessageType("FieldMetadata", (_required(1, "type", "FieldType"), _required(2, "name", "string"))),
+    MessageType("FieldMetadata", (_create_required(1, "type", "FieldType"), _create_required(2, "name", "string"))),
     MessageType(
         "TableMetadata",
         (
-            _required(1, "schema_name", "string"),
-            _required(2, "table_name", "string"),
-            _optional(3, "catalog_name", "string"),
+            _create_required(1, "schema_name", "string"),
+            _create_required(2, "table_name", "string"),
+            _create_optional(3, "catalog_name", "string"),
         ),
     ),
     MessageType(
         "InsertHeader",
-        (_required(1, "table_metadata", "TableMetadata"), _repeated(2, "field_metadata", "FieldMetadata")),
+        (
+            _create_required(1, "table_metadata", "TableMetadata"),
+            _create_repeated(2, "field_metadata", "FieldMetadata"),
+        ),
     ),
-    _data("InsertData", "InsertRecord"),
-    MessageType("InsertRecord", (_repeated(1, "insert_value", "bytes"), _repeated(2, "is_null", "bool"))),
+    _create_data_message("InsertData", "InsertRecord"),
+    MessageType("InsertRecord", (_create_repeated(1, "insert_value", "bytes"), _create_repeated(2, "is_null", "bool"))),
     MessageType(
         "UpdateHeader",
         (
-            _required(1, "table_metadata", "TableMetadata"),
-            _repeated(2, "key_field_metadata", "FieldMetadata"),
-            _repeated(3, "set_field_metadata", "FieldMetadata"),
+            _create_required(1, "table_metadata", "TableMetadata"),
+            _create_repeated(2, "key_field_metadata", "FieldMetadata"),
+            _create_repeated(3, "set_field_metadata", "FieldMetadata"),
         ),
     ),
-    _data("UpdateData", "UpdateRecord"),
+    _create_data_message("UpdateData", "UpdateRecord"),
     MessageType(
         "UpdateRecord",
         (
-            _repeated(1, "key_value", "bytes"),
-            _repeated(2, "after_value", "bytes"),
-            _repeated(3, "before_value", "bytes"),
-            _repeated(4, "is_null", "bool"),
+            _create_repeated(1, "key_value", "bytes"),
+            _create_repeated(2, "after_value", "bytes"),
+            _create_repeated(3, "before_value", "bytes"),
+            _create_repeated(4, "is_null", "bool"),
         ),
     ),
     MessageType(
         "DeleteHeader",
-        (_required(1, "table_metadata", "TableMetadata"), _repeated(2, "key_field_metadata", "FieldMetadata")),
+        (
+            _create_required(1, "table_metadata", "TableMetadata"),
+            _create_repeated(2, "key_field_metadata", "FieldMetadata"),
+        ),
     ),
-    _data("DeleteData", "DeleteRecord"),
-    MessageType("DeleteRecord", (_repeated(1, "key_value", "bytes"),)),
-    MessageType("TruncateTableStatement", (_required(1, "table_metadata", "TableMetadata"),)),
-    MessageType("CreateSchemaStatement", (_required(1, "schema", "Schema"),)),
-    MessageType("AlterSchemaStatement", (_required(1, "before", "Schema"), _required(2, "after", "Schema"))),
-    MessageType("DropSchemaStatement", (_required(1, "schema_name", "string"), _optional(2, "catalog_name", "string"))),
-    MessageType("CreateTableStatement", (_required(1, "table", "Table"),)),
-    MessageType("AlterTableStatement", (_required(1, "before", "Table"), _required(2, "after", "Table"))),
+    _create_data_message("DeleteData", "DeleteRecord"),
+    MessageType("DeleteRecord", (_create_repeated(1, "key_value", "bytes"),)),
+    MessageType("TruncateTableStatement", (_create_required(1, "table_metadata", "TableMetadata"),)),
+    MessageType("CreateSchemaStatement", (_create_required(1, "schema", "Schema"),)),
+    MessageType(
+        "AlterSchemaStatement", (_create_required(1, "before", "Schema"), _create_required(2, "after", "Schema"))
+    ),
+    MessageType(
+        "DropSchemaStatement",
+        (_create_required(1, "schema_name", "string"), _create_optional(2, "catalog_name", "string")),
+    ),
+    MessageType("CreateTableStatement", (_create_required(1, "table", "Table"),)),
+    MessageType("AlterTableStatement", (_create_required(1, "before", "Table"), _create_required(2, "after", "Table"))),
     MessageType(
         "DropTableStatement",
-        (_required(1, "table_metadata", "TableMetadata"), _optional(2, "if_exists_clause", "bool")),
+        (_create_required(1, "table_metadata", "TableMetadata"), _create_optional(2, "if_exists_clause", "bool")),
     ),
     MessageType(
         "SetVariableStatement",
-        (_required(1, "variable_metadata", "FieldMetadata"), _required(2, "variable_value", "bytes")),
+        (_create_required(1, "variable_metadata", "FieldMetadata"), _create_required(2, "variable_value", "bytes")),
     ),
 )
 
@@ -160,181 +171,189 @@ SCHEMA_MESSAGES = (
     MessageType(
         "Schema",
         (
-            _required(1, "name", "string"),
-            _optional(2, "collation", "string"),
-            _required(3, "engine", "Engine"),
-            _optional(4, "catalog", "string"),
-            _required(11, "creation_timestamp", "uint64"),
-            _required(12, "update_timestamp", "uint64"),
-            _optional(13, "uuid", "string"),
-            _optional(14, "version", "uint64"),
-            _optional(15, "options", "SchemaOptions"),
-            _optional(16, "replication_options", "ReplicationOptions"),
-            _optional(17, "access", "Access"),
+            _create_required(1, "name", "string"),
+            _create_optional(2, "collation", "string"),
+            _create_required(3, "engine", "Engine"),
+            _create_optional(4, "catalog", "string"),
+            _create_required(11, "creation_timestamp", "uint64"),
+            _create_required(12, "update_timestamp", "uint64"),
+            _create_optional(13, "uuid", "string"),
+            _create_optional(14, "version", "uint64"),
+            _create_optional(15, "options", "SchemaOptions"),
+            _create_optional(16, "replication_options", "ReplicationOptions"),
+            _create_optional(17, "access", "Access"),
         ),
     ),
     MessageType("SchemaOptions", ()),
-    MessageType("Engine", (_required(1, "name", "string"), _repeated(2, "options", "EngineOption"))),
-    MessageType("EngineOption", (_required(1, "name", "string"), _optional(2, "state", "string"))),
-    MessageType("ReplicationOptions", (_optional(2, "is_replicated", "bool"),)),
-    MessageType("Access", (_optional(1, "definer", "string"), _optional(2, "invoker", "string"))),
+    MessageType("Engine", (_create_required(1, "name", "string"), _create_repeated(2, "options", "EngineOption"))),
+    MessageType("EngineOption", (_create_required(1, "name", "string"), _create_optional(2, "state", "string"))),
+    MessageType("ReplicationOptions", (_create_optional(2, "is_replicated", "bool"),)),
+    MessageType("Access", (_create_optional(1, "definer", "string"), _create_optional(2, "invoker", "string"))),
 )
 
 TABLE_MESSAGES = (
     MessageType(
         "Table",
         (
-            _required(1, "name", "string"),
-            _required(2, "engine", "Engine"),
-            _repeated(3, "field", "Field"),
-            _repeated(4, "indexes", "Index"),
-            _required(5, "type", "TableType"),
-            _required(6, "schema", "string"),
-            _repeated(8, "fk_constraint", "ForeignKeyConstraint"),
-            _optional(9, "options", "TableOptions"),
-            _required(11, "creation_timestamp", "uint64"),
-            _required(12, "update_timestamp", "uint64"),
-            _optional(13, "catalog", "string"),
-            _optional(14, "uuid", "string"),
-            _optional(15, "version", "uint64"),
-            _optional(16, "replication_options", "ReplicationOptions"),
-            _optional(17, "access", "Access"),
+            _create_required(1, "name", "string"),
+            _create_required(2, "engine", "Engine"),
+            _create_repeated(3, "field", "Field"),
+            _create_repeated(4, "indexes", "Index"),
+            _create_required(5, "type", "TableType"),
+            _create_required(6, "schema", "string"),
+            _create_repeated(8, "fk_constraint", "ForeignKeyConstraint"),
+            _create_optional(9, "options", "TableOptions"),
+            _create_required(11, "creation_timestamp", "uint64"),
+            _create_required(12, "update_timestamp", "uint64"),
+            _create_optional(13, "catalog", "string"),
+            _create_optional(14, "uuid", "string"),
+            _create_optional(15, "version", "uint64"),
+            _create_optional(16, "replication_options", "ReplicationOptions"),
+            _create_optional(17, "access", "Access"),
         ),
     ),
     MessageType(
         "TableOptions",
         (
-            _optional(1, "has_user_set_auto_increment_value", "bool"),
-            _optional(2, "collation", "string"),
-            _optional(3, "collation_id", "uint32"),
-            _optional(5, "data_file_name", "string"),
-            _optional(6, "index_file_name", "string"),
-            _optional(7, "max_rows", "uint64"),
-            _optional(8, "min_rows", "uint64"),
-            _optional(9, "auto_increment_value", "uint64"),
-            _optional(11, "avg_row_length", "uint32"),
-            _optional(13, "block_size", "uint32"),
-            _optional(14, "comment", "string"),
-            _optional(16, "pack_record", "bool"),
-            _optional(17, "checksum", "bool"),
-            _optional(18, "page_checksum", "bool"),
-            _optional(19, "delay_key_write", "bool"),
-            _optional(20, "unused", "bool"),
+            _create_optional(1, "has_user_set_auto_increment_value", "bool"),
+            _create_optional(2, "collation", "string"),
+            _create_optional(3, "collation_id", "uint32"),
+            _create_optional(5, "data_file_name", "string"),
+            _create_optional(6, "index_file_name", "string"),
+            _create_optional(7, "max_rows", "uint64"),
+            _create_optional(8, "min_rows", "uint64"),
+            _create_optional(9, "auto_increment_value", "uint64"),
+            _create_optional(11, "avg_row_length", "uint32"),
+            _create_optional(13, "block_size", "uint32"),
+            _create_optional(14, "comment", "string"),
+            _create_optional(16, "pack_record", "bool"),
+            _create_optional(17, "checksum", "bool"),
+            _create_optional(18, "page_checksum", "bool"),
+            _create_optional(19, "delay_key_write", "bool"),
+            _create_optional(20, "unused", "bool"),
         ),
     ),
     MessageType(
         "Field",
         (
-            _required(1, "name", "string"),
-            _required(2, "type", "FieldType"),
-            _optional(4, "options", "FieldOptions"),
-            _optional(5, "constraints", "FieldConstraints"),
-            _optional(6, "numeric_options", "NumericFieldOptions"),
-            _optional(7, "string_options", "StringFieldOptions"),
-            _optional(8, "time_options", "TimeFieldOptions"),
-            _optional(16, "comment", "string"),
-            _optional(17, "enumeration_values", "EnumerationValues"),
+            _create_required(1, "name", "string"),
+            _create_required(2, "type", "FieldType"),
+            _create_optional(4, "options", "FieldOptions"),
+            _create_optional(5, "constraints", "FieldConstraints"),
+            _create_optional(6, "numeric_options", "NumericFieldOptions"),
+            _create_optional(7, "string_options", "StringFieldOptions"),
+            _create_optional(8, "time_options", "TimeFieldOptions"),
+            _create_optional(16, "comment", "string"),
+            _create_optional(17, "enumeration_values", "EnumerationValues"),
         ),
     ),
     MessageType(
         "FieldOptions",
         (
-            _optional(1, "default_value", "string"),
-            _optional(2, "update_value", "string"),
-            _optional(3, "default_null", "bool"),
-            _optional(4, "default_bin_value", "bytes"),
-            _optional(5, "default_expression", "string"),
-            _optional(6, "update_expression", "string"),
+            _create_optional(1, "default_value", "string"),
+            _create_optional(2, "update_value", "string"),
+            _create_optional(3, "default_null", "bool"),
+            _create_optional(4, "default_bin_value", "bytes"),
+            _create_optional(5, "default_expression", "string"),
+            _create_optional(6, "update_expression", "string"),
         ),
     ),
     MessageType(
         "FieldConstraints",
         (
-            _optional(1, "is_nullable", "bool"),
-            _optional(2, "is_unsigned", "bool"),
-            _optional(3, "is_notnull", "bool"),
-            _optional(4, "is_unique", "bool"),
-            _repeated(16, "expression", "string"),
+            _create_optional(1, "is_nullable", "bool"),
+            _create_optional(2, "is_unsigned", "bool"),
+            _create_optional(3, "is_notnull", "bool"),
+            _create_optional(4, "is_unique", "bool"),
+            _create_repeated(16, "expression", "string"),
         ),
     ),
     MessageType(
         "NumericFieldOptions",
         (
-            _optional(1, "is_autoincrement", "bool"),
-            _optional(2, "scale", "uint32"),
-            _optional(3, "precision", "uint32"),
+            _create_optional(1, "is_autoincrement", "bool"),
+            _create_optional(2, "scale", "uint32"),
+            _create_optional(3, "precision", "uint32"),
         ),
     ),
     MessageType(
         "StringFieldOptions",
         (
-            _optional(1, "is_fixed_width", "bool"),
-            _optional(2, "length", "uint32"),
-            _optional(3, "collation_id", "uint32"),
-            _optional(4, "collation", "string"),
+            _create_optional(1, "is_fixed_width", "bool"),
+            _create_optional(2, "length", "uint32"),
+            _create_optional(3, "collation_id", "uint32"),
+            _create_optional(4, "collation", "string"),
         ),
     ),
-    MessageType("TimeFieldOptions", (_optional(1, "microseconds", "bool"),)),
+    MessageType("TimeFieldOptions", (_create_optional(1, "microseconds", "bool"),)),
     MessageType(
         "EnumerationValues",
         (
-            _optional(2, "collation_id", "uint32"),
-            _optional(3, "collation", "string"),
-            _repeated(4, "field_value", "string"),
+            _create_optional(2, "collation_id", "uint32"),
+            _create_optional(3, "collation", "string"),
+            _create_repeated(4, "field_value", "string"),
         ),
     ),
     MessageType(
         "Index",
         (
-            _required(1, "name", "string"),
-            _required(2, "is_primary", "bool"),
-            _required(3, "is_unique", "bool"),
-            _required(4, "type", "IndexType"),
-            _required(5, "key_length", "uint32"),
-            _repeated(6, "index_part", "IndexPart"),
-            _optional(7, "options", "IndexOptions"),
-            _optional(8, "comment", "string"),
+            _create_required(1, "name", "string"),
+            _create_required(2, "is_primary", "bool"),
+            _create_required(3, "is_unique", "bool"),
+            _create_required(4, "type", "IndexType"),
+            _create_required(5, "key_length", "uint32"),
+            _create_repeated(6, "index_part", "IndexPart"),
+            _create_optional(7, "options", "IndexOptions"),
+            _create_optional(8, "comment", "string"),
         ),
     ),
     MessageType(
         "IndexPart",
         (
-            _required(1, "fieldnr", "uint32"),
-            _optional(2, "compare_length", "uint32"),
-            _optional(3, "in_reverse_order", "bool"),
+            _create_required(1, "fieldnr", "uint32"),
+            _create_optional(2, "compare_length", "uint32"),
+            _create_optional(3, "in_reverse_order", "bool"),
         ),
     ),
     MessageType(
         "IndexOptions",
         (
-            _optional(1, "pack_key", "bool"),
-            _optional(2, "binary_pack_key", "bool"),
-            _optional(3, "var_length_key", "bool"),
-            _optional(4, "null_part_key", "bool"),
-            _optional(5, "key_block_size", "uint32"),
-            _optional(6, "has_partial_segments", "bool"),
-            _optional(7, "auto_generated_key", "bool"),
+            _create_optional(1, "pack_key", "bool"),
+            _create_optional(2, "binary_pack_key", "bool"),
+            _create_optional(3, "var_length_key", "bool"),
+            _create_optional(4, "null_part_key", "bool"),
+            _create_optional(5, "key_block_size", "uint32"),
+            _create_optional(6, "has_partial_segments", "bool"),
+            _create_optional(7, "auto_generated_key", "bool"),
         ),
     ),
     MessageType(
         "ForeignKeyConstraint",
         (
-            _optional(1, "name", "string"),
-            _repeated(2, "column_names", "string"),
-            _required(3, "references_table_name", "string"),
-            _repeated(4, "references_columns", "string"),
-            _required(5, "match", "MatchOption"),
-            _required(6, "update_option", "ReferenceOption"),
-            _required(7, "delete_option", "ReferenceOption"),
+            _create_optional(1, "name", "string"),
+            _create_repeated(2, "column_names", "string"),
+            _create_required(3, "references_table_name", "string"),
+            _create_repeated(4, "references_columns", "string"),
+            _create_required(5, "match", "MatchOption"),
+            _create_required(6, "update_option", "ReferenceOption"),
+            _create_required(7, "delete_option", "ReferenceOption"),
         ),
     ),
 )
 
-_ENUMS = (StatementType, EventType, FieldType, TableType, IndexType, MatchOption, ReferenceOption)
+_ENUMS = {
+    "StatementType": StatementType,
+    "EventType": ServerEventType,
+    "FieldType": FieldType,
+    "TableType": TableType,
+    "IndexType": IndexType,
+    "MatchOption": MatchOption,
+    "ReferenceOption": ReferenceOption,
+}
 
-CATALOG = Catalog(
+CATALOG = MessageCatalog(
     {message.name: message for message in TRANSACTION_MESSAGES + SCHEMA_MESSAGES + TABLE_MESSAGES},
-    {of.__name__: of for of in _ENUMS},
+    _ENUMS,
 )
 
 TRANSACTION = Message(CATALOG, "Transaction")
@@ -343,9 +362,9 @@ ENTRY = Struct(
     "type" / Magic(Int32ul, **{kind.name: kind.value for kind in EntryType}),
     "length" / Int32ul,
     Check(this.length > 0),  # a message has required members; also keeps a run of zeros from being an entry
-    Check(this.length <= MAX_LENGTH),
+    Check(this.length <= MAX_MESSAGE_SIZE),
     "message_start" / Tell,
-    "message" / Expanded(Bytes(this.length), Switch(this.type, {EntryType.TRANSACTION: TRANSACTION})),
+    "message" / NestedSchema(Bytes(this.length), Switch(this.type, {EntryType.TRANSACTION: TRANSACTION})),
     "message_end" / Tell,
     "crc32" / Int32ul,
     "checksum" / CrcCheck(CRC32, stored=this.crc32, start=this.message_start, end=this.message_end, absent=0),

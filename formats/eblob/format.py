@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from binlogtool.formats.base import Files, Format, Judging, Output, Reading
-from binlogtool.formats.eblob import MEMBERS
-from binlogtool.formats.eblob.judge import judge
+from binlogtool.formats.base import Format, LogFileRules, OutputRules, ReadRules, ValidationRules
+from binlogtool.formats.eblob import FILE_PATTERNS
+from binlogtool.formats.eblob.judge import make_eblob_validator
 from binlogtool.formats.eblob.layout.dialects import DIALECTS
-from binlogtool.formats.eblob.layout.layout import detect, layout, stem
-from binlogtool.formats.eblob.meaning import TYPES, bodies, describe
+from binlogtool.formats.eblob.layout.layout import detect_format, log_stem, make_layout
+from binlogtool.formats.eblob.meaning import KIND_NAMES, decode_bodies, describe_records
 from binlogtool.formats.eblob.schema import CONTROL, FOOTER, HEADER, HEADER_PACKED, WRITE_CONTROL
-from binlogtool.formats.later import Later, LaterTable
-from binlogtool.formats.repair_rules import Repair
-from binlogtool.formats.replay_rules import Replay
+from binlogtool.formats.later import LazyMapping, LazyRef
+from binlogtool.formats.repair_rules import RepairRules
+from binlogtool.formats.replay_rules import ReplayRules
 
 FORMAT = Format(
     name="eblob",
     title="eblob data-sort binlog",
-    files=Files(
-        patterns=MEMBERS,
-        stem=stem,
+    files=LogFileRules(
+        patterns=FILE_PATTERNS,
+        name_stem=log_stem,
     ),
-    reading=Reading(
-        detect=detect,
-        layout=layout,
+    reading=ReadRules(
+        detect=detect_format,
+        layout=make_layout,
         schemas={
             "header": HEADER,
             "header-packed": HEADER_PACKED,
@@ -31,27 +31,27 @@ FORMAT = Format(
             "write-control": WRITE_CONTROL,
             **{f"record-{name}": dialect.schema for name, dialect in DIALECTS.items()},
         },
-        cutter=Later("eblob.cuts:cutter"),
+        split_finder=LazyRef("eblob.cuts:make_split_point_finder"),
         variants=tuple(DIALECTS),
-        compiled_layouts=Later("eblob.native:layouts"),
+        compiled_layouts=LazyRef("eblob.native:native_layouts"),
     ),
-    judging=Judging(
-        judge=judge,
-        explain_damage=Later("eblob.damage.damage:explain_damage"),
+    validation=ValidationRules(
+        validator=make_eblob_validator,
+        explain_damage=LazyRef("eblob.damage.damage:explain_damage"),
     ),
-    output=Output(
-        types=TYPES,
-        describe=describe,
-        bodies=bodies,
-        json=Later("eblob.groups.lines:json_line"),
+    output=OutputRules(
+        types=KIND_NAMES,
+        decode_envelopes=describe_records,
+        decode_bodies=decode_bodies,
+        json_line=LazyRef("eblob.groups.lines:json_line"),
     ),
-    tables=Later("eblob.tables:tables"),
-    repair=Repair(gaps="records behind a damage can be older than those before it, and no checksum tells"),
-    replay=Replay(
-        begin=Later("eblob.replay:DataSort"),
-        reasons=LaterTable("eblob.replay:REASONS"),
-        effects=Later("eblob.replay:BlobEffects"),
-        state=Later("eblob.replay:index_of"),
+    tables=LazyRef("eblob.tables:make_record_tables"),
+    repair=RepairRules(gaps="records behind a damage can be older than those before it, and no checksum tells"),
+    replay=ReplayRules(
+        begin=LazyRef("eblob.replay:DataSortReplayer"),
+        reasons=LazyMapping("eblob.replay:REASONS"),
+        effects=LazyRef("eblob.replay:BlobEffects"),
+        parse_state=LazyRef("eblob.replay:parse_blob_index"),
         force="like server: the library has no such switch",
     ),
     references=(

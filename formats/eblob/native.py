@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from binlogtool.formats.eblob.layout.dialects import DIALECTS
-from binlogtool.formats.eblob.layout.layout import Log, frame_level
-from binlogtool.formats.layouts import Layout
+from binlogtool.formats.eblob.layout.layout import EblobFileContext, make_frame_level
+from binlogtool.formats.layouts import LogFileLayout
 
 
-def layouts() -> list[Layout]:
+def native_layouts() -> list[LogFileLayout]:
     """Return one layout for each dialect."""
-    return [Layout(one.title, one.frames_at, frame_level(one), context=Log(one)) for one in DIALECTS.values()]
+    return [
+        LogFileLayout(one.title, one.frames_at, make_frame_level(one), context=EblobFileContext(one))
+        for one in DIALECTS.values()
+    ]

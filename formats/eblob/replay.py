@@ -18,29 +18,29 @@ from typing import Any, NamedTuple
 import msgspec
 
 from binlogtool.errors import LimitError, UsageError
-from binlogtool.findings import Finding, Severity, finding
+from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.formats.eblob.damage.borders import STALE
-from binlogtool.formats.eblob.groups.grouping import Kind
-from binlogtool.formats.eblob.layout.layout import Log
-from binlogtool.formats.eblob.meaning import RAW_DATA
-from binlogtool.formats.eblob.schema import CONTROL_SIZE, RECORD_HEADER, ControlFlag
-from binlogtool.formats.layouts import Read
+from binlogtool.formats.eblob.groups.grouping import EblobRecordKind
+from binlogtool.formats.eblob.layout.layout import EblobFileContext
+from binlogtool.formats.eblob.meaning import RAW_DATA_TYPE
+from binlogtool.formats.eblob.schema import CONTROL_SIZE, RECORD_HEADER_SIZE, ControlFlag
+from binlogtool.formats.layouts import RangeReader
 from binlogtool.formats.replay_rules import (
     APPLIED,
     NOT_REACHED,
     PUT,
     SKIPPED,
-    Change,
-    Effects,
-    Examined,
-    Itinerary,
-    Outcome,
-    Records,
+    DecodedRecords,
+    EffectReader,
+    ExaminedFile,
+    ReadPlan,
+    ReplayOutcome,
+    ReplaySituation,
+    ReplayStop,
     Ruling,
-    Situation,
-    Stop,
-    canonical,
-    runs,
+    StateChange,
+    encode_canonical,
+    make_rulings,
 )
 
 REASONS: Mapping[str, str] = MappingProxyType(
@@ -62,31 +62,31 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "(section 5).",
     }
 )
-FOREIGN = "written by a big-endian machine (version reads as 0x0100)"
-_REFUSALS = {
+BIG_ENDIAN_DIAGNOSIS = "written by a big-endian machine (version reads as 0x0100)"
+_OPEN_ERRORS = {
     "bad magic": "EINVAL",
     "unknown header flags": "EINVAL",
     "unsupported version": "EOPNOTSUPP",
-    FOREIGN: "EOPNOTSUPP",
+    BIG_ENDIAN_DIAGNOSIS: "EOPNOTSUPP",
     "file shorter than its header": "EINTR",
     "empty file": "EINTR",
 }
-_SIZES = struct.Struct("<QQQQ")
+_RECORD_HEAD = struct.Struct("<QQQQ")
 _CONTROL = struct.Struct("<64s4Q")
-_WORD, _SIGNED = 1 << 64, 1 << 63
+_UINT64_LIMIT, _INT64_LIMIT = 1 << 64, 1 << 63
 _MAX_STEPS = 4096
-_BASE = '--against: {"base": {KEY: [old start, disk_size, new start]}} is meant, keys in hexadecimal'
+_BASE_USAGE = '--against: {"base": {KEY: [old start, disk_size, new start]}} is meant, keys in hexadecimal'
 
 
-class Place(NamedTuple):
+class BaseRecord(NamedTuple):
     """Where a key's record of the data file was before the sort, its size, and where the sort has put it."""
 
     start: int
     disk_size: int
-    moved: int
+    new_start: int
 
 
-class Reading(msgspec.Struct):
+class EblobReadState(msgspec.Struct):
     """State of reading the current file.
 
     Attributes:
@@ -97,167 +97,186 @@ class Reading(msgspec.Struct):
         records_end: end of the last of them.
     """
 
-    file: Examined
-    bad: int | None
-    position: int | None
-    why: str = ""
-    taken: int = 0
-    reached: int = 0
+    file: ExaminedFile
+    damage_at: int | None
+    walk_end: int | None
+    failure: str = ""
+    record_count: int = 0
+    records_end: int = 0
 
     @property
-    def end(self) -> int:
+    def delivery_end(self) -> int:
         """Offset from which no record is passed on; 0 = none at all, because the walk comes first."""
-        return 0 if self.position is None else min(self.position, self.bad or self.position)
+        return 0 if self.walk_end is None else min(self.walk_end, self.damage_at or self.walk_end)
 
 
-class DataSort:
+class DataSortReplayer:
     """`replays.Replayer` of one log, or of several independent ones."""
 
-    def __init__(self, situation: Situation) -> None:
+    def __init__(self, situation: ReplaySituation) -> None:
         self.situation = situation
-        self.base, self.done = _against(situation.against or {})
-        self.stop: Stop | None = None
+        self.base_index, self.done_offsets = _parse_start_position(situation.start_position or {})
+        self.stop: ReplayStop | None = None
         self.findings: list[tuple[str, Finding]] = []
-        self.reading: Reading | None = None
+        self.read_state: EblobReadState | None = None
         self.positions: dict[str, int | None] = {}
-        self.opened: set[str] = set()
+        self.opened_files: set[str] = set()
 
-    def itinerary(self) -> Itinerary:
+    def plan_reads(self) -> ReadPlan:
         """Return the files that the library opens."""
-        passed = {file.name: why for file in self.situation.files if (why := self._refused(file)) is not None}
-        read = tuple(file.name for file in self.situation.files if file.name not in passed)
-        own = all(why == "dialect" or self._foreign(name) for name, why in passed.items())
-        starts = None if own else False  # the library that wrote it reads it, on the same kind of machine
-        return Itinerary(read, passed, self.stop if not read else None, starts=starts)
+        skipped = {
+            file.name: reason for file in self.situation.files if (reason := self._reason_to_skip(file)) is not None
+        }
+        read_files = tuple(file.name for file in self.situation.files if file.name not in skipped)
+        all_readable_elsewhere = all(
+            why == "dialect" or self._is_big_endian_file(name) for name, why in skipped.items()
+        )
+        starts = (
+            None if all_readable_elsewhere else False
+        )  # the library that wrote it reads it, on the same kind of machine
+        return ReadPlan(read_files, skipped, self.stop if not read_files else None, starts=starts)
 
-    def _foreign(self, name: str) -> bool:
+    def _is_big_endian_file(self, name: str) -> bool:
         """Check for a sound file of a machine with another byte order."""
-        found = [one for file in self.situation.files if file.name == name for one in file.findings]
-        return any(one.facts.get("diagnosis") == FOREIGN for one in found)
+        findings = [one for file in self.situation.files if file.name == name for one in file.findings]
+        return any(one.facts.get("diagnosis") == BIG_ENDIAN_DIAGNOSIS for one in findings)
 
-    def _refused(self, file: Examined) -> str | None:
+    def _reason_to_skip(self, file: ExaminedFile) -> str | None:
         context = None if file.layout is None else file.layout.context
-        for found in file.findings:
-            error = _REFUSALS.get(found.facts.get("diagnosis", ""))
+        for problem in file.findings:
+            error = _OPEN_ERRORS.get(problem.facts.get("diagnosis", ""))
             if error is not None:
-                self.stop = self.stop or Stop(file.name, found.offset, f"{found.message}; open fails with {error}")
+                self.stop = self.stop or ReplayStop(
+                    file.name, problem.offset, f"{problem.message}; open fails with {error}"
+                )
                 return "refused"
-        if not isinstance(context, Log):
+        if not isinstance(context, EblobFileContext):
             return "refused"
-        if not context.dialect.grouped:
+        if not context.dialect.is_grouped:
             text = f"a log of dialect {context.dialect.name}: the final library cannot read it"
-            self.stop = self.stop or Stop(file.name, None, text)
+            self.stop = self.stop or ReplayStop(file.name, None, text)
             return "dialect"
         return None
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def feed(self, name: str, first: int, records: Records) -> Iterable[Ruling]:
+    def feed(self, name: str, first: int, records: DecodedRecords) -> Iterable[Ruling]:
         """Decide on one run of records."""
-        reading = self.reading
-        if reading is None or reading.file.name != name:
-            self._close()
-            reading = self.reading = self._open(name)
-        cut = len(records) if reading.bad is None else bisect_left(records.offset, reading.end)
-        reading.taken += cut
-        if cut:
-            reading.reached = records.offset[cut - 1] + records.size[cut - 1]
-        gap = SKIPPED, NOT_REACHED if reading.why else "behind-gap"
-        return [*self._rules(records, first, cut), *runs([gap] * (len(records) - cut), first + cut)]
+        state = self.read_state
+        if state is None or state.file.name != name:
+            self._close_file()
+            state = self.read_state = self._open_file(name)
+        delivered = len(records) if state.damage_at is None else bisect_left(records.offset, state.delivery_end)
+        state.record_count += delivered
+        if delivered:
+            state.records_end = records.offset[delivered - 1] + records.size[delivered - 1]
+        gap = SKIPPED, NOT_REACHED if state.failure else "behind-gap"
+        return [
+            *self._decide_run(records, first, delivered),
+            *make_rulings([gap] * (len(records) - delivered), first + delivered),
+        ]
 
-    def _rules(self, records: Records, first: int, cut: int) -> Iterable[Ruling]:
-        done = self.done.get(self._key(self.reading.file), 0) if self.reading else 0
-        if self.base is None and not done and records.envelope.type.count(Kind.RECORD.name) == 0:
-            return (Ruling(first, first + cut, APPLIED, "applied"),) if cut else ()
-        return runs((self._rule(records, i, done) for i in range(cut)), first)
+    def _decide_run(self, records: DecodedRecords, first: int, delivered: int) -> Iterable[Ruling]:
+        done_offset = self.done_offsets.get(self._file_key(self.read_state.file), 0) if self.read_state else 0
+        if (
+            self.base_index is None
+            and not done_offset
+            and records.envelope.type.count(EblobRecordKind.RECORD.name) == 0
+        ):
+            return (Ruling(first, first + delivered, APPLIED, "applied"),) if delivered else ()
+        return make_rulings((self._decide_record(records, i, done_offset) for i in range(delivered)), first)
 
-    def _rule(self, records: Records, i: int, done: int) -> tuple[str, str]:
-        if records.offset[i] < done:
+    def _decide_record(self, records: DecodedRecords, index: int, done_offset: int) -> tuple[str, str]:
+        if records.offset[index] < done_offset:
             return SKIPPED, "done"
-        if records.envelope.type[i] == Kind.RECORD.name:
+        if records.envelope.type[index] == EblobRecordKind.RECORD.name:
             return APPLIED, "delivered"
-        if self.base is None:
+        if self.base_index is None:
             return APPLIED, "applied"
-        place = self.base.get(records.envelope.object[i] or "")
-        if place is None:
+        base_record = self.base_index.get(records.envelope.object[index] or "")
+        if base_record is None:
             return SKIPPED, "key-not-in-base"
-        target = (records.bodies[i] or {}).get("target_offset", -1)
-        inside = place.start <= target < place.start + place.disk_size
-        return (APPLIED, "applied") if inside else (SKIPPED, "other-incarnation")
+        target = (records.bodies[index] or {}).get("target_offset", -1)
+        is_inside = base_record.start <= target < base_record.start + base_record.disk_size
+        return (APPLIED, "applied") if is_inside else (SKIPPED, "other-incarnation")
 
     # -- where the log ends for the library ------------------------------------------------------------------------
 
-    def _open(self, name: str) -> Reading:
+    def _open_file(self, name: str) -> EblobReadState:
         """Follow the library's walk over the headers, from the first offset that is not a record."""
         file = next(one for one in self.situation.files if one.name == name)
-        bad = _damage_at(file)
-        if bad is None:
-            return Reading(file, None, file.tail.end if file.tail else file.size)
-        if any(found.offset == bad and "ceiling" in found.facts for found in file.findings):
-            raise LimitError(f"{file.path}: a record at {bad:#x} is larger than --max-record: it hides what is behind")
-        beside = self.situation.beside
-        read = None if beside is None else beside(name)
+        damage_at = _find_damage(file)
+        if damage_at is None:
+            return EblobReadState(file, None, file.tail.end if file.tail else file.size)
+        if any(found.offset == damage_at and "ceiling" in found.facts for found in file.findings):
+            raise LimitError(
+                f"{file.path}: a record at {damage_at:#x} is larger than --max-record: it hides what is behind"
+            )
+        open_sibling = self.situation.read_sibling
+        read = None if open_sibling is None else open_sibling(name)
         if read is None:
-            return Reading(file, bad, bad)
-        position = walk(read, bad)
-        reading = Reading(file, bad, position)
-        if position is None:
-            reading.why = "the sizes of this record lead back to it: the library's open never ends"
-        elif position > bad:
-            reading.why = "the body of this record is not in the file: apply fails with EIO"
-        return reading
+            return EblobReadState(file, damage_at, damage_at)
+        walk_end = walk_headers(read, damage_at)
+        state = EblobReadState(file, damage_at, walk_end)
+        if walk_end is None:
+            state.failure = "the sizes of this record lead back to it: the library's open never ends"
+        elif walk_end > damage_at:
+            state.failure = "the body of this record is not in the file: apply fails with EIO"
+        return state
 
-    def _key(self, file: Examined) -> str:
-        return file.name if self.situation.whole else posixpath.basename(file.name)
+    def _file_key(self, file: ExaminedFile) -> str:
+        return file.name if self.situation.is_directory else posixpath.basename(file.name)
 
-    def _close(self) -> None:
+    def _close_file(self) -> None:
         """Finish the current file."""
-        reading, self.reading = self.reading, None
-        if reading is None:
+        state, self.read_state = self.read_state, None
+        if state is None:
             return
-        file, bad, key = reading.file, reading.bad, self._key(reading.file)
-        self.opened.add(file.name)
-        self.positions[key] = reading.position
-        if bad is None or not _seen_all(reading):
-            self.positions[key] = reading.reached or reading.position
-        elif reading.why:
-            self.stop = self.stop or Stop(file.name, bad, reading.why)
-            self.positions[key] = bad if reading.position else None
-        elif (behind := file.records - reading.taken) > 0:
-            self.findings.append((file.name, _lost(file, bad, behind)))
+        file, damage_at, key = state.file, state.damage_at, self._file_key(state.file)
+        self.opened_files.add(file.name)
+        self.positions[key] = state.walk_end
+        if damage_at is None or not _has_seen_all_records(state):
+            self.positions[key] = state.records_end or state.walk_end
+        elif state.failure:
+            self.stop = self.stop or ReplayStop(file.name, damage_at, state.failure)
+            self.positions[key] = damage_at if state.walk_end else None
+        elif (lost_count := file.records - state.record_count) > 0:
+            self.findings.append((file.name, _report_lost_records(file, damage_at, lost_count)))
 
-    def finish(self) -> tuple[Iterable[Ruling], Outcome]:
+    def finish(self) -> tuple[Iterable[Ruling], ReplayOutcome]:
         """Open files without records too, and return the outcome."""
-        self._close()
+        self._close_file()
         for file in self.situation.files:
-            if file.name not in self.opened and not file.records and self._refused(file) is None:
-                self.reading = self._open(file.name)
-                self._close()
+            if file.name not in self.opened_files and not file.records and self._reason_to_skip(file) is None:
+                self.read_state = self._open_file(file.name)
+                self._close_file()
         position = {"lsn": dict(self.positions)}
-        return (), Outcome(None, self.stop, position, tuple(self.findings), {"base_known": self.base is not None})
+        return (), ReplayOutcome(
+            None, self.stop, position, tuple(self.findings), {"base_known": self.base_index is not None}
+        )
 
 
-def walk(read: Read, start: int) -> int | None:
+def walk_headers(read: RangeReader, start: int) -> int | None:
     """Return where the library's walk over record headers ends that starts here; None = never.
 
     See docs/spec/eblob-binlog.md#6-how-the-library-reads-to-predict-its-behaviour-all-seen: nothing but headers is
     read.
     """
-    at, seen = start, {start}
+    offset, visited = start, {start}
     while True:
-        head = read(at, RECORD_HEADER) if 0 <= at < _SIGNED else b""
-        if len(head) < RECORD_HEADER:
-            return at
-        kind, meta_size, data_size, flags = _SIZES.unpack_from(head)
-        if kind != RAW_DATA or flags:
-            return at
-        at = (at + RECORD_HEADER + meta_size + data_size) % _WORD
-        if at in seen or len(seen) > _MAX_STEPS:
-            return None if at in seen else at
-        seen.add(at)
+        head = read(offset, RECORD_HEADER_SIZE) if 0 <= offset < _INT64_LIMIT else b""
+        if len(head) < RECORD_HEADER_SIZE:
+            return offset
+        record_type, meta_size, data_size, flags = _RECORD_HEAD.unpack_from(head)
+        if record_type != RAW_DATA_TYPE or flags:
+            return offset
+        offset = (offset + RECORD_HEADER_SIZE + meta_size + data_size) % _UINT64_LIMIT
+        if offset in visited or len(visited) > _MAX_STEPS:
+            return None if offset in visited else offset
+        visited.add(offset)
 
 
-def _damage_at(file: Examined) -> int | None:
+def _find_damage(file: ExaminedFile) -> int | None:
     """Return the offset of the first bytes that are neither a record nor the zeros of a clean end; None = none."""
     tail = file.tail
     if tail is None:
@@ -267,42 +286,54 @@ def _damage_at(file: Examined) -> int | None:
     return tail.end if tail.end < tail.size else None
 
 
-def _seen_all(reading: Reading) -> bool:
+def _has_seen_all_records(state: EblobReadState) -> bool:
     """Check if all records before the damage were seen (and not only those before some `--until`)."""
-    at = [found.record for found in reading.file.findings if found.offset == reading.bad and found.record is not None]
-    return reading.taken >= min(at, default=0) or reading.end < (reading.bad or 0)
+    record_numbers = [
+        found.record for found in state.file.findings if found.offset == state.damage_at and found.record is not None
+    ]
+    return state.record_count >= min(record_numbers, default=0) or state.delivery_end < (state.damage_at or 0)
 
 
-def _lost(file: Examined, bad: int, behind: int) -> Finding:
+def _report_lost_records(file: ExaminedFile, damage_at: int, lost_count: int) -> Finding:
     """Report records after the offset that the library considers the end."""
-    stale = any(found.facts.get("diagnosis") == STALE for found in file.findings)
-    text = f"for the library the log ends here: {behind:,} whole records behind are not applied, and nothing is said"
-    text += "; they may be older than those before" if stale else ""
-    severity = Severity.WARNING if stale else Severity.ERROR
-    return finding("silent-loss", bad, file.size - bad, text, severity=severity, lost_records=behind, stale=stale)
+    is_stale = any(found.facts.get("diagnosis") == STALE for found in file.findings)
+    text = (
+        f"for the library the log ends here: {lost_count:,} whole records behind are not applied, and nothing is said"
+    )
+    text += "; they may be older than those before" if is_stale else ""
+    severity = Severity.WARNING if is_stale else Severity.ERROR
+    return make_finding(
+        "silent-loss",
+        damage_at,
+        file.size - damage_at,
+        text,
+        severity=severity,
+        lost_records=lost_count,
+        stale=is_stale,
+    )
 
 
-def _against(given: Mapping[str, Any]) -> tuple[dict[str, Place] | None, dict[str, int]]:
+def _parse_start_position(position: Mapping[str, Any]) -> tuple[dict[str, BaseRecord] | None, dict[str, int]]:
     """Return (index of the base or None, offset where the replay of each file begins).
 
     Raises:
         UsageError: the position is malformed.
     """
-    base, done = given.get("base"), given.get("lsn", {})
-    if not isinstance(done, Mapping) or not all(value is None or type(value) is int for value in done.values()):
+    base, offsets = position.get("base"), position.get("lsn", {})
+    if not isinstance(offsets, Mapping) or not all(value is None or type(value) is int for value in offsets.values()):
         raise UsageError('--against: {"lsn": {FILE: offset}} is meant')
-    known = {name: value for name, value in done.items() if value is not None}
+    known_offsets = {name: value for name, value in offsets.items() if value is not None}
     if base is None:
-        return None, known
+        return None, known_offsets
     if not isinstance(base, Mapping):
-        raise UsageError(_BASE)
+        raise UsageError(_BASE_USAGE)
     for value in base.values():
         if not isinstance(value, list | tuple) or len(value) != 3 or any(type(one) is not int for one in value):
-            raise UsageError(_BASE)
-    return {key.lower(): Place(*value) for key, value in base.items()}, known
+            raise UsageError(_BASE_USAGE)
+    return {key.lower(): BaseRecord(*value) for key, value in base.items()}, known_offsets
 
 
-def index_of(name: str, data: bytes) -> Mapping[str, Any] | None:
+def parse_blob_index(name: str, data: bytes) -> Mapping[str, Any] | None:
     """Parse the base from an index file of the blob (`data-0.0.index`): consecutive control blocks.
 
     It says where the records are now; where a sort would put them does not matter for what is applied.
@@ -311,22 +342,24 @@ def index_of(name: str, data: bytes) -> Mapping[str, Any] | None:
         return None
     base = {}
     for key, flags, data_size, disk_size, position in _CONTROL.iter_unpack(data):
-        if disk_size < CONTROL_SIZE + data_size or position >= _SIGNED:
+        if disk_size < CONTROL_SIZE + data_size or position >= _INT64_LIMIT:
             return None
         if not flags & ControlFlag.REMOVE:
             base[key.hex()] = [position, disk_size, position]
     return {"base": base}
 
 
-class BlobEffects(Effects):
+class BlobEffects(EffectReader):
     """`replays.Effects`: bytes of the data file, by the offset where they were written."""
 
-    def of(self, records: Records, i: int) -> Iterable[Change]:
+    def of(self, records: DecodedRecords, index: int) -> Iterable[StateChange]:
         """Return the one write of a record."""
-        body = records.bodies[i] or {}
-        where = body.get("target_offset", body.get("metadata", b""))
-        content = {key: value for key, value in body.items() if key not in _FRAMING}
-        return (Change(records.envelope.object[i] or "", PUT, canonical(where), canonical(content)),)
+        body = records.bodies[index] or {}
+        target = body.get("target_offset", body.get("metadata", b""))
+        content = {key: value for key, value in body.items() if key not in _FRAMING_MEMBERS}
+        return (
+            StateChange(records.envelope.object[index] or "", PUT, encode_canonical(target), encode_canonical(content)),
+        )
 
 
-_FRAMING = ("type", "meta_size", "target_offset", "metadata", "relative_offset")
+_FRAMING_MEMBERS = ("type", "meta_size", "target_offset", "metadata", "relative_offset")

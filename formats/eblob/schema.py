@@ -28,19 +28,19 @@ from construct import (
     this,
 )
 
-from binlogtool.formats.fields import Expanded, Magic
+from binlogtool.formats.fields import Magic, NestedSchema
 
 MAGIC = b"1337833\0"
 PACKED_MAGIC = b"\x13\x37\xb3\x3f\0"
 VERSION = 1
 HEADER_SIZE = 256
 PACKED_HEADER_SIZE = 255
-FIRST_HEADER_SIZE = 257
+FIRST_PACKED_HEADER_SIZE = 257
 """Header of the first days of the packed dialect."""
 
-RECORD_HEADER = 128
-PACKED_RECORD_HEADER = 26
-STAMPED_RECORD_HEADER = 34
+RECORD_HEADER_SIZE = 128
+PACKED_RECORD_HEADER_SIZE = 26
+STAMPED_RECORD_HEADER_SIZE = 34
 
 MAX_SIZE = 1 << 56
 """Ceiling of a size field: far beyond any file, so that no sum of sizes leaves 64 bits."""
@@ -114,12 +114,12 @@ HEADER_BE = Struct(
 """The header as a big-endian machine writes it (section 2)."""
 
 
-def _packed_header(size: int) -> Struct:
+def _packed_header_construct(size: int) -> Struct:
     return Struct("magic" / Bytes(5), "version" / Int16ul, "flags" / Int64ul, "pad" / Bytes(size - 15))
 
 
-HEADER_PACKED = _packed_header(PACKED_HEADER_SIZE)
-HEADER_PACKED_FIRST = _packed_header(FIRST_HEADER_SIZE)
+HEADER_PACKED = _packed_header_construct(PACKED_HEADER_SIZE)
+HEADER_PACKED_FIRST = _packed_header_construct(FIRST_PACKED_HEADER_SIZE)
 """Headers of dialect p (section 5)."""
 
 TARGET = Struct("target_offset" / Int64ul)
@@ -130,19 +130,19 @@ REMOVE = Struct("flags" / Magic(Int64ul, REMOVE=ControlFlag.REMOVE))
 """Data of a removal: the flags field of the disk control; all other bits are wiped."""
 
 
-def _target(context: Any) -> int:
+def _target_offset(context: Any) -> int:
     """Return the target offset in the metadata of the enclosing record."""
     return int.from_bytes(context._.metadata, "little")
 
 
 def _is_own_control(context: Any) -> bool:
     """Check for the control block of the record's key, at the offset that it names itself."""
-    return bool(context.key == context._.key and context.position == _target(context))
+    return bool(context.key == context._.key and context.position == _target_offset(context))
 
 
-def _is_behind_record_start(context: Any) -> bool:
+def _is_after_record_start(context: Any) -> bool:
     """Check if the footer was written after the control block of the record that it points to."""
-    return bool(context.record_start + CONTROL_SIZE <= _target(context))
+    return bool(context.record_start + CONTROL_SIZE <= _target_offset(context))
 
 
 CONTROL = Struct(
@@ -158,7 +158,7 @@ FOOTER = Struct("sha512" / Bytes(HASH_SIZE), "record_start" / Int64ul)
 """The end of a record in the data file; the hash is zero where the record has no checksum."""
 
 OWN_CONTROL = Struct(*CONTROL.subcons, Check(_is_own_control))
-LIKELY_FOOTER = Struct(*FOOTER.subcons, Check(_is_behind_record_start))
+LIKELY_FOOTER = Struct(*FOOTER.subcons, Check(_is_after_record_start))
 
 WRITE_CONTROL = Struct(
     "size" / Int64ul,
@@ -190,7 +190,7 @@ DATA = Switch(
 """What one record alone can tell about its data; the rest follows from its neighbours (`grouping`)."""
 
 
-def _keyed(integer: Construct) -> tuple[Construct, ...]:
+def _key_fields(integer: Construct) -> tuple[Construct, ...]:
     """Return the key and padding of a record header."""
     return (
         "key" / Bytes(64),
@@ -199,13 +199,13 @@ def _keyed(integer: Construct) -> tuple[Construct, ...]:
     )
 
 
-_BODY = (
-    "metadata" / Expanded(Bytes(this.meta_size), METADATA),
-    "data" / Expanded(Bytes(this.data_size), DATA),
+_BODY_FIELDS = (
+    "metadata" / NestedSchema(Bytes(this.meta_size), METADATA),
+    "data" / NestedSchema(Bytes(this.data_size), DATA),
 )
 
 
-def _split(unsigned: Construct, signed: Construct, **types: int) -> Struct:
+def _split_size_record(unsigned: Construct, signed: Construct, **types: int) -> Struct:
     """Return a record with the size of its metadata and the size of its data. In eblob's memory sizes are signed too.
 
     See docs/spec/eblob-binlog.md#4-record-dialect-b-the-final-one-since-2012-12-22-commit-4616601.
@@ -216,14 +216,14 @@ def _split(unsigned: Construct, signed: Construct, **types: int) -> Struct:
         "data_size" / signed,
         "flags" / signed,
         Check(this.flags == 0),
-        *_bounded(this.meta_size),
-        *_bounded(this.data_size),
-        *_keyed(signed),
-        *_BODY,
+        *_size_checks(this.meta_size),
+        *_size_checks(this.data_size),
+        *_key_fields(signed),
+        *_BODY_FIELDS,
     )
 
 
-def _total(unsigned: Construct, signed: Construct) -> Struct:
+def _total_size_record(unsigned: Construct, signed: Construct) -> Struct:
     """Return a record of dialect a, with its total size, and how much of it is metadata."""
     return Struct(
         "type" / Magic(unsigned, **{kind.name: kind.value for kind in UpdateType}),
@@ -231,43 +231,46 @@ def _total(unsigned: Construct, signed: Construct) -> Struct:
         "meta_size" / signed,
         "flags" / signed,
         Check(this.flags == 0),
-        *_bounded(this.size),
-        *_bounded(this.meta_size),
+        *_size_checks(this.size),
+        *_size_checks(this.meta_size),
         Check(this.meta_size <= this.size),
         "data_size" / Computed(this.size - this.meta_size),
-        *_keyed(signed),
-        *_BODY,
+        *_key_fields(signed),
+        *_BODY_FIELDS,
     )
 
 
-def _bounded(size: Any) -> tuple[Construct, ...]:
+def _size_checks(size: Any) -> tuple[Construct, ...]:
     return Check(size >= 0), Check(size <= MAX_SIZE)
 
 
-RECORD = _split(Int64ul, Int64sl, RAW_DATA=1)
+RECORD = _split_size_record(Int64ul, Int64sl, RAW_DATA=1)
 """Dialect b, the final one."""
 
-RECORD_BE = _split(Int64ub, Int64sb, RAW_DATA=1)
+RECORD_BE = _split_size_record(Int64ub, Int64sb, RAW_DATA=1)
 """The same, written by a big-endian machine."""
 
-AIMED = Struct(*RECORD.subcons[: -len(_BODY)], *TARGET.subcons)
-AIMED_BE = Struct(*RECORD_BE.subcons[: -len(_BODY)], *TARGET_BE.subcons)
+TARGETED_RECORD = Struct(*RECORD.subcons[: -len(_BODY_FIELDS)], *TARGET.subcons)
+TARGETED_RECORD_BE = Struct(*RECORD_BE.subcons[: -len(_BODY_FIELDS)], *TARGET_BE.subcons)
 """A record of dialect b up to its metadata, which are a target."""
 
 
-def _called(prefix: str, schema: Struct) -> tuple[Construct, ...]:
+def _prefix_fields(prefix: str, schema: Struct) -> tuple[Construct, ...]:
     return tuple(f"{prefix}_{field.name}" / field for field in schema.subcons if field.name)
 
 
-ENDING = Struct(
-    *_called("footer", AIMED), *_called("footer", FOOTER), *_called("control", AIMED), *_called("own", CONTROL)
+OVERWRITE_ENDING = Struct(
+    *_prefix_fields("footer", TARGETED_RECORD),
+    *_prefix_fields("footer", FOOTER),
+    *_prefix_fields("control", TARGETED_RECORD),
+    *_prefix_fields("own", CONTROL),
 )
 """The end of an overwrite: a footer record, and the control record behind it."""
 
-RECORD_B4 = _split(Int64ul, Int64sl, **{kind.name: kind.value for kind in RawType})
+RECORD_B4 = _split_size_record(Int64ul, Int64sl, **{kind.name: kind.value for kind in RawType})
 """Dialect b4: layout of b with four types."""
 
-RECORD_A = _total(Int64ul, Int64sl)
+RECORD_A = _total_size_record(Int64ul, Int64sl)
 """Dialect a."""
 
 RECORD_A0 = Struct(
@@ -276,8 +279,8 @@ RECORD_A0 = Struct(
     "flags" / Int64sl,
     "origin" / Int64ul,
     Check(this.flags == 0),
-    *_bounded(this.size),
-    *_keyed(Int64sl),
+    *_size_checks(this.size),
+    *_key_fields(Int64sl),
     "meta_size" / Computed(0),
     "data_size" / Computed(this.size),
     "data" / Bytes(this.size),
@@ -285,13 +288,13 @@ RECORD_A0 = Struct(
 """Dialect a0, of some hours: `origin` is the original offset of the data."""
 
 
-def _packed(*more: Construct) -> Struct:
+def _packed_record(*extra_fields: Construct) -> Struct:
     return Struct(
         "type" / Magic(Int16ul, **{f"TYPE_{number}": number for number in (1, 2, 3)}),
         "key" / Int64ul,
         "size" / Int64ul,
         "flags" / Int64ul,
-        *more,
+        *extra_fields,
         Check(this.size <= MAX_SIZE),
         "pad_bits" / Computed(0),
         "meta_size" / Computed(0),
@@ -300,8 +303,8 @@ def _packed(*more: Construct) -> Struct:
     )
 
 
-RECORD_P = _packed()
+RECORD_P = _packed_record()
 """Dialect p: `key` is an offset in the backing file; what the three types mean changed within days."""
 
-RECORD_P_STAMPED = _packed("timestamp" / Int64ul)
+RECORD_P_STAMPED = _packed_record("timestamp" / Int64ul)
 """Dialect p of the first days."""

@@ -8,60 +8,62 @@ from itertools import repeat
 import msgspec
 
 from binlogtool.findings import Finding
-from binlogtool.formats.described import Noted
-from binlogtool.formats.eblob.layout.layout import Log
-from binlogtool.formats.eblob.meaning import bodies, describe
+from binlogtool.formats.described import BodyWithFindings
+from binlogtool.formats.eblob.layout.layout import EblobFileContext
+from binlogtool.formats.eblob.meaning import decode_bodies, describe_records
 from binlogtool.formats.layouts import Batch
-from binlogtool.formats.tables import Column, Row, Table, Tables, Told
+from binlogtool.formats.tables import RecordTableRows, TableColumn, TableRow, TableSchema, TableSupport
 from binlogtool.limits import Limits
 
-RECORDS = Table(
+RECORDS_TABLE = TableSchema(
     "records",
     (
-        Column("key", "string"),
-        Column("action", "string"),
-        Column("target_offset", "bigint"),
-        Column("data", "binary"),
+        TableColumn("key", "string"),
+        TableColumn("action", "string"),
+        TableColumn("target_offset", "bigint"),
+        TableColumn("data", "binary"),
     ),
 )
 """key: hexadecimal. action: the kind of the record. target_offset: where in the unsorted blob the data went, bytes."""
 
 
-class RecordTables(msgspec.Struct):
+class EblobRecordTables(msgspec.Struct):
     """`formats.tables.TableReader` of records, each of which is a row.
 
     Attributes:
         is_selected: rows are selected.
     """
 
-    told: bool = True
+    is_selected: bool = True
 
-    def records(self, context: Log, batch: Batch, start: int, stop: int, limits: Limits) -> Iterator[Told]:
+    def read_records(
+        self, context: EblobFileContext, batch: Batch, start: int, stop: int, limits: Limits
+    ) -> Iterator[RecordTableRows]:
         """See `formats.tables.TableReader`."""
-        if not self.told:
-            yield from repeat(Told(described=(RECORDS,)), stop - start)
+        if not self.is_selected:
+            yield from repeat(RecordTableRows(described=(RECORDS_TABLE,)), stop - start)
             return
-        envelope = describe(context, batch, start, stop)
-        made = bodies(context, batch, start, stop, limits)
-        for kind, key, body in zip(envelope.type, envelope.object, made, strict=True):
+        envelope = describe_records(context, batch, start, stop)
+        decoded_bodies = decode_bodies(context, batch, start, stop, limits)
+        for kind, key, body in zip(envelope.type, envelope.object, decoded_bodies, strict=True):
             if isinstance(body, Finding):
-                yield Told(findings=(body,))
+                yield RecordTableRows(findings=(body,))
                 continue
-            body, found = body if isinstance(body, Noted) else (body, ())
+            body, findings = body if isinstance(body, BodyWithFindings) else (body, ())
             image = {"key": key, "action": kind, "target_offset": body.get("target_offset"), "data": body.get("data")}
-            yield Told((Row(RECORDS, kind, None, image),), found, (RECORDS,))
+            yield RecordTableRows((TableRow(RECORDS_TABLE, kind, None, image),), findings, (RECORDS_TABLE,))
 
-    def know(self, tables: Iterable[Table]) -> None:
+    def add_known_tables(self, tables: Iterable[TableSchema]) -> None:
         """Do nothing: the table is always the same."""
 
-    def only(self, wants: Callable[[Table], bool]) -> None:
+    def limit_to(self, is_selected: Callable[[TableSchema], bool]) -> None:
         """See `formats.tables.TableReader`."""
-        self.told = wants(RECORDS)
+        self.is_selected = is_selected(RECORDS_TABLE)
 
-    def lost(self) -> None:
+    def note_gap(self) -> None:
         """Do nothing: each record is independent."""
 
 
-def tables() -> Tables:
+def make_record_tables() -> TableSupport:
     """See `formats.base.Format.tables`."""
-    return Tables(RecordTables, transactions=False)
+    return TableSupport(EblobRecordTables, transactions=False)

@@ -2,62 +2,62 @@
 
 from __future__ import annotations
 
-from binlogtool.formats.base import Files, Format, Judging, Output, Reading
-from binlogtool.formats.later import Later, LaterTable
-from binlogtool.formats.manticore import MEMBERS, schema
-from binlogtool.formats.manticore.judge.directory import judge_set, order
-from binlogtool.formats.manticore.judge.judge import judge
-from binlogtool.formats.manticore.layout import apart, detect, layout, stem
-from binlogtool.formats.manticore.meaning import TYPES, bodies, describe
+from binlogtool.formats.base import Format, LogFileRules, OutputRules, ReadRules, ValidationRules
+from binlogtool.formats.later import LazyMapping, LazyRef
+from binlogtool.formats.manticore import FILE_PATTERNS, schema
+from binlogtool.formats.manticore.judge.directory import sort_names, validate_set
+from binlogtool.formats.manticore.judge.judge import create_validator
+from binlogtool.formats.manticore.layout import detect, fork_context, get_log_stem, read_layout
+from binlogtool.formats.manticore.meaning import TYPE_NAMES, decode_bodies, describe_records
 from binlogtool.formats.manticore.repair import REPAIR
-from binlogtool.formats.replay_rules import Replay
+from binlogtool.formats.replay_rules import ReplayRules
 
 FORMAT = Format(
     name="manticore",
     title="Manticore Search and Sphinx binary log",
-    files=Files(
-        patterns=MEMBERS,
-        stem=stem,
-        order=order,
-        passing=("binlog.meta.new",),
+    files=LogFileRules(
+        patterns=FILE_PATTERNS,
+        name_stem=get_log_stem,
+        sort_names=sort_names,
+        temporary_patterns=("binlog.meta.new",),
     ),
-    reading=Reading(
+    reading=ReadRules(
         detect=detect,
-        layout=layout,
-        heads=Later("manticore.damage.heads:heads"),
+        layout=read_layout,
+        find_header_flips=LazyRef("manticore.damage.heads:find_header_flips"),
         schemas={
             "meta": schema.META,
             "header": schema.LOG_HEADER,
             "txn": schema.FRAME,
             "payload": schema.PAYLOAD,
             **{
-                f"txn-v{version}": schema.old_frame(version)
-                for version in range(schema.FIRST_VERSION, schema.NEW_FRAME)
+                f"txn-v{version}": schema.create_old_frame_schema(version)
+                for version in range(schema.FIRST_VERSION, schema.NEW_FRAME_VERSION)
             },
         },
-        apart=apart,
-        cutter=Later("manticore.cuts:cutter"),
-        compiled_layouts=Later("manticore.native:layouts"),
+        clone_context=fork_context,
+        split_finder=LazyRef("manticore.cuts:create_split_points"),
+        compiled_layouts=LazyRef("manticore.native:layouts"),
     ),
-    judging=Judging(
-        judge=judge,
-        judge_set=judge_set,
-        explain_damage=Later("manticore.damage.damage:explain_damage"),
+    validation=ValidationRules(
+        validator=create_validator,
+        validate_set=validate_set,
+        explain_damage=LazyRef("manticore.damage.damage:explain_damage"),
     ),
-    output=Output(
-        types=TYPES,
-        describe=describe,
-        bodies=bodies,
-        json=Later("manticore.payloads.lines:json_line"),
+    output=OutputRules(
+        types=TYPE_NAMES,
+        decode_envelopes=describe_records,
+        decode_bodies=decode_bodies,
+        json_line=LazyRef("manticore.payloads.lines:create_json_line"),
     ),
-    tables=Later("manticore.tables:tables"),
+    tables=LazyRef("manticore.tables:create_tables"),
     repair=REPAIR,
-    replay=Replay(
-        begin=Later("manticore.replay.replay:TableReplay"),
-        reasons=LaterTable("manticore.replay.reasons:REASONS"),
-        effects=Later("manticore.replay.effects:TableEffects"),
-        patch=Later("manticore.replay.effects:patch"),
-        state=Later("manticore.replay.saved:saved_tid"),
+    replay=ReplayRules(
+        begin=LazyRef("manticore.replay.replay:ManticoreReplayer"),
+        reasons=LazyMapping("manticore.replay.reasons:REASONS"),
+        effects=LazyRef("manticore.replay.effects:ManticoreEffects"),
+        patch=LazyRef("manticore.replay.effects:apply_patch"),
+        parse_state=LazyRef("manticore.replay.saved:read_saved_tid"),
         force="like --replay-flags=ignore-all-errors (up to version 13: ignore-open-errors and accept-desc-timestamp, "
         "all that is known there): after an error the rest of that file is dropped, missing files are passed over",
     ),

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from binlogtool.formats.layouts import Layout
-from binlogtool.formats.manticore.layout import REST, TORN_HEADER, LogContext, frame_level
+from binlogtool.formats.layouts import LogFileLayout
+from binlogtool.formats.manticore.layout import (
+    META_REST_LEVEL,
+    TORN_HEADER_LEVEL,
+    ManticoreLogContext,
+    create_frame_level,
+)
 from binlogtool.formats.manticore.schema import FIRST_VERSION, LAST_VERSION
 
 
-def layouts() -> list[Layout]:
+def layouts() -> list[LogFileLayout]:
     """Return one layout per version, and those of files without records."""
     versions = range(FIRST_VERSION, LAST_VERSION + 1)
-    logs = [Layout("", 0, frame_level(version), context=LogContext(version, None)) for version in versions]
-    return [*(Layout("", 0, level) for level in (REST, TORN_HEADER)), *logs]
+    logs = [
+        LogFileLayout("", 0, create_frame_level(version), context=ManticoreLogContext(version, None))
+        for version in versions
+    ]
+    return [*(LogFileLayout("", 0, level) for level in (META_REST_LEVEL, TORN_HEADER_LEVEL)), *logs]

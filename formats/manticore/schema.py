@@ -27,9 +27,9 @@ from construct import (
     this,
 )
 
-from binlogtool.formats.bodies import Called, Sole, Text, Told, Unwritten
+from binlogtool.formats.bodies import InterpretedOnly, OpaqueLeaf, RenamedField, SingleField, TextField
 from binlogtool.formats.checksums import CRC32
-from binlogtool.formats.fields import CrcCheck, Expanded, Magic, RecordKernel, ScalarKernel
+from binlogtool.formats.fields import CrcCheck, Magic, NestedSchema, RecordKernel, ScalarKernel
 from binlogtool.formats.manticore.payloads.leaves import (
     BLOBS,
     DWORDS,
@@ -39,13 +39,13 @@ from binlogtool.formats.manticore.payloads.leaves import (
     QWORDS,
     ROWS,
     STORED,
-    Scanned,
-    Settings,
-    Skipped,
+    KernelScanned,
+    KernelSkipped,
+    ReconfigureSettings,
     Vector,
 )
 from binlogtool.formats.manticore.payloads.sphinx4 import (
-    LAST_LOWEST_FIRST,
+    LAST_LOW_VERSION,
     LowZint,
     read_low_body,
     skip_low_cache,
@@ -56,11 +56,11 @@ from binlogtool.formats.manticore.payloads.walk import (
     read_body,
     read_cache,
     skip_cache,
-    skip_commit_of,
-    skip_pq,
+    skip_commit_with_ids,
+    skip_pq_add_delete,
     skip_pq_delete,
     skip_query,
-    skip_update_of,
+    skip_update_with_ids,
 )
 from binlogtool.formats.manticore.payloads.zint import Zint
 
@@ -71,16 +71,16 @@ LOG_MAGIC = 0x4C425053
 TXN_MAGIC = 0x214E5854
 """`TXN!`."""
 
-SYNC = rb"TXN!"
-START = SYNC + rb"(?:[\x01-\x03]|\Z)"
+TXN_PATTERN = rb"TXN!"
+TXN_START_PATTERN = TXN_PATTERN + rb"(?:[\x01-\x03]|\Z)"
 """Where a transaction of version 15 on can start: the magic, and an operation (`Op`)."""
 FIRST_VERSION, LAST_VERSION = 2, 16
-NEW_FRAME = 15
+NEW_FRAME_VERSION = 15
 """The version from which on the frame is that of section 5."""
 HEADER_SIZE = 8
-ID32, ID64 = 4, 8
+ID32_SIZE, ID64_SIZE = 4, 8
 """Bytes of a document id: binlog.meta of versions 2 to 14 says which (`id64`)."""
-MAX_TEXT = 1 << 31
+MAX_TEXT_SIZE = 1 << 31
 
 
 class Op(enum.IntEnum):
@@ -116,17 +116,21 @@ class PayloadOp(enum.IntEnum):
     PQ_ADD_DELETE = 2
 
 
-ZSTRING = Sole(Struct("length" / Zint(), Check(this.length < MAX_TEXT), "text" / Bytes(this.length)), "text", Text.leaf)
-LOWSTRING = Sole(
-    Struct("length" / LowZint(), Check(this.length < MAX_TEXT), "text" / Bytes(this.length)), "text", Text.leaf
+ZSTRING = SingleField(
+    Struct("length" / Zint(), Check(this.length < MAX_TEXT_SIZE), "text" / Bytes(this.length)), "text", TextField.leaf
+)
+LOW_STRING = SingleField(
+    Struct("length" / LowZint(), Check(this.length < MAX_TEXT_SIZE), "text" / Bytes(this.length)),
+    "text",
+    TextField.leaf,
 )
 """The text of versions 2 to 4."""
-DSTRING = Sole(Struct("length" / Int32ul, "text" / Bytes(this.length)), "text", Text.leaf)
+DSTRING = SingleField(Struct("length" / Int32ul, "text" / Bytes(this.length)), "text", TextField.leaf)
 
 META = Struct(
     "magic" / Magic(Int32ul, SPLI=META_MAGIC),
     "version" / Int32ul,
-    "settings" / IfThenElse(this.version >= NEW_FRAME, Struct("digits" / Int8ul), Struct("id64" / Int8ul)),
+    "settings" / IfThenElse(this.version >= NEW_FRAME_VERSION, Struct("digits" / Int8ul), Struct("id64" / Int8ul)),
     "count" / Zint(),
     "ext" / Array(this.count, Zint()),
     "trailing" / GreedyBytes,
@@ -142,22 +146,26 @@ MAX_ELEMENTS = 1 << 18
 """Elements of one list that are decoded one by one; a longer list is valid, and shown by its size."""
 
 
-def _list(name: str, element: Construct, count: Construct | None = None, most: int = MAX_ELEMENTS) -> list[Construct]:
+def _create_list(
+    name: str, element: Construct, count: Construct | None = None, max_count: int = MAX_ELEMENTS
+) -> list[Construct]:
     """Create the members of a structure that is a count and as many elements."""
-    return ["count" / (count or Zint()), Check(this.count <= most), name / Array(this.count, element)]
+    return ["count" / (count or Zint()), Check(this.count <= max_count), name / Array(this.count, element)]
 
 
 DOCSTORE = Struct(
-    *_list("documents", Struct("length" / Zint(), Check(this.length < MAX_TEXT), "data" / Bytes(this.length)))
+    *_create_list(
+        "documents", Struct("length" / Zint(), Check(this.length < MAX_TEXT_SIZE), "data" / Bytes(this.length))
+    )
 )
 
 
-def _dwords(element: Construct) -> Struct:
-    return Struct(*_list("values", element, Int32ul))
+def _create_dwords(element: Construct) -> Struct:
+    return Struct(*_create_list("values", element, Int32ul))
 
 
-_MASKED = Struct("mask" / Int64ul, "data" / _dwords(Int32ul))
-_ENDS = _dwords(Int32ul)
+_MASKED_COLUMN = Struct("mask" / Int64ul, "data" / _create_dwords(Int32ul))
+_END_OFFSETS = _create_dwords(Int32ul)
 COLUMN = Struct(
     "type" / Magic(
         Int32ul, INTEGER=1, TIMESTAMP=2, BOOL=4, FLOAT=5, BIGINT=6, STRING=7, TOKENCOUNT=11, FLOAT_VECTOR=15,
@@ -166,92 +174,96 @@ COLUMN = Struct(
     "data" / Switch(
         this.type,
         {
-            **dict.fromkeys((1, 2, 5, 11), _MASKED),
-            4: Struct("mask" / Int64ul, "data" / _dwords(Int8ul)),
-            6: Struct("mask" / Int64ul, "data" / _dwords(Int64sl)),
-            7: Struct("ends" / _dwords(Int64ul), "count" / Int32ul, "data" / Bytes(this.count)),
-            **dict.fromkeys((15, 16, 0x40000001), Struct("ends" / _ENDS, "data" / _dwords(Int32ul))),
-            0x40000002: Struct("ends" / _ENDS, "data" / _dwords(Int64sl)),
+            **dict.fromkeys((1, 2, 5, 11), _MASKED_COLUMN),
+            4: Struct("mask" / Int64ul, "data" / _create_dwords(Int8ul)),
+            6: Struct("mask" / Int64ul, "data" / _create_dwords(Int64sl)),
+            7: Struct("ends" / _create_dwords(Int64ul), "count" / Int32ul, "data" / Bytes(this.count)),
+            **dict.fromkeys((15, 16, 0x40000001), Struct("ends" / _END_OFFSETS, "data" / _create_dwords(Int32ul))),
+            0x40000002: Struct("ends" / _END_OFFSETS, "data" / _create_dwords(Int64sl)),
         },
     ),
 )  # fmt: skip
 """One columnar attribute (section 7.6)."""
 
 
-def _is_low(version: int) -> bool:
+def _is_lowest_first(version: int) -> bool:
     """Check that a version writes numbers with their lowest bits first."""
-    return version <= LAST_LOWEST_FIRST
+    return version <= LAST_LOW_VERSION
 
 
-def _zint(version: int) -> Construct:
-    return LowZint() if _is_low(version) else Zint()
+def _create_zint(version: int) -> Construct:
+    return LowZint() if _is_lowest_first(version) else Zint()
 
 
-def _vector(version: int, width: int) -> Vector:
-    return Vector(width, low=_is_low(version))
+def _create_vector(version: int, width: int) -> Vector:
+    return Vector(width, low=_is_lowest_first(version))
 
 
-def _docids(version: int, ids: int) -> Construct:
+def _create_docids(version: int, id_size: int) -> Construct:
     """Create the field of document ids, which have 4 bytes where binlog.meta says id64=0."""
-    return Told(_vector(version, ids), QWORDS) if ids == ID64 else _vector(version, ids)
+    return (
+        OpaqueLeaf(_create_vector(version, id_size), QWORDS)
+        if id_size == ID64_SIZE
+        else _create_vector(version, id_size)
+    )
 
 
 @cache
-def commit(version: int, ids: int = ID64) -> Struct:
+def create_commit_schema(version: int, id_size: int = ID64_SIZE) -> Struct:
     """Create the schema of an RT commit.
 
     Source: `docs/spec/manticore-binlog.md#62-rt-commit-1-one-segment-of-new-rows--list-of-killed-ids`.
     """
 
-    def sized(name: str) -> Construct:
-        return name / Called(f"{name}_bytes", _vector(version, 1))
+    def create_sized(name: str) -> Construct:
+        return name / RenamedField(f"{name}_bytes", _create_vector(version, 1))
 
-    number = _zint(version)
+    number = _create_zint(version)
     segment = [
-        sized("dictionary"),
-        "checkpoints" / Struct(*_list("entries", Struct("offset" / number, "word" / number), number)),
-        sized("doclists"),
-        sized("hitlists"),
-        "row_data" / Told(_vector(version, 4), ROWS),
+        create_sized("dictionary"),
+        "checkpoints" / Struct(*_create_list("entries", Struct("offset" / number, "word" / number), number)),
+        create_sized("doclists"),
+        create_sized("hitlists"),
+        "row_data" / OpaqueLeaf(_create_vector(version, 4), ROWS),
     ]  # fmt: skip
     if version >= 13:
         segment.insert(0, "added_bytes" / Zint())
-    segment.append(sized("blobs" if version >= 8 else "strings"))
+    segment.append(create_sized("blobs" if version >= 8 else "strings"))
     if 3 <= version < 8:
-        segment.append("mva" / Called("mva_words", _vector(version, 4)))
+        segment.append("mva" / RenamedField("mva_words", _create_vector(version, 4)))
     if version >= 4:
-        segment.append(sized("keyword_checkpoints"))
+        segment.append(create_sized("keyword_checkpoints"))
     if version >= 9:
-        segment += ["has_docstore" / Int8ul, "docstore" / If(this.has_docstore != 0, Told(DOCSTORE, STORED))]
+        segment += ["has_docstore" / Int8ul, "docstore" / If(this.has_docstore != 0, OpaqueLeaf(DOCSTORE, STORED))]
     if version >= 11:
-        columnar = Unwritten(Struct(*_list("attributes", COLUMN, Int32ul)))
+        columnar = InterpretedOnly(Struct(*_create_list("attributes", COLUMN, Int32ul)))
         segment += ["has_columnar" / Int8ul, "columnar" / If(this.has_columnar != 0, columnar)]
-    killed = "killed" / _docids(version, ids)
+    killed = "killed" / _create_docids(version, id_size)
     return Struct("rows" / number, "segment" / If(this.rows != 0, Struct(*segment)), killed)
 
 
 @cache
-def update(version: int, ids: int = ID64) -> Struct:
+def create_update_schema(version: int, id_size: int = ID64_SIZE) -> Struct:
     """Create the schema of an attribute update (`docs/spec/manticore-binlog.md#61-update-attributes-0`)."""
-    number = _zint(version)
-    attribute = Struct("name" / _text(version), "type" / Told(number, KIND))
+    number = _create_zint(version)
+    attribute = Struct("name" / _select_text(version), "type" / OpaqueLeaf(number, KIND))
     parts = [
-        *_list("attributes", attribute, number),
-        "pool" / Told(_vector(version, 4), DWORDS), "docids" / _docids(version, ids),
-        "row_offsets" / Told(_vector(version, 4), DWORDS if version >= 10 else LAST_OFFSETS),
+        *_create_list("attributes", attribute, number),
+        "pool" / OpaqueLeaf(_create_vector(version, 4), DWORDS), "docids" / _create_docids(version, id_size),
+        "row_offsets" / OpaqueLeaf(_create_vector(version, 4), DWORDS if version >= 10 else LAST_OFFSETS),
     ]  # fmt: skip
-    blobs = "blobs" / Told(Vector(1), BLOBS if version >= NEW_FRAME else OLD_BLOBS)
+    blobs = "blobs" / OpaqueLeaf(Vector(1), BLOBS if version >= NEW_FRAME_VERSION else OLD_BLOBS)
     return Struct(*parts, *([blobs] if version >= 10 else []))
 
 
-def _text(version: int) -> Sole:
-    return LOWSTRING if _is_low(version) else ZSTRING if version >= NEW_FRAME else DSTRING
+def _select_text(version: int) -> SingleField:
+    return LOW_STRING if _is_lowest_first(version) else ZSTRING if version >= NEW_FRAME_VERSION else DSTRING
 
 
 @cache
-def query(version: int) -> Struct:
+def create_query_schema(version: int) -> Struct:
     """Create the schema of one stored query (`docs/spec/manticore-binlog.md#63-percolate-adddelete-2`)."""
-    text = _text(version)
+    text = _select_text(version)
     filter_ = Struct(
         "attribute" / text, "exclude" / Zint(), "has_equal_min" / Zint(), "has_equal_max" / Zint(),
         "open_left" / Zint(), "open_right" / Zint(), "is_null" / Zint(), "type" / Zint(), "mva_func" / Zint(),
@@ -270,20 +282,20 @@ def query(version: int) -> Struct:
 
 
 @cache
-def pq_add_delete(version: int) -> Struct:
+def create_pq_add_delete_schema(version: int) -> Struct:
     """Create the schema of a percolate add/delete (`docs/spec/manticore-binlog.md#63-percolate-adddelete-2`)."""
     return Struct(
         "n_del_tags" / Zint(), Check(this.n_del_tags <= MAX_ELEMENTS), "del_tags" / Array(this.n_del_tags, Zint()),
         "n_del_ids" / Zint(), Check(this.n_del_ids <= MAX_ELEMENTS), "del_ids" / Array(this.n_del_ids, Zint()),
-        "n_new" / Zint(), Check(this.n_new <= MAX_ELEMENTS), "new" / Array(this.n_new, query(version)),
+        "n_new" / Zint(), Check(this.n_new <= MAX_ELEMENTS), "new" / Array(this.n_new, create_query_schema(version)),
     )  # fmt: skip
 
 
 @cache
-def pq_delete(version: int) -> Struct:
+def create_pq_delete_schema(version: int) -> Struct:
     """Create the schema of a percolate delete of versions 7 to 14."""
     ids = ["n_del_ids" / Zint(), Check(this.n_del_ids <= MAX_ELEMENTS), "del_ids" / Array(this.n_del_ids, Zint())]
-    return Struct(*ids, "tags" / _text(version))
+    return Struct(*ids, "tags" / _select_text(version))
 
 
 PAYLOAD = Struct(
@@ -291,9 +303,9 @@ PAYLOAD = Struct(
     "body" / Switch(
         this.op,
         {
-            PayloadOp.UPDATE_ATTRS.value: update(NEW_FRAME),
-            PayloadOp.COMMIT.value: commit(NEW_FRAME),
-            PayloadOp.PQ_ADD_DELETE.value: pq_add_delete(NEW_FRAME),
+            PayloadOp.UPDATE_ATTRS.value: create_update_schema(NEW_FRAME_VERSION),
+            PayloadOp.COMMIT.value: create_commit_schema(NEW_FRAME_VERSION),
+            PayloadOp.PQ_ADD_DELETE.value: create_pq_add_delete_schema(NEW_FRAME_VERSION),
         },
     ),
 )  # fmt: skip
@@ -306,15 +318,15 @@ ADD_TXN = Struct(
     "id" / Zint(),
     "tid" / Zint(),
     "uSize" / Int32ul,
-    "payload" / Expanded(Bytes(this.uSize), PAYLOAD),
+    "payload" / NestedSchema(Bytes(this.uSize), PAYLOAD),
 )
 CACHE = Struct(
-    *_list("tables", Struct("name" / ZSTRING, "min_tid" / Zint(), "max_tid" / Zint(), "flushed_tid" / Zint()))
+    *_create_list("tables", Struct("name" / ZSTRING, "min_tid" / Zint(), "max_tid" / Zint(), "flushed_tid" / Zint()))
 )
-ADD_CACHE = Expanded(Skipped(skip_cache, NEW_FRAME, scan=ScalarKernel(read_cache)), CACHE)
+ADD_CACHE = NestedSchema(KernelSkipped(skip_cache, NEW_FRAME_VERSION, scan=ScalarKernel(read_cache)), CACHE)
 
 
-def _checked(absent: int | None) -> Struct:
+def _create_check(absent: int | None) -> Struct:
     covered = {"start": this._.covered_start, "end": this._.covered_end}
     return Struct("crc32" / Int32ul, "checksum" / CrcCheck(CRC32, stored=this.crc32, absent=absent, **covered))
 
@@ -327,31 +339,35 @@ FRAME = Struct(
         this.op, {Op.ADD_TXN.value: ADD_TXN, Op.ADD_INDEX.value: ADD_INDEX, Op.ADD_CACHE.value: ADD_CACHE}
     ),
     "covered_end" / Tell,
-    "check" / IfThenElse(this.op != Op.ADD_CACHE.value, _checked(None), _checked(0)),
+    "check" / IfThenElse(this.op != Op.ADD_CACHE.value, _create_check(None), _create_check(0)),
 )  # fmt: skip
 """One transaction of versions 15 and 16. The writer leaves 0 as the checksum of ADD_CACHE (section 2.3)."""
 
-COLUMNS = ("op", "body.id", "body.tid", "covered_start", "covered_end", "check.crc32")
+FRAME_COLUMNS = ("op", "body.id", "body.tid", "covered_start", "covered_end", "check.crc32")
 
-SINCE = {OldOp.RECONFIGURE: 5, OldOp.PQ_ADD: 7, OldOp.PQ_DELETE: 7, OldOp.PQ_ADD_DELETE: 12}
+OP_SINCE_VERSION = {OldOp.RECONFIGURE: 5, OldOp.PQ_ADD: 7, OldOp.PQ_DELETE: 7, OldOp.PQ_ADD_DELETE: 12}
 """The version that brought an operation; the schemas accept them all, since a version may be what is damaged."""
 
 
 @cache
-def old_cache(version: int) -> Struct:
+def create_old_cache_schema(version: int) -> Struct:
     """Create the schema of the body of an ADD_CACHE of versions 2 to 14."""
-    number = _zint(version)
+    number = _create_zint(version)
     tids = ["min_tid" / number, "max_tid" / number, "flushed_tid" / number]
     times = ["min_time" / number, "max_time" / number]
-    return Struct(*_list("tables", Struct("name" / _text(version), *_generation(version), *tids, *times), number))
+    return Struct(
+        *_create_list(
+            "tables", Struct("name" / _select_text(version), *_create_generation(version), *tids, *times), number
+        )
+    )
 
 
-def _generation(version: int) -> list[Construct]:
+def _create_generation(version: int) -> list[Construct]:
     return ["generation" / Zint()] if version == 14 else []
 
 
 @cache
-def old_payload(version: int, op: OldOp, ids: int = ID64) -> Construct:
+def create_old_payload_schema(version: int, op: OldOp, id_size: int = ID64_SIZE) -> Construct:
     """Create the schema of the payload of a transaction of versions 2 to 14.
 
     Args:
@@ -360,68 +376,74 @@ def old_payload(version: int, op: OldOp, ids: int = ID64) -> Construct:
     if op is OldOp.RECONFIGURE:
         return GreedyBytes
     if op in (OldOp.COMMIT, OldOp.UPDATE_ATTRS):
-        return (commit if op is OldOp.COMMIT else update)(version, ids)
-    payloads = {OldOp.PQ_ADD: query, OldOp.PQ_DELETE: pq_delete, OldOp.PQ_ADD_DELETE: pq_add_delete}
+        return (create_commit_schema if op is OldOp.COMMIT else create_update_schema)(version, id_size)
+    payloads = {
+        OldOp.PQ_ADD: create_query_schema,
+        OldOp.PQ_DELETE: create_pq_delete_schema,
+        OldOp.PQ_ADD_DELETE: create_pq_add_delete_schema,
+    }
     return payloads[op](version)
 
 
-_SKIP_QUERIES = {OldOp.PQ_ADD: skip_query, OldOp.PQ_DELETE: skip_pq_delete, OldOp.PQ_ADD_DELETE: skip_pq}
+_QUERY_SKIPPERS = {OldOp.PQ_ADD: skip_query, OldOp.PQ_DELETE: skip_pq_delete, OldOp.PQ_ADD_DELETE: skip_pq_add_delete}
 
 
-def _skipped(version: int, op: OldOp, ids: int) -> Skipped:
+def _create_skipped(version: int, op: OldOp, id_size: int) -> KernelSkipped:
     """Create the field that finds the end of a transaction's payload, or of the table of an ADD_CACHE."""
-    low = _is_low(version)
+    is_low = _is_lowest_first(version)
     if op is OldOp.ADD_CACHE:
-        return Skipped(skip_low_cache, ids) if low else Skipped(skip_cache, version)
+        return KernelSkipped(skip_low_cache, id_size) if is_low else KernelSkipped(skip_cache, version)
     if op is OldOp.COMMIT:
-        return Skipped(skip_low_commit if low else skip_commit_of, version, ids)
+        return KernelSkipped(skip_low_commit if is_low else skip_commit_with_ids, version, id_size)
     if op is OldOp.UPDATE_ATTRS:
-        return Skipped(skip_low_update, ids) if low else Skipped(skip_update_of, version, ids)
-    return Skipped(_SKIP_QUERIES[op], version)
+        return (
+            KernelSkipped(skip_low_update, id_size) if is_low else KernelSkipped(skip_update_with_ids, version, id_size)
+        )
+    return KernelSkipped(_QUERY_SKIPPERS[op], version)
 
 
 @cache
-def old_body(version: int, op: OldOp, ids: int = ID64) -> Construct:
+def create_old_body_schema(version: int, op: OldOp, id_size: int = ID64_SIZE) -> Construct:
     """Create the schema of the body of a transaction of versions 2 to 14.
 
     Source: `docs/spec/manticore-binlog.md#10-versions-2---14-the-old-frame`.
     """
     if op is OldOp.ADD_CACHE:
-        return Expanded(_skipped(version, op, ids), old_cache(version))
-    number = _zint(version)
+        return NestedSchema(_create_skipped(version, op, id_size), create_old_cache_schema(version))
+    number = _create_zint(version)
     times = ["tid" / number, "time" / number]
     if op is OldOp.ADD_INDEX:
-        return Struct("id" / number, "name" / _text(version), *_generation(version), *times)
+        return Struct("id" / number, "name" / _select_text(version), *_create_generation(version), *times)
     if op is OldOp.RECONFIGURE:
-        return Struct("id" / number, *times, "payload" / Settings())
-    payload = Expanded(_skipped(version, op, ids), old_payload(version, op, ids))
+        return Struct("id" / number, *times, "payload" / ReconfigureSettings())
+    payload = NestedSchema(_create_skipped(version, op, id_size), create_old_payload_schema(version, op, id_size))
     return Struct("id" / number, *times, "payload" / payload)
 
 
 @cache
-def old_frame(version: int, ids: int = ID64) -> Struct:
+def create_old_frame_schema(version: int, id_size: int = ID64_SIZE) -> Struct:
     """Create the schema of one transaction of versions 2 to 14, which does not store its length."""
-    bodies = Switch(this.op, {op.value: old_body(version, op, ids) for op in OldOp})
-    read = read_low_body if _is_low(version) else read_body
-    columns = RecordKernel(read, ("id", "tid", "time"), (version, ids))
+    bodies = Switch(this.op, {op.value: create_old_body_schema(version, op, id_size) for op in OldOp})
+    read = read_low_body if _is_lowest_first(version) else read_body
+    columns = RecordKernel(read, ("id", "tid", "time"), (version, id_size))
     return Struct(
         "magic" / Magic(Int32ul, TXN=TXN_MAGIC),
         "covered_start" / Tell,
         "op" / Magic(Int8ul, **{op.name: op.value for op in OldOp}),
-        "body" / Scanned(bodies, columns),
+        "body" / KernelScanned(bodies, columns),
         "covered_end" / Tell,
         "crc32" / Int32ul,
         "checksum" / CrcCheck(CRC32, stored=this.crc32, start=this.covered_start, end=this.covered_end),
     )
 
 
-OLD_COLUMNS = ("op", "body.id", "body.tid", "body.time", "covered_start", "covered_end", "crc32")
+OLD_FRAME_COLUMNS = ("op", "body.id", "body.tid", "body.time", "covered_start", "covered_end", "crc32")
 
 
-def frame(version: int, ids: int = ID64) -> Struct:
+def get_frame_schema(version: int, id_size: int = ID64_SIZE) -> Struct:
     """Return the frame schema of a known version.
 
     Args:
         ids: bytes of a document id, in versions 2 to 14.
     """
-    return FRAME if version >= NEW_FRAME else old_frame(version, ids)
+    return FRAME if version >= NEW_FRAME_VERSION else create_old_frame_schema(version, id_size)

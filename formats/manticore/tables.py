@@ -8,16 +8,16 @@ from typing import Any
 import msgspec
 
 from binlogtool.findings import Finding
-from binlogtool.formats.described import Noted
+from binlogtool.formats.described import BodyWithFindings
 from binlogtool.formats.layouts import Batch
-from binlogtool.formats.manticore.meaning import bodies, describe
-from binlogtool.formats.tables import Column, Row, Table, Tables, Told
+from binlogtool.formats.manticore.meaning import decode_bodies, describe_records
+from binlogtool.formats.tables import RecordTableRows, TableColumn, TableRow, TableSchema, TableSupport
 from binlogtool.limits import Limits
 
-ID = "id"
-_MOST_FIELDS = 256
+ID_COLUMN = "id"
+_MAX_FIELDS = 256
 """That a table can have."""
-_TYPES = {"integer": "bigint", "timestamp": "bigint", "bool": "bigint", "bigint": "bigint", "float": "float"}
+_COLUMN_TYPES = {"integer": "bigint", "timestamp": "bigint", "bool": "bigint", "bigint": "bigint", "float": "float"}
 """Types of attributes; others are text, lists as JSON."""
 
 
@@ -28,74 +28,78 @@ class DocumentTables(msgspec.Struct):
         tables: by name, with all attributes that occurred so far.
     """
 
-    known: dict[str, Table] = msgspec.field(default_factory=dict)
+    tables: dict[str, TableSchema] = msgspec.field(default_factory=dict)
 
-    def records(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> Iterator[Told]:
+    def read_records(
+        self, context: Any, batch: Batch, start: int, stop: int, limits: Limits
+    ) -> Iterator[RecordTableRows]:
         """See `formats.tables.TableReader`."""
-        names = describe(context, batch, start, stop).object
-        for name, body in zip(names, bodies(context, batch, start, stop, limits, stored=True), strict=True):
+        names = describe_records(context, batch, start, stop).object
+        for name, body in zip(names, decode_bodies(context, batch, start, stop, limits, stored=True), strict=True):
             if isinstance(body, Finding):
-                yield Told(findings=(body,))
+                yield RecordTableRows(findings=(body,))
                 continue
-            body, found = body if isinstance(body, Noted) else (body, ())
-            rows = list(self._rows(name, body)) if name is not None and "payload" in body else []
-            yield Told(rows, found, () if name is None else (self._table(name),), ends=bool(rows))
+            body, findings = body if isinstance(body, BodyWithFindings) else (body, ())
+            rows = list(self._decode_rows(name, body)) if name is not None and "payload" in body else []
+            yield RecordTableRows(rows, findings, () if name is None else (self._get_table(name),), ends=bool(rows))
 
-    def know(self, tables: Iterable[Table]) -> None:
+    def add_known_tables(self, tables: Iterable[TableSchema]) -> None:
         """Do nothing: each file defines its tables itself."""
 
-    def only(self, wants: Callable[[Table], bool]) -> None:
+    def limit_to(self, is_selected: Callable[[TableSchema], bool]) -> None:
         """See `formats.tables.TableReader`."""
 
-    def lost(self) -> None:
+    def note_gap(self) -> None:
         """See `formats.tables.TableReader`."""
 
-    def _table(self, name: str, attributes: Iterable[Mapping[str, Any]] = ()) -> Table:
+    def _get_table(self, name: str, attributes: Iterable[Mapping[str, Any]] = ()) -> TableSchema:
         """Return a table, extended by the attributes that it does not have yet."""
-        known = self.known.get(name) or Table(name, (Column(ID, "bigint"),), (ID,))
-        there = {column.name for column in known.columns}
-        new = {
-            one["name"]: Column(one["name"], _TYPES.get(one["type_name"], "string"))
+        table = self.tables.get(name) or TableSchema(name, (TableColumn(ID_COLUMN, "bigint"),), (ID_COLUMN,))
+        present_names = {column.name for column in table.columns}
+        new_columns = {
+            one["name"]: TableColumn(one["name"], _COLUMN_TYPES.get(one["type_name"], "string"))
             for one in attributes
-            if isinstance(one.get("name"), str) and one["name"] not in there
+            if isinstance(one.get("name"), str) and one["name"] not in present_names
         }
-        if new or name not in self.known:
-            known = self.known[name] = Table(name, (*known.columns, *new.values()), known.key)
-        return known
+        if new_columns or name not in self.tables:
+            table = self.tables[name] = TableSchema(name, (*table.columns, *new_columns.values()), table.key)
+        return table
 
-    def _rows(self, name: str, body: Mapping[str, Any]) -> Iterator[Row]:
+    def _decode_rows(self, name: str, body: Mapping[str, Any]) -> Iterator[TableRow]:
         payload = body["payload"]
         kind = str(body.get("payload_op", ""))
         if not isinstance(payload, Mapping):
             return
         if "documents" in payload:
-            table = self._table(name, payload["attributes"])
-            for one in payload["documents"]:
-                yield Row(table, "UPDATE", None, {ID: one["docid"], **one["values"]})
+            table = self._get_table(name, payload["attributes"])
+            for item in payload["documents"]:
+                yield TableRow(table, "UPDATE", None, {ID_COLUMN: item["docid"], **item["values"]})
             return
         segment = payload.get("segment") or {}
         if "killed" not in payload or (payload.get("rows") and "docids" not in segment):
-            yield Row(self._table(name), kind, None, None, operations=payload)
+            yield TableRow(self._get_table(name), kind, None, None, operations=payload)
             return
         ids, fields = segment.get("docids", ()), segment.get("fields", ())
         documents = dict(zip(ids, fields, strict=True)) if len(ids) == len(fields) else {}
-        names = [f"@{n}" for n in range(1, 1 + min(max(map(len, documents.values()), default=0), _MOST_FIELDS))]
-        table = self._table(name, [{"name": one, "type_name": "string"} for one in names])
-        came = {one: dict(zip(names, map(_text, documents.get(one, ())), strict=False)) for one in ids}
-        yield from self._committed(table, came, payload["killed"])
+        names = [f"@{n}" for n in range(1, 1 + min(max(map(len, documents.values()), default=0), _MAX_FIELDS))]
+        table = self._get_table(name, [{"name": one, "type_name": "string"} for one in names])
+        added = {one: dict(zip(names, map(_decode_text, documents.get(one, ())), strict=False)) for one in ids}
+        yield from self._create_commit_rows(table, added, payload["killed"])
 
     @staticmethod
-    def _committed(table: Table, came: Mapping[int, Mapping[str, Any]], killed: Iterable[int]) -> Iterator[Row]:
+    def _create_commit_rows(
+        table: TableSchema, added: Mapping[int, Mapping[str, Any]], killed: Iterable[int]
+    ) -> Iterator[TableRow]:
         """Yield the rows of a commit. A document that is killed and added in one transaction is replaced."""
-        gone = dict.fromkeys(killed)
-        for one in gone:
-            if one not in came:
-                yield Row(table, "DELETE", {ID: one}, None)
-        for one, fields in came.items():
-            yield Row(table, "REPLACE" if one in gone else "INSERT", None, {ID: one, **fields})
+        deleted = dict.fromkeys(killed)
+        for docid in deleted:
+            if docid not in added:
+                yield TableRow(table, "DELETE", {ID_COLUMN: docid}, None)
+        for docid, fields in added.items():
+            yield TableRow(table, "REPLACE" if docid in deleted else "INSERT", None, {ID_COLUMN: docid, **fields})
 
 
-def _text(data: bytes) -> str | bytes:
+def _decode_text(data: bytes) -> str | bytes:
     """Decode a field; bytes if it is not UTF-8."""
     try:
         return data.decode()
@@ -103,6 +107,6 @@ def _text(data: bytes) -> str | bytes:
         return data
 
 
-def tables() -> Tables:
+def create_tables() -> TableSupport:
     """Create the table rules of the format (`formats.base.Format.tables`)."""
-    return Tables(DocumentTables, operations=True)
+    return TableSupport(DocumentTables, operations=True)

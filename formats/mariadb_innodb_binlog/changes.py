@@ -7,19 +7,21 @@ from collections.abc import Iterator
 import msgspec
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.binlog_events.changes.changes import changes as changes_of_events
-from binlogtool.formats.changes import Changes, Told
+from binlogtool.formats.binlog_events.changes.changes import make_row_changes as changes_of_events
+from binlogtool.formats.changes import ChangeReader, RecordChanges
 from binlogtool.formats.layouts import Batch
-from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext
+from binlogtool.formats.mariadb_innodb_binlog.records.context import IbbFileContext
 from binlogtool.limits import Limits
 
 
 class GroupChanges(msgspec.Struct):
     """`formats.changes.Changes` of batches of events."""
 
-    reader: Changes
+    reader: ChangeReader
 
-    def records(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> Iterator[Told]:
+    def read_records(
+        self, context: IbbFileContext, batch: Batch, start: int, stop: int, limits: Limits
+    ) -> Iterator[RecordChanges]:
         """See `ChangeReader`.
 
         Raises:
@@ -27,13 +29,13 @@ class GroupChanges(msgspec.Struct):
         """
         if context.events is None:
             raise UsageError(f"--level {context.level}: such records tell no changes; --level event has them")
-        return self.reader.records(context.events.context, batch, start, stop, limits)
+        return self.reader.read_records(context.events.context, batch, start, stop, limits)
 
-    def lost(self) -> None:
+    def note_gap(self) -> None:
         """See `formats.changes.Changes`."""
-        self.reader.lost()
+        self.reader.note_gap()
 
 
-def changes() -> GroupChanges:
+def make_group_changes() -> GroupChanges:
     """See `formats.base.Output.changes`."""
     return GroupChanges(changes_of_events())

@@ -10,26 +10,26 @@ from typing import Final
 MAGIC: Final = 0x010DFEFE
 VERSION_MAJOR: Final = 1
 
-SHIFTS: Final = range(9, 17)
+PAGE_SIZE_SHIFTS: Final = range(9, 17)
 """log2 of the page sizes that the header can name."""
-USUAL_SHIFT: Final = 14
+DEFAULT_PAGE_SIZE_SHIFT: Final = 14
 """The only one that servers write."""
 
 CRC_SIZE: Final = 4
-SHORT_HEADER: Final = 512
+SHORT_HEADER_SIZE: Final = 512
 """The header page has a second CRC, as if it were a page of this size."""
-FIELDS_SIZE: Final = 64
-CHUNK_HEAD: Final = 3
+HEADER_FIELDS_SIZE: Final = 64
+CHUNK_HEAD_SIZE: Final = 3
 NO_FILE: Final = (1 << 64) - 1
 """xa_ref_file_no: no file has a pending XA transaction."""
 
-LAST: Final = 0x40
-CONT: Final = 0x80
-KIND: Final = 0x3F
-FILLER: Final = 0xFF
+LAST_CHUNK_FLAG: Final = 0x40
+CONTINUATION_FLAG: Final = 0x80
+TYPE_MASK: Final = 0x3F
+FILLER_BYTE: Final = 0xFF
 
 
-class RecordType(enum.IntEnum):
+class IbbRecordType(enum.IntEnum):
     """Bits 0 to 5 of the type byte of a chunk (docs/spec/mariadb-innodb-binlog.md#5-chunks-and-records)."""
 
     COMMIT = 1
@@ -40,7 +40,7 @@ class RecordType(enum.IntEnum):
     XA_COMPLETE = 6
 
 
-NESTED: Final = frozenset({RecordType.GTID_STATE, RecordType.DUMMY})
+NESTABLE_TYPES: Final = frozenset({IbbRecordType.GTID_STATE, IbbRecordType.DUMMY})
 """Records that may stand between two chunks of another one."""
 
 _NAME = re.compile(r"binlog-(\d{1,20})\.ibb")
@@ -52,7 +52,7 @@ def file_number(name: str) -> int | None:
     return int(match[1]) if match and int(match[1]) < 1 << 64 else None
 
 
-def stem(name: str) -> str | None:
+def log_stem(name: str) -> str | None:
     """Return the log that a file belongs to: "", because a directory has one log; None if it is not a binlog file."""
     return None if file_number(name) is None else ""
 
@@ -62,7 +62,7 @@ def file_name(number: int) -> str:
     return f"binlog-{number:06d}.ibb"
 
 
-def order(names: Sequence[str]) -> list[str]:
+def sort_file_names(names: Sequence[str]) -> list[str]:
     """Sort file names in the log's order."""
     return sorted(names, key=_order_key)
 

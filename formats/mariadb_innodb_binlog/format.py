@@ -2,74 +2,79 @@
 
 from __future__ import annotations
 
-from binlogtool.formats.base import Files, Format, Judging, Output, Reading
+from binlogtool.formats.base import Format, LogFileRules, OutputRules, ReadRules, ValidationRules
 from binlogtool.formats.binlog_events.codes import TYPE_GROUPS
-from binlogtool.formats.binlog_events.gtid.sets import RULES
-from binlogtool.formats.later import Later, LaterTable
-from binlogtool.formats.mariadb_innodb_binlog import MEMBERS, schema
-from binlogtool.formats.mariadb_innodb_binlog.codes import USUAL_SHIFT, RecordType, order, stem
-from binlogtool.formats.mariadb_innodb_binlog.judge.chain import judge_set
-from binlogtool.formats.mariadb_innodb_binlog.judge.judge import judge
-from binlogtool.formats.mariadb_innodb_binlog.layout import apart, detect, layout
-from binlogtool.formats.mariadb_innodb_binlog.meaning import TYPES, bodies, describe, extras
+from binlogtool.formats.binlog_events.gtid.sets import GTID_PARSERS
+from binlogtool.formats.later import LazyMapping, LazyRef
+from binlogtool.formats.mariadb_innodb_binlog import FILE_PATTERNS, schema
+from binlogtool.formats.mariadb_innodb_binlog.codes import (
+    DEFAULT_PAGE_SIZE_SHIFT,
+    IbbRecordType,
+    log_stem,
+    sort_file_names,
+)
+from binlogtool.formats.mariadb_innodb_binlog.judge.chain import validate_log_set
+from binlogtool.formats.mariadb_innodb_binlog.judge.judge import make_file_validator
+from binlogtool.formats.mariadb_innodb_binlog.layout import detect_format, fork_context, make_layout
+from binlogtool.formats.mariadb_innodb_binlog.meaning import DUMP_TYPES, decode_bodies, describe_records, header_extras
 from binlogtool.formats.mariadb_innodb_binlog.repair.repair import REPAIR
-from binlogtool.formats.replay_rules import Replay
+from binlogtool.formats.replay_rules import ReplayRules
 
 FORMAT = Format(
     name="mariadb-innodb-binlog",
     title="MariaDB InnoDB binary log",
-    files=Files(
-        patterns=MEMBERS,
-        stem=stem,
-        order=order,
+    files=LogFileRules(
+        patterns=FILE_PATTERNS,
+        name_stem=log_stem,
+        sort_names=sort_file_names,
     ),
-    reading=Reading(
-        detect=detect,
-        layout=layout,
-        heads=Later("mariadb_innodb_binlog.damage.heads:heads"),
-        bundles=Later("mariadb_innodb_binlog.bundles:bundles"),
+    reading=ReadRules(
+        detect=detect_format,
+        layout=make_layout,
+        find_header_flips=LazyRef("mariadb_innodb_binlog.damage.heads:find_header_bit_flips"),
+        event_groups=LazyRef("mariadb_innodb_binlog.bundles:make_event_group_reader"),
         schemas={
-            "header_page": schema.header_page(1 << USUAL_SHIFT),
-            "page": schema.page(1 << USUAL_SHIFT),
+            "header_page": schema.header_page_construct(1 << DEFAULT_PAGE_SIZE_SHIFT),
+            "page": schema.page_construct(1 << DEFAULT_PAGE_SIZE_SHIFT),
             "chunk": schema.CHUNK,
-            **{RecordType(code).name.lower(): body for code, body in schema.RECORDS.items()},
+            **{IbbRecordType(code).name.lower(): body for code, body in schema.RECORDS.items()},
         },
         levels=("record", "page", "event"),
         event_level="event",
-        seek=Later("mariadb_innodb_binlog.cuts.seek:seek"),
-        apart=apart,
-        cutter=Later("mariadb_innodb_binlog.cuts.cuts:cutter"),
-        carries=True,
-        compiled_layouts=Later("mariadb_innodb_binlog.native:layouts"),
+        find_ranges=LazyRef("mariadb_innodb_binlog.cuts.seek:find_selected_parts"),
+        clone_context=fork_context,
+        split_finder=LazyRef("mariadb_innodb_binlog.cuts.cuts:make_split_point_finder"),
+        carries_state=True,
+        compiled_layouts=LazyRef("mariadb_innodb_binlog.native:native_layouts"),
     ),
-    judging=Judging(
-        judge=judge,
-        judge_set=judge_set,
-        explain_damage=Later("mariadb_innodb_binlog.damage.damage:explain_damage"),
-        numbers_by_judge=True,
+    validation=ValidationRules(
+        validator=make_file_validator,
+        validate_set=validate_log_set,
+        explain_damage=LazyRef("mariadb_innodb_binlog.damage.damage:explain_damage"),
+        validator_reports_sequences=True,
     ),
-    output=Output(
-        types=TYPES,
+    output=OutputRules(
+        types=DUMP_TYPES,
         type_groups=TYPE_GROUPS,
-        describe=describe,
-        bodies=bodies,
-        extras=extras,
+        decode_envelopes=describe_records,
+        decode_bodies=decode_bodies,
+        decode_extras=header_extras,
         extra_names=("header",),
-        json=Later("mariadb_innodb_binlog.groups.lines:json_line"),
-        sql=Later("mariadb_innodb_binlog.sql.statements:script"),
-        changes=Later("mariadb_innodb_binlog.changes:changes"),
-        gtids=RULES,
+        json_line=LazyRef("mariadb_innodb_binlog.groups.lines:json_line"),
+        start_script=LazyRef("mariadb_innodb_binlog.sql.statements:make_group_script"),
+        start_changes=LazyRef("mariadb_innodb_binlog.changes:make_group_changes"),
+        gtid_rules=GTID_PARSERS,
     ),
-    tables=Later("mariadb_innodb_binlog.tables:tables"),
+    tables=LazyRef("mariadb_innodb_binlog.tables:make_group_tables"),
     repair=REPAIR,
-    replay=Replay(
-        begin=Later("mariadb_innodb_binlog.replay.replay:IbbReplay"),
-        reasons=LaterTable("mariadb_innodb_binlog.replay.replay:REASONS"),
-        effects=Later("binlog_events.apply.effects:EventEffects"),
-        patch=Later("binlog_events.apply.effects:patch"),
+    replay=ReplayRules(
+        begin=LazyRef("mariadb_innodb_binlog.replay.replay:IbbReplayer"),
+        reasons=LazyMapping("mariadb_innodb_binlog.replay.replay:REASONS"),
+        effects=LazyRef("binlog_events.apply.effects:EventEffects"),
+        patch=LazyRef("binlog_events.apply.effects:apply_patch"),
         level="event",
-        count=Later("mariadb_innodb_binlog.replay.replay:count_of_events"),
-        state=Later("mariadb_innodb_binlog.replay.replay:state_of"),
+        count_records=LazyRef("mariadb_innodb_binlog.replay.replay:count_events"),
+        parse_state=LazyRef("mariadb_innodb_binlog.replay.replay:parse_server_state"),
         force="leaves out the groups that are damaged or refused, and applies all others: those that stand in sound "
         "pages, also behind an end of data",
     ),

@@ -12,154 +12,163 @@ from typing import Any
 from construct import Construct
 from msgspec.structs import replace
 
-from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.binlog_events.ddl.table_history import earlier_definitions
+from binlogtool.findings import Finding, Severity, make_finding
+from binlogtool.formats.binlog_events.ddl.table_history import find_earlier_state
 from binlogtool.formats.checksums import CRC32C
-from binlogtool.formats.detecting import Head, Match
-from binlogtool.formats.layouts import Assembler, Doubt, Doubtful, FrameLevel, Kernel, Layout
+from binlogtool.formats.detecting import FileHead, FormatMatch
+from binlogtool.formats.layouts import Assembler, FrameCorrector, FrameLevel, Kernel, LogFileLayout, SalvageAssembler
 from binlogtool.formats.mariadb_innodb_binlog.codes import (
+    DEFAULT_PAGE_SIZE_SHIFT,
     MAGIC,
     NO_FILE,
-    SHIFTS,
-    SHORT_HEADER,
-    USUAL_SHIFT,
+    PAGE_SIZE_SHIFTS,
+    SHORT_HEADER_SIZE,
     VERSION_MAJOR,
     file_number,
 )
 from binlogtool.formats.mariadb_innodb_binlog.records.context import (
     MAGIC_BYTES,
-    FileContext,
-    FileHeader,
-    Seen,
-    page_crc_right,
+    IbbFileContext,
+    IbbFileHeader,
+    IbbScanSummary,
+    is_page_crc_right,
+    is_short_crc_right,
     parse_header,
-    short_crc_right,
 )
-from binlogtool.formats.mariadb_innodb_binlog.schema import COLUMNS, header_page, joined_page, page
+from binlogtool.formats.mariadb_innodb_binlog.schema import (
+    SCAN_COLUMNS,
+    header_page_construct,
+    joined_page_construct,
+    page_construct,
+)
 from binlogtool.limits import MIB, Limits
 
-LARGEST = 256 * MIB
+DEFAULT_MAX_RECORD = 256 * MIB
 """Default ceiling of one record in bytes."""
 
 
-def detect(head: Head) -> Match:
+def detect_format(head: FileHead) -> FormatMatch:
     """Detect the format by magic and CRC; a damaged or empty file by its name."""
-    data, named = head.data, file_number(head.name) is not None
+    data, has_log_name = head.data, file_number(head.name) is not None
     header = parse_header(data)
     if data.startswith(MAGIC_BYTES):
-        return Match(100, "it starts with fe fe 0d 01")
-    if header is not None and short_crc_right(data) and named:
-        return Match(90, "a log's name, and the CRC of the header is right")
-    if named and data and not any(data[:SHORT_HEADER]):
-        return Match(60, "a log's name, and zeros at the start, as in a file held in reserve")
-    if named and MAGIC_BYTES.startswith(data[:4]):
-        return Match(30, "a log's name, and the beginning of its magic")
-    if named:
-        return Match(10, "a log's name")
-    return Match(0, "neither magic nor name")
+        return FormatMatch(100, "it starts with fe fe 0d 01")
+    if header is not None and is_short_crc_right(data) and has_log_name:
+        return FormatMatch(90, "a log's name, and the CRC of the header is right")
+    if has_log_name and data and not any(data[:SHORT_HEADER_SIZE]):
+        return FormatMatch(60, "a log's name, and zeros at the start, as in a file held in reserve")
+    if has_log_name and MAGIC_BYTES.startswith(data[:4]):
+        return FormatMatch(30, "a log's name, and the beginning of its magic")
+    if has_log_name:
+        return FormatMatch(10, "a log's name")
+    return FormatMatch(0, "neither magic nor name")
 
 
-def layout(head: Head, limits: Limits) -> Layout:
+def make_layout(head: FileHead, limits: Limits) -> LogFileLayout:
     """Determine page size and header of a file, and report problems of the header."""
-    data = head.data[:SHORT_HEADER]
+    data = head.data[:SHORT_HEADER_SIZE]
     empty = not any(data)
     header = None if empty else parse_header(data)
-    trusted = header is not None and short_crc_right(data) and header.magic == MAGIC
-    shift = _shift(head, header, trusted)
-    named = file_number(head.name)
-    context = FileContext(
-        number=header.file_no if named is None and trusted and header is not None else named,
+    is_trusted = header is not None and is_short_crc_right(data) and header.magic == MAGIC
+    shift = _find_page_size_shift(head, header, is_trusted)
+    name_number = file_number(head.name)
+    context = IbbFileContext(
+        number=header.file_no if name_number is None and is_trusted and header is not None else name_number,
         page_size=1 << shift,
-        header=header if trusted else None,
-        empty=empty,
+        header=header if is_trusted else None,
+        starts_with_zeros=empty,
         size=head.size,
         level=head.hints.level or "record",
         name=head.name,
-        max_record=limits.max_record or LARGEST,
+        max_record=limits.max_record or DEFAULT_MAX_RECORD,
         max_group=limits.max_inflate,
         read=head.peek,
-        beside=head.beside,
+        open_sibling=head.read_sibling,
         shared=head.shared,
         hints=head.hints,
         redo=head.redo,
-        earlier=earlier_definitions(head, _goes_on),
+        earlier=find_earlier_state(head, _is_next_file),
     )
-    found = [] if empty else list(_findings(head, header, context, shift, trusted))
-    if empty and not _hidden(head, context):
-        context.reserve = True
-        return _made(context, 0, "held in reserve", found)
+    findings = [] if empty else list(_check_header(head, header, context, shift, is_trusted))
+    if empty and not _has_hidden_data(head, context):
+        context.is_preallocated = True
+        return _build_layout(context, 0, "held in reserve", findings)
     if empty:
-        found = [_lost(context)]
-    if trusted and not found:
+        findings = [_report_lost_header(context)]
+    if is_trusted and not findings:
         head.shared["mariadb-innodb-binlog.page_size"] = context.page_size
-    return _made(context, context.page_size, _variant(header if trusted else None), found)
+    return _build_layout(context, context.page_size, _variant_name(header if is_trusted else None), findings)
 
 
-def _variant(header: FileHeader | None) -> str:
+def _variant_name(header: IbbFileHeader | None) -> str:
     return "header damaged" if header is None else f"ibb {header.version_major}.{header.version_minor}"
 
 
-def _made(context: FileContext, frames_at: int, variant: str, found: list[Finding]) -> Layout:
-    level = page_level(context.page_size)
+def _build_layout(context: IbbFileContext, frames_at: int, variant: str, findings: list[Finding]) -> LogFileLayout:
+    level = make_page_level(context.page_size)
     if context.size is not None and frames_at > context.size:
         frames_at = context.size
-    header = header_page(context.page_size)
-    return Layout(
+    header = header_page_construct(context.page_size)
+    return LogFileLayout(
         variant,
         frames_at,
         level,
         header if frames_at else None,
         None,
         context,
-        tuple(found),
-        assemble=_assembler(context),
-        doubtful=_doubtful(context),
-        page=context.page_size,
+        tuple(findings),
+        make_assembler=_choose_assembler(context),
+        make_salvage_assembler=_choose_salvage_reader(context),
+        page_size=context.page_size,
     )
 
 
-def _assembler(context: FileContext) -> Callable[[Callable[[Kernel], Kernel]], Assembler] | None:
+def _choose_assembler(context: IbbFileContext) -> Callable[[Callable[[Kernel], Kernel]], Assembler] | None:
     """Return the factory of the assembler for the level that the user chose."""
-    from binlogtool.formats.mariadb_innodb_binlog.records.assemble import assembler
+    from binlogtool.formats.mariadb_innodb_binlog.records.assemble import make_record_assembler
 
     if context.level == "page":
         return None
     if context.level == "record":
-        return assembler(context)
-    from binlogtool.formats.mariadb_innodb_binlog.groups.events import event_assembler
+        return make_record_assembler(context)
+    from binlogtool.formats.mariadb_innodb_binlog.groups.events import make_event_assembler
 
-    return event_assembler(context, assembler(context))
+    return make_event_assembler(context, make_record_assembler(context))
 
 
-def _doubtful(context: FileContext) -> Callable[[Any, Callable[[Kernel], Kernel], Doubt], Doubtful] | None:
+def _choose_salvage_reader(
+    context: IbbFileContext,
+) -> Callable[[Any, Callable[[Kernel], Kernel], FrameCorrector], SalvageAssembler] | None:
     """Return the factory of the salvage reader for the level that the user chose."""
     if context.level == "page":
         return None
-    from binlogtool.formats.later import Later
+    from binlogtool.formats.later import LazyRef
 
-    name = "groups.doubtful:doubtful_events" if context.level == "event" else "records.doubtful:doubtful_records"
-    return Later(f"mariadb_innodb_binlog.{name}")
+    name = (
+        "groups.doubtful:make_salvaged_events" if context.level == "event" else "records.doubtful:make_salvaged_records"
+    )
+    return LazyRef(f"mariadb_innodb_binlog.{name}")
 
 
-def _goes_on(before: str, name: str) -> bool:
+def _is_next_file(before: str, name: str) -> bool:
     """Check if a file is the next one of the same log."""
     numbers = file_number(before), file_number(name)
     return None not in numbers and numbers[0] + 1 == numbers[1]  # type: ignore[operator]
 
 
-def apart(context: FileContext) -> FileContext:
+def fork_context(context: IbbFileContext) -> IbbFileContext:
     """Return an independent copy of a context."""
-    events = None if context.events is None else context.events.apart()
-    return replace(context, shared=dict(context.shared), events=events, seen=Seen())
+    events = None if context.events is None else context.events.fork()
+    return replace(context, shared=dict(context.shared), events=events, scan_summary=IbbScanSummary())
 
 
 @cache
-def page_level(page_size: int) -> FrameLevel:
+def make_page_level(page_size: int) -> FrameLevel:
     """Return the frame level of data pages."""
     return FrameLevel(
         name="page",
-        schema=page(page_size),
-        columns=COLUMNS,
+        schema=page_construct(page_size),
+        columns=SCAN_COLUMNS,
         sync=None,
         min_size=page_size,
         max_size=page_size,
@@ -167,105 +176,111 @@ def page_level(page_size: int) -> FrameLevel:
         checksum=CRC32C,
         stored="crc32c",
         covered=("offset", "data_end"),
-        shown=_shown,
-        prove=_whole_page,
+        annotated_schema=_annotated_page,
+        prove=_is_whole_page,
     )
 
 
-def _whole_page(page: bytes, context: FileContext) -> bool:
+def _is_whole_page(page: bytes, context: IbbFileContext) -> bool:
     """Check if a page with a wrong CRC consists of valid chunks."""
-    from binlogtool.formats.mariadb_innodb_binlog.records.doubtful import whole_page
+    from binlogtool.formats.mariadb_innodb_binlog.records.doubtful import is_whole_page
 
-    return whole_page(page, context)
+    return is_whole_page(page, context)
 
 
-def _shown(context: FileContext) -> Construct:
-    from binlogtool.formats.mariadb_innodb_binlog.records.store import Joined
+def _annotated_page(context: IbbFileContext) -> Construct:
+    from binlogtool.formats.mariadb_innodb_binlog.records.store import ChunkJoinCodec
 
-    return joined_page(context.page_size, Joined(context))
+    return joined_page_construct(context.page_size, ChunkJoinCodec(context))
 
 
 # -- page size ---------------------------------------------------------------------------------------------------------
 
 
-def _shift(head: Head, header: FileHeader | None, trusted: bool) -> int:
+def _find_page_size_shift(head: FileHead, header: IbbFileHeader | None, is_trusted: bool) -> int:
     """Return log2 of the page size: from the header, unless the pages contradict it."""
-    known: int | None = head.shared.get("mariadb-innodb-binlog.page_size")
-    said = header.page_size_shift if header is not None and header.page_size_shift in SHIFTS else None
-    first = said if said is not None else known.bit_length() - 1 if known else USUAL_SHIFT
-    if (trusted and said == USUAL_SHIFT) or _proven(head, first):
-        return first
-    others = (USUAL_SHIFT, *(shift for shift in SHIFTS if shift != USUAL_SHIFT))
-    return next((shift for shift in others if _proven(head, shift)), first)
+    shared_page_size: int | None = head.shared.get("mariadb-innodb-binlog.page_size")
+    header_shift = header.page_size_shift if header is not None and header.page_size_shift in PAGE_SIZE_SHIFTS else None
+    preferred = (
+        header_shift
+        if header_shift is not None
+        else shared_page_size.bit_length() - 1
+        if shared_page_size
+        else DEFAULT_PAGE_SIZE_SHIFT
+    )
+    if (is_trusted and header_shift == DEFAULT_PAGE_SIZE_SHIFT) or _is_proven_page_size(head, preferred):
+        return preferred
+    others = (DEFAULT_PAGE_SIZE_SHIFT, *(shift for shift in PAGE_SIZE_SHIFTS if shift != DEFAULT_PAGE_SIZE_SHIFT))
+    return next((shift for shift in others if _is_proven_page_size(head, shift)), preferred)
 
 
-def _proven(head: Head, shift: int) -> bool:
+def _is_proven_page_size(head: FileHead, shift: int) -> bool:
     """Check if the header page, or the page after it, ends with a right CRC for this page size.
 
     The first 512 bytes always do, because they have a CRC of their own.
     """
     size = 1 << shift
     pages = [head.data[:size]] if head.peek is None else [head.peek(0, size), head.peek(size, size)]
-    if size == SHORT_HEADER:
+    if size == SHORT_HEADER_SIZE:
         del pages[0]
-    return any(len(one) == size and any(one) and page_crc_right(one) for one in pages)
+    return any(len(one) == size and any(one) and is_page_crc_right(one) for one in pages)
 
 
 # -- findings about the header -----------------------------------------------------------------------------------------
 
 
-def _findings(
-    head: Head, header: FileHeader | None, context: FileContext, shift: int, trusted: bool
+def _check_header(
+    head: FileHead, header: IbbFileHeader | None, context: IbbFileContext, shift: int, is_trusted: bool
 ) -> Iterator[Finding]:
-    if header is None or not trusted:
-        yield _damaged(head, header)
+    if header is None or not is_trusted:
+        yield _report_damaged_header(head, header)
         return
     if header.version_major > VERSION_MAJOR:
         text = f"version {header.version_major}.{header.version_minor}; {VERSION_MAJOR}.x is known"
-        yield _about("unsupported-version", 8, 4, text, "unsupported-version")
-    if header.page_size_shift != shift or shift != USUAL_SHIFT:
-        yield _page_size(header, shift)
-    whole = head.data[: 1 << shift] if head.peek is None else head.peek(0, 1 << shift)
-    if len(whole) == 1 << shift and not page_crc_right(whole):
+        yield _make_finding("unsupported-version", 8, 4, text, "unsupported-version")
+    if header.page_size_shift != shift or shift != DEFAULT_PAGE_SIZE_SHIFT:
+        yield _report_page_size(header, shift)
+    header_bytes = head.data[: 1 << shift] if head.peek is None else head.peek(0, 1 << shift)
+    if len(header_bytes) == 1 << shift and not is_page_crc_right(header_bytes):
         text = "the CRC of the header page is wrong, that of its first 512 bytes is right: the unused part is damaged"
-        yield _about("checksum-mismatch", 0, len(whole), text, "header-tail-damaged", algorithm="crc32c")
-    yield from _fields(header, context)
+        yield _make_finding("checksum-mismatch", 0, len(header_bytes), text, "header-tail-damaged", algorithm="crc32c")
+    yield from _check_header_fields(header, context)
 
 
-def _fields(header: FileHeader, context: FileContext) -> Iterator[Finding]:
+def _check_header_fields(header: IbbFileHeader, context: IbbFileContext) -> Iterator[Finding]:
     if context.number is not None and header.file_no != context.number:
         text = f"the header says file {header.file_no}, the name says {context.number}"
-        yield _about("meta-mismatch", 16, 8, text, "file-renamed", file_no=header.file_no)
+        yield _make_finding("meta-mismatch", 16, 8, text, "file-renamed", file_no=header.file_no)
     interval = header.diff_state_interval
     if interval & (interval - 1):
-        yield _about("bad-header", 40, 8, f"diff_state_interval {interval} is no power of two", "bad-interval")
-    for at, name in ((48, "oob_ref_file_no"), (56, "xa_ref_file_no")):
+        yield _make_finding("bad-header", 40, 8, f"diff_state_interval {interval} is no power of two", "bad-interval")
+    for field_offset, name in ((48, "oob_ref_file_no"), (56, "xa_ref_file_no")):
         value = getattr(header, name)
         if value > header.file_no and value != NO_FILE:
             text = f"{name} {value} is a later file than {header.file_no}"
-            yield _about("bad-header", at, 8, text, "bad-oob-ref")
+            yield _make_finding("bad-header", field_offset, 8, text, "bad-oob-ref")
 
 
-def _damaged(head: Head, header: FileHeader | None) -> Finding:
+def _report_damaged_header(head: FileHead, header: IbbFileHeader | None) -> Finding:
     if header is None:
-        return _about("bad-header", 0, len(head.data), f"a file of {len(head.data)} bytes", "header-damaged")
+        return _make_finding("bad-header", 0, len(head.data), f"a file of {len(head.data)} bytes", "header-damaged")
     if header.magic != MAGIC:
         text = f"magic is {header.magic:08x}, expected {MAGIC:08x}"
-        return _about("bad-magic", 0, 4, text, "header-damaged")
+        return _make_finding("bad-magic", 0, 4, text, "header-damaged")
     text = "the CRC of the first 512 bytes is wrong: the server takes the file for invalid and starts a new binlog"
-    return _about("bad-header", 0, min(SHORT_HEADER, len(head.data)), text, "header-damaged")
+    return _make_finding("bad-header", 0, min(SHORT_HEADER_SIZE, len(head.data)), text, "header-damaged")
 
 
-def _page_size(header: FileHeader, shift: int) -> Finding:
-    said = f"page_size_shift {header.page_size_shift}"
+def _report_page_size(header: IbbFileHeader, shift: int) -> Finding:
+    field_text = f"page_size_shift {header.page_size_shift}"
     if header.page_size_shift == shift:
-        text = f"{said}: pages of {1 << shift:,} bytes; servers know only {1 << USUAL_SHIFT:,}"
-        return _about("unsupported-version", 4, 4, text, "unsupported-page-size", Severity.NOTE)
-    text = f"{said}, but the pages have {1 << shift:,} bytes"
-    return _about("unsupported-version", 4, 4, text, "unsupported-page-size")
+        text = f"{field_text}: pages of {1 << shift:,} bytes; servers know only {1 << DEFAULT_PAGE_SIZE_SHIFT:,}"
+        return _make_finding("unsupported-version", 4, 4, text, "unsupported-page-size", Severity.NOTE)
+    text = f"{field_text}, but the pages have {1 << shift:,} bytes"
+    return _make_finding("unsupported-version", 4, 4, text, "unsupported-page-size")
 
 
-def _hidden(head: Head, context: FileContext) -> bool:
+def _has_hidden_data(head: FileHead, context: IbbFileContext) -> bool:
     """Check if a page with data follows zeros at the start."""
     if head.peek is None or head.size is None:
         return any(head.data)
@@ -273,13 +288,15 @@ def _hidden(head: Head, context: FileContext) -> bool:
     return any(any(head.peek(number * size, size)) for number in range(min(2, -(-head.size // size))))
 
 
-def _lost(context: FileContext) -> Finding:
+def _report_lost_header(context: IbbFileContext) -> Finding:
     text = "the header page is zero, and data follows: readers take the file for empty"
     size = context.page_size if context.size is None else min(context.page_size, context.size)
-    return _about("bad-header", 0, size, text, "header-lost")
+    return _make_finding("bad-header", 0, size, text, "header-lost")
 
 
-def _about(
-    id_: str, offset: int, length: int, text: str, diagnosis: str, severity: Severity | None = None, **facts: Any
+def _make_finding(
+    finding_id: str, offset: int, length: int, text: str, diagnosis: str, severity: Severity | None = None, **facts: Any
 ) -> Finding:
-    return finding(id_, offset, length, f"{diagnosis}: {text}", severity=severity, diagnosis=diagnosis, **facts)
+    return make_finding(
+        finding_id, offset, length, f"{diagnosis}: {text}", severity=severity, diagnosis=diagnosis, **facts
+    )

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from binlogtool.formats.layouts import Layout
-from binlogtool.formats.mariadb_innodb_binlog.codes import SHIFTS
-from binlogtool.formats.mariadb_innodb_binlog.groups.events import Events
-from binlogtool.formats.mariadb_innodb_binlog.layout import page_level
-from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext
+from binlogtool.formats.layouts import LogFileLayout
+from binlogtool.formats.mariadb_innodb_binlog.codes import PAGE_SIZE_SHIFTS
+from binlogtool.formats.mariadb_innodb_binlog.groups.events import GroupEventDecoder
+from binlogtool.formats.mariadb_innodb_binlog.layout import make_page_level
+from binlogtool.formats.mariadb_innodb_binlog.records.context import IbbFileContext
 
 
-def layouts() -> list[Layout]:
+def native_layouts() -> list[LogFileLayout]:
     """Return one layout for each page size, with events as records."""
-    return [Layout("", 0, page_level(1 << shift), context=_context(1 << shift)) for shift in SHIFTS]
+    return [
+        LogFileLayout("", 0, make_page_level(1 << shift), context=_make_context(1 << shift))
+        for shift in PAGE_SIZE_SHIFTS
+    ]
 
 
-def _context(page_size: int) -> FileContext:
-    context = FileContext(None, page_size, None, True, None, "event", "", 0, 0)
-    context.events = Events(context)
+def _make_context(page_size: int) -> IbbFileContext:
+    context = IbbFileContext(None, page_size, None, True, None, "event", "", 0, 0)
+    context.events = GroupEventDecoder(context)
     return context

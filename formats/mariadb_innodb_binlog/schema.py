@@ -31,18 +31,18 @@ from construct import (
     this,
 )
 
-from binlogtool.formats.binlog_events.events.schema import EVENTS, Form
+from binlogtool.formats.binlog_events.events.schema import EVENTS, EventForm
 from binlogtool.formats.checksums import CRC32C
-from binlogtool.formats.fields import CrcCheck, Expanded, Magic, Unpacked
+from binlogtool.formats.fields import CompressedSchema, CrcCheck, Magic, NestedSchema
 from binlogtool.formats.mariadb_innodb_binlog.codes import (
-    CONT,
+    CONTINUATION_FLAG,
     CRC_SIZE,
-    FIELDS_SIZE,
-    KIND,
-    LAST,
+    HEADER_FIELDS_SIZE,
+    LAST_CHUNK_FLAG,
     MAGIC,
-    SHORT_HEADER,
-    RecordType,
+    SHORT_HEADER_SIZE,
+    TYPE_MASK,
+    IbbRecordType,
 )
 from binlogtool.formats.mariadb_innodb_binlog.records.integers import ComprInt
 
@@ -58,7 +58,7 @@ HEADER = Struct(
     "diff_state_interval" / Int64ul,
     "oob_ref_file_no" / Int64ul,
     "xa_ref_file_no" / Int64ul,
-    "zero" / Bytes(SHORT_HEADER - CRC_SIZE - FIELDS_SIZE),
+    "zero" / Bytes(SHORT_HEADER_SIZE - CRC_SIZE - HEADER_FIELDS_SIZE),
     "short_end" / Tell,
     "short_crc32c" / Int32ul,
     "short_checksum" / CrcCheck(CRC32C, this.short_crc32c, this.start, this.short_end),
@@ -66,9 +66,9 @@ HEADER = Struct(
 """The first 512 bytes of the header page (section 3). diff_state_interval is in pages."""
 
 
-def header_page(page_size: int) -> Construct:
+def header_page_construct(page_size: int) -> Construct:
     """Return the construct of the header page: its first 512 bytes, zeros, and the CRC of every page."""
-    rest = page_size - SHORT_HEADER - CRC_SIZE
+    rest = page_size - SHORT_HEADER_SIZE - CRC_SIZE
     if rest < 0:  # a page of 512 bytes has one CRC for both
         return HEADER
     return Struct(
@@ -89,7 +89,7 @@ POSITION = Struct("file_no" / _INT, "offset" / _INT)
 REFERENCE = Struct("first" / POSITION, "last" / POSITION)
 """Out-of-band data: the records with node index 0 and with the highest one."""
 
-EVENT = EVENTS[Form.PLAIN]
+EVENT = EVENTS[EventForm.PLAIN]
 """Events have no checksum of their own, FORMAT_DESCRIPTION apart: the page's CRC replaces it (section 6.7)."""
 
 COMMIT = Struct(
@@ -130,22 +130,28 @@ XA_PREPARE = Struct(
 XA_COMPLETE = Struct("flags" / Int8ul, *XID.subcons, "unmapped" / GreedyBytes)
 
 RECORDS: Mapping[int, Construct] = {
-    RecordType.COMMIT.value: COMMIT,
-    RecordType.GTID_STATE.value: GTID_STATE,
-    RecordType.OOB_DATA.value: OOB_DATA,
-    RecordType.DUMMY.value: DUMMY,
-    RecordType.XA_PREPARE.value: XA_PREPARE,
-    RecordType.XA_COMPLETE.value: XA_COMPLETE,
+    IbbRecordType.COMMIT.value: COMMIT,
+    IbbRecordType.GTID_STATE.value: GTID_STATE,
+    IbbRecordType.OOB_DATA.value: OOB_DATA,
+    IbbRecordType.DUMMY.value: DUMMY,
+    IbbRecordType.XA_PREPARE.value: XA_PREPARE,
+    IbbRecordType.XA_COMPLETE.value: XA_COMPLETE,
 }
 
-_ROLES = {"": LAST, "_FIRST": 0, "_MIDDLE": CONT, "_LAST": CONT | LAST}
-_CHUNK_TYPES = {f"{kind.name}{role}": kind | bits for kind in RecordType for role, bits in _ROLES.items()}
-_CONTENTS: Mapping[str, Construct] = {
-    name: RECORDS[code & KIND] if code & ~KIND == LAST else GreedyBytes for name, code in _CHUNK_TYPES.items()
+_CHUNK_ROLES = {
+    "": LAST_CHUNK_FLAG,
+    "_FIRST": 0,
+    "_MIDDLE": CONTINUATION_FLAG,
+    "_LAST": CONTINUATION_FLAG | LAST_CHUNK_FLAG,
+}
+_CHUNK_TYPES = {f"{kind.name}{role}": kind | bits for kind in IbbRecordType for role, bits in _CHUNK_ROLES.items()}
+_CHUNK_CONTENTS: Mapping[str, Construct] = {
+    name: RECORDS[code & TYPE_MASK] if code & ~TYPE_MASK == LAST_CHUNK_FLAG else GreedyBytes
+    for name, code in _CHUNK_TYPES.items()
 }
 
 
-def chunk(contents: Mapping[str, Construct]) -> Construct:
+def chunk_construct(contents: Mapping[str, Construct]) -> Construct:
     """Return the construct of a chunk; a type without suffix is a whole record, the data of others is a part of one.
 
     See docs/spec/mariadb-innodb-binlog.md#5-chunks-and-records.
@@ -154,21 +160,21 @@ def chunk(contents: Mapping[str, Construct]) -> Construct:
         "type" / Enum(Int8ul, **_CHUNK_TYPES),
         "length" / Int16ul,
         Check(this.length > 0),
-        "data" / Expanded(Bytes(this.length), Switch(this.type, dict(contents))),
+        "data" / NestedSchema(Bytes(this.length), Switch(this.type, dict(contents))),
     )
 
 
-CHUNK = chunk(_CONTENTS)
+CHUNK = chunk_construct(_CHUNK_CONTENTS)
 
-COLUMNS = ("crc32c", "data_end")
+SCAN_COLUMNS = ("crc32c", "data_end")
 
 
-def _page(page_size: int, content: Construct) -> Construct:
+def _build_page_construct(page_size: int, content: Construct) -> Construct:
     """Return the construct of a page of chunks; zeros, or up to three bytes ff, follow the last chunk."""
     chunks = Struct("chunk" / GreedyRange(content), "unused" / GreedyBytes)
     return Struct(
         "start" / Tell,
-        "data" / Expanded(Bytes(page_size - CRC_SIZE), chunks),
+        "data" / NestedSchema(Bytes(page_size - CRC_SIZE), chunks),
         "data_end" / Tell,
         "crc32c" / Int32ul,
         "checksum" / CrcCheck(CRC32C, this.crc32c, this.start, this.data_end),
@@ -176,16 +182,19 @@ def _page(page_size: int, content: Construct) -> Construct:
 
 
 @cache
-def page(page_size: int) -> Construct:
+def page_construct(page_size: int) -> Construct:
     """Return the construct of a data page (docs/spec/mariadb-innodb-binlog.md#21-layout)."""
-    return _page(page_size, CHUNK)
+    return _build_page_construct(page_size, CHUNK)
 
 
-def joined_page(page_size: int, join: Any) -> Construct:
+def joined_page_construct(page_size: int, join_codec: Any) -> Construct:
     """Return the construct of a data page for the annotated hexdump, which shows whole records at their first chunk.
 
     Args:
         join_codec: a codec with `located` (see `Unpacked`) that returns the whole record.
     """
-    firsts = {f"{kind.name}_FIRST": Unpacked(RECORDS[kind], join, "the first of several chunks") for kind in RecordType}
-    return _page(page_size, chunk({**_CONTENTS, **firsts}))
+    first_chunks = {
+        f"{kind.name}_FIRST": CompressedSchema(RECORDS[kind], join_codec, "the first of several chunks")
+        for kind in IbbRecordType
+    }
+    return _build_page_construct(page_size, chunk_construct({**_CHUNK_CONTENTS, **first_chunks}))

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.binlog_events.changes.row_tables import RowTables, compiled
+from binlogtool.formats.binlog_events.changes.row_tables import RowTables, make_compiled_reader
 from binlogtool.formats.layouts import Batch
-from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext
-from binlogtool.formats.tables import Table, Tables, Told
+from binlogtool.formats.mariadb_innodb_binlog.records.context import IbbFileContext
+from binlogtool.formats.tables import RecordTableRows, TableSchema, TableSupport
 from binlogtool.limits import Limits
 
 
@@ -19,7 +19,9 @@ class GroupTables(msgspec.Struct):
 
     reader: RowTables = msgspec.field(default_factory=RowTables)
 
-    def records(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> Iterator[Told]:
+    def read_records(
+        self, context: IbbFileContext, batch: Batch, start: int, stop: int, limits: Limits
+    ) -> Iterator[RecordTableRows]:
         """See `formats.tables.TableReader`.
 
         Raises:
@@ -27,21 +29,25 @@ class GroupTables(msgspec.Struct):
         """
         if context.events is None:
             raise UsageError(f"--level {context.level}: such records have no rows of tables; --level event has them")
-        return self.reader.records(context.events.context, batch, start, stop, limits)
+        return self.reader.read_records(context.events.context, batch, start, stop, limits)
 
-    def know(self, tables: Iterable[Table]) -> None:
+    def add_known_tables(self, tables: Iterable[TableSchema]) -> None:
         """See `formats.tables.TableReader`."""
-        self.reader.know(tables)
+        self.reader.add_known_tables(tables)
 
-    def only(self, wants: Callable[[Table], bool]) -> None:
+    def limit_to(self, is_selected: Callable[[TableSchema], bool]) -> None:
         """See `formats.tables.TableReader`."""
-        self.reader.only(wants)
+        self.reader.limit_to(is_selected)
 
-    def lost(self) -> None:
+    def note_gap(self) -> None:
         """See `formats.tables.TableReader`."""
-        self.reader.lost()
+        self.reader.note_gap()
 
 
-def tables() -> Tables:
+def make_group_tables() -> TableSupport:
     """See `formats.base.Format.tables`."""
-    return Tables(GroupTables, types=("TABLE_MAP",), compiled=lambda compile_: GroupTables(compiled(compile_)))
+    return TableSupport(
+        GroupTables,
+        types=("TABLE_MAP",),
+        make_compiled_reader=lambda compile_: GroupTables(make_compiled_reader(compile_)),
+    )

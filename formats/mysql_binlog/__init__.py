@@ -1,5 +1,5 @@
 """Binary log of MySQL and MariaDB: a chain of version 4 events, also as relay log."""
 
-from binlogtool.formats.mysql_binlog.members.names import MEMBERS
+from binlogtool.formats.mysql_binlog.members.names import FILE_PATTERNS
 
-__all__ = ["MEMBERS"]
+__all__ = ["FILE_PATTERNS"]

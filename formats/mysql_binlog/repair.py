@@ -10,37 +10,37 @@ import posixpath
 from collections.abc import Callable, Iterator, Sequence
 
 from binlogtool.formats.binlog_events.codes import MAGIC, EventFlag
-from binlogtool.formats.binlog_events.stream.context import FileContext
-from binlogtool.formats.layouts import Layout, Read
-from binlogtool.formats.mysql_binlog.members.names import INDEX, log_name
-from binlogtool.formats.mysql_binlog.members.server_list import split_joined
-from binlogtool.formats.repair_rules import Edit, Mended, Repair
+from binlogtool.formats.binlog_events.stream.context import BinlogFileContext
+from binlogtool.formats.layouts import LogFileLayout, RangeReader
+from binlogtool.formats.mysql_binlog.members.names import INDEX_NAME, parse_log_name
+from binlogtool.formats.mysql_binlog.members.server_list import split_joined_names
+from binlogtool.formats.repair_rules import ByteEdit, FileFix, RepairRules
 
 FLAGS_AT = 17
 """Where the flags stand in an event; those of FORMAT_DESCRIPTION are left out of its checksum."""
 
-MAX_INDEX = 1 << 20
-MAX_HEAD = 1024
+MAX_INDEX_BYTES = 1 << 20
+MAX_EMPTY_LOG_BYTES = 1024
 """Bytes of a log without a whole FORMAT_DESCRIPTION; servers write fewer than 300 for it."""
 
 
-def head_edits(layout: Layout, raw: Read) -> Sequence[Edit]:
+def edit_header(layout: LogFileLayout, read_raw: RangeReader) -> Sequence[ByteEdit]:
     """Clear the flag that says that a server writes to the file, as the server does after its own recovery.
 
     In a file that MySQL encrypted, changing a bit of the counter-mode ciphertext changes the same bit of the
     plain text.
     """
     context = layout.context
-    if not isinstance(context, FileContext) or context.relay or context.sealed:
+    if not isinstance(context, BinlogFileContext) or context.is_relay_log or context.encrypted_without_key:
         return ()
     if not context.description.flags & EventFlag.BINLOG_IN_USE:
         return ()
-    place = context.start + FLAGS_AT
-    old = raw(place, 1)
-    return (Edit(place, old, bytes([old[0] ^ EventFlag.BINLOG_IN_USE])),)
+    flags_at = context.events_at + FLAGS_AT
+    old_byte = read_raw(flags_at, 1)
+    return (ByteEdit(flags_at, old_byte, bytes([old_byte[0] ^ EventFlag.BINLOG_IN_USE])),)
 
 
-def mend(names: Sequence[str], read: Callable[[str], Read]) -> Iterator[Mended]:
+def fix_index_files(names: Sequence[str], read: Callable[[str], RangeReader]) -> Iterator[FileFix]:
     """Rewrite index files so that servers can read them.
 
     Joined lines are split, line ends are corrected, and lines of logs that do not exist are removed, as well as
@@ -48,58 +48,58 @@ def mend(names: Sequence[str], read: Callable[[str], Read]) -> Iterator[Mended]:
     others is missing: without its line the server would silently skip its transactions, while the ROTATE before
     them would still name it.
     """
-    logs = [name for name in names if log_name(posixpath.basename(name)) is not None]
-    there = {posixpath.basename(name) for name in names}
+    logs = [name for name in names if parse_log_name(posixpath.basename(name)) is not None]
+    existing = {posixpath.basename(name) for name in names}
     for name in names:
-        if not INDEX.fullmatch(posixpath.basename(name)):
+        if not INDEX_NAME.fullmatch(posixpath.basename(name)):
             continue
-        data = read(name)(0, MAX_INDEX + 1)
-        if len(data) > MAX_INDEX:
+        data = read(name)(0, MAX_INDEX_BYTES + 1)
+        if len(data) > MAX_INDEX_BYTES:
             continue
-        lines, done = _clean_lines(data)
+        lines, changes = _parse_lines(data)
         missing = _add_unlisted(name, lines, logs)
-        done += [f"with {missing} files that it does not list"] if missing else []
-        gone = [_gone(line, there) for line in lines]
-        if not lines or all(gone) or _hole(gone):
+        changes += [f"with {missing} files that it does not list"] if missing else []
+        missing_flags = [_is_missing(line, existing) for line in lines]
+        if not lines or all(missing_flags) or _has_gap(missing_flags):
             continue
-        done += [f"without {sum(gone)} listed files that are not there"] if any(gone) else []
-        lines = [line for line, out in zip(lines, gone, strict=True) if not out]
-        empty = _empty_newest(lines, logs, read)
+        changes += [f"without {sum(missing_flags)} listed files that are not there"] if any(missing_flags) else []
+        lines = [line for line, out in zip(lines, missing_flags, strict=True) if not out]
+        empty = _find_empty_newest(lines, logs, read)
         if empty is not None:
-            done.append(f"without {posixpath.basename(empty)}, in which nothing is written yet")
+            changes.append(f"without {posixpath.basename(empty)}, in which nothing is written yet")
             lines.pop()
         content = b"".join(line + b"\n" for line in lines)
         if content == data:
             continue
-        yield Mended(name, content, "; ".join(done))
+        yield FileFix(name, content, "; ".join(changes))
         if empty is not None:
-            yield Mended(empty, None, "nothing is written in it yet, and the server stops at it")
+            yield FileFix(empty, None, "nothing is written in it yet, and the server stops at it")
 
 
-def _clean_lines(data: bytes) -> tuple[list[bytes], list[str]]:
+def _parse_lines(data: bytes) -> tuple[list[bytes], list[str]]:
     """Return the names in an index, each once, and descriptions of what was wrong with its lines."""
-    raw, unfinished = data.split(b"\n"), bool(data) and not data.endswith(b"\n")
+    raw_lines, unfinished = data.split(b"\n"), bool(data) and not data.endswith(b"\n")
     lines: dict[bytes, None] = {}
-    joined = returns = blank = double = 0
-    for line in raw if unfinished else raw[:-1]:
+    joined_count = cr_count = blank_count = duplicate_count = 0
+    for line in raw_lines if unfinished else raw_lines[:-1]:
         text = line.strip(b"\0")
-        returns += text.endswith(b"\r")
-        parts = split_joined(text.removesuffix(b"\r"))
-        joined += len(parts) > 1
-        blank += parts == [b""]
+        cr_count += text.endswith(b"\r")
+        parts = split_joined_names(text.removesuffix(b"\r"))
+        joined_count += len(parts) > 1
+        blank_count += parts == [b""]
         for part in parts:
-            double += part in lines
+            duplicate_count += part in lines
             lines |= {part: None} if part else {}
-    if unfinished and lines and log_name(next(reversed(lines))) is None:
+    if unfinished and lines and parse_log_name(next(reversed(lines))) is None:
         lines.popitem()
-    said = (
-        (joined, "joined lines split"),
-        (returns, "CR LF replaced by LF"),
-        (blank, "without empty lines"),
-        (double, "without repeated lines"),
+    descriptions = (
+        (joined_count, "joined lines split"),
+        (cr_count, "CR LF replaced by LF"),
+        (blank_count, "without empty lines"),
+        (duplicate_count, "without repeated lines"),
         (unfinished, "the last line ended"),
     )
-    return list(lines), [text for count, text in said if count]
+    return list(lines), [text for count, text in descriptions if count]
 
 
 def _add_unlisted(index: str, lines: list[bytes], logs: Sequence[str]) -> int:
@@ -109,23 +109,23 @@ def _add_unlisted(index: str, lines: list[bytes], logs: Sequence[str]) -> int:
     if files are missing among them.
     """
     base = posixpath.basename(index).removesuffix(".index")
-    listed = [known.number for line in lines if (known := log_name(line)) is not None and known.base == base]
-    named = (log_name(posixpath.basename(name)) for name in logs)
-    own = sorted(known.number for known in named if known is not None and known.base == base)
-    if not own or (lines and (len(listed) < len(lines) or listed != sorted(listed))):
+    listed = [parsed.number for line in lines if (parsed := parse_log_name(line)) is not None and parsed.base == base]
+    named = (parse_log_name(posixpath.basename(name)) for name in logs)
+    existing = sorted(known.number for known in named if known is not None and known.base == base)
+    if not existing or (lines and (len(listed) < len(lines) or listed != sorted(listed))):
         return 0
-    new = [number for number in own if not listed or (number > listed[0] and number not in listed)]
-    if own[-1] - (listed[0] if listed else own[0]) >= len(new) + len(listed):
+    unlisted = [number for number in existing if not listed or (number > listed[0] and number not in listed)]
+    if existing[-1] - (listed[0] if listed else existing[0]) >= len(unlisted) + len(listed):
         return 0
     folder = lines[-1][: lines[-1].rfind(b"/") + 1] if lines else b"./"
-    for number in new:
+    for number in unlisted:
         place = sum(one < number for one in listed)
         listed.insert(place, number)
         lines.insert(place, folder + os.fsencode(f"{base}.{number:06d}"))
-    return len(new)
+    return len(unlisted)
 
 
-def _empty_newest(lines: Sequence[bytes], logs: Sequence[str], read: Callable[[str], Read]) -> str | None:
+def _find_empty_newest(lines: Sequence[bytes], logs: Sequence[str], read: Callable[[str], RangeReader]) -> str | None:
     """Return the newest log if it is empty and the server fails at it; None otherwise.
 
     It is empty if it has no magic number or only zeros; for MariaDB (by the preceding log) also without a
@@ -137,33 +137,38 @@ def _empty_newest(lines: Sequence[bytes], logs: Sequence[str], read: Callable[[s
     last, before = (by_name.get(posixpath.basename(os.fsdecode(line))) for line in (lines[-1], lines[-2]))
     if last is None or before is None:
         return None
-    head = read(last)(0, MAX_INDEX + 1)
-    if len(head) < len(MAGIC) or (len(head) <= MAX_INDEX and not any(head)):
+    head = read(last)(0, MAX_INDEX_BYTES + 1)
+    if len(head) < len(MAGIC) or (len(head) <= MAX_INDEX_BYTES and not any(head)):
         return last
-    if len(head) > MAX_HEAD:
+    if len(head) > MAX_EMPTY_LOG_BYTES:
         return None
-    whole = len(MAGIC) + int.from_bytes(head[13:17], "little") if len(head) >= 17 else MAX_HEAD
-    maria = b"MariaDB" in read(before)(0, MAX_HEAD)
-    return last if maria and head.startswith(MAGIC) and len(head) < min(whole, MAX_HEAD) else None
+    description_end = len(MAGIC) + int.from_bytes(head[13:17], "little") if len(head) >= 17 else MAX_EMPTY_LOG_BYTES
+    is_mariadb = b"MariaDB" in read(before)(0, MAX_EMPTY_LOG_BYTES)
+    return (
+        last
+        if is_mariadb and head.startswith(MAGIC) and len(head) < min(description_end, MAX_EMPTY_LOG_BYTES)
+        else None
+    )
 
 
-def _gone(line: bytes, there: set[str]) -> bool:
+def _is_missing(line: bytes, existing: set[str]) -> bool:
     """Return whether the line names a log of this directory that does not exist."""
     base = posixpath.basename(line.decode("utf-8", "surrogateescape"))
-    return log_name(base) is not None and base not in there
+    return parse_log_name(base) is not None and base not in existing
 
 
-def _hole(gone: Sequence[bool]) -> bool:
+def _has_gap(missing_flags: Sequence[bool]) -> bool:
     """Return whether a line between others would be removed."""
-    kept = [number for number, out in enumerate(gone) if not out]
-    return kept[-1] - kept[0] >= len(kept)
+    kept_indexes = [number for number, out in enumerate(missing_flags) if not out]
+    return kept_indexes[-1] - kept_indexes[0] >= len(kept_indexes)
 
 
-REPAIR = Repair(
-    head_edits=head_edits,
+REPAIR = RepairRules(
+    head_edits=edit_header,
     edits_note="the in-use flag is cleared: a server that crashed will not look into this file for prepared "
     "transactions when it starts, and rolls them back or stops; without --fix-meta it looks for them",
-    mend=mend,
-    salvage="positions inside events and the set of transactions would not be true any more; cut the log at the damage "
+    fix_files=fix_index_files,
+    salvage_obstacle="positions inside events and the set of transactions would not be true any more; cut "
+    "the log at the damage "
     "and take what follows with dump --on-damage salvage, or convert",
 )

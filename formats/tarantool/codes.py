@@ -8,31 +8,31 @@ from __future__ import annotations
 
 import enum
 
-PLAIN = 0xD5BA0BAB
-ZSTD = 0xD5BA0BBA
+PLAIN_MAGIC = 0xD5BA0BAB
+ZSTD_MAGIC = 0xD5BA0BBA
 END_MARK = bytes.fromhex("d510aded")
-SYNC = rb"\xd5\xba\x0b[\xab\xba]"
+MAGIC_PATTERN = rb"\xd5\xba\x0b[\xab\xba]"
 """Both magics."""
 
-START = SYNC + rb"(?:[\x00-\x7f\xcc-\xcf]|\Z)"
+BLOCK_START_PATTERN = MAGIC_PATTERN + rb"(?:[\x00-\x7f\xcc-\xcf]|\Z)"
 """Where a block can start: a magic, and what an unsigned integer begins with."""
 
-FIXED_SIZE = 19
+FIXHEADER_SIZE = 19
 """Bytes of a block in front of its payload."""
 
-MAX_LENGTH = 2**31
+MAX_PAYLOAD_SIZE = 2**31
 """Longest payload that the server accepts (IPROTO_BODY_LEN_MAX)."""
 
-U32 = (1 << 32) - 1
+UINT32_MASK = (1 << 32) - 1
 """The server keeps this much of the numbers of a fixed header."""
 
-COMPRESS_FROM = 2048
+COMPRESS_THRESHOLD = 2048
 """A block of the log that is this long, fixed header included, is compressed (XLOG_TX_COMPRESS_THRESHOLD)."""
 
-REPLICAS = 32
+VCLOCK_MAX = 32
 """Components of a vclock (VCLOCK_MAX)."""
 
-LAST_SYSTEM_SPACE = 511
+BOX_SYSTEM_ID_MAX = 511
 """User spaces have ids above this one (BOX_SYSTEM_ID_MAX)."""
 
 
@@ -179,7 +179,7 @@ class RowIndexKey(enum.IntEnum):
     ROW_INDEX = 1
 
 
-class Flag(enum.IntFlag):
+class RowFlag(enum.IntFlag):
     """Bits of the header key `flags` (`docs/spec/tarantool-xlog.md#21-header-keys`)."""
 
     COMMIT = 1

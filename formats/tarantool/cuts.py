@@ -9,42 +9,46 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.formats.columns import integers
-from binlogtool.formats.cuts import Border, Compile, behind
-from binlogtool.formats.layouts import Batch, Layout
+from binlogtool.formats.columns import to_int_list
+from binlogtool.formats.cuts import KernelCompiler, SplitPoint, split_after
+from binlogtool.formats.layouts import Batch, LogFileLayout
 from binlogtool.formats.tarantool.codes import SYSTEM_SPACES
-from binlogtool.formats.tarantool.layout.layout import FileContext
-from binlogtool.formats.tarantool.meaning import SPACE, learn_space
+from binlogtool.formats.tarantool.layout.layout import TarantoolContext
+from binlogtool.formats.tarantool.meaning import BOX_SPACE_ID, learn_space_name
 
 
-def cutter(layout: Layout) -> BlockCuts | None:
+def create_split_points(layout: LogFileLayout) -> BlockSplitPoints | None:
     """Create the split-point finder of a file; None if its blocks cannot be read."""
-    return BlockCuts(layout, layout.context) if layout.readable and isinstance(layout.context, FileContext) else None
+    return (
+        BlockSplitPoints(layout, layout.context)
+        if layout.readable and isinstance(layout.context, TarantoolContext)
+        else None
+    )
 
 
-class BlockCuts(msgspec.Struct):
+class BlockSplitPoints(msgspec.Struct):
     """Split points of one file: every border between blocks (implements `formats.cuts.Cutter`)."""
 
-    layout: Layout
-    context: FileContext
+    layout: LogFileLayout
+    context: TarantoolContext
 
-    def feed(self, batch: Batch, compile_: Compile) -> Border | None:
+    def feed(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
         """Return the border after the last block of a batch; learn the space names in it."""
-        spaces = integers(batch.records["space_id"], 0, batch.records.count)
-        if SPACE in set(spaces):
+        spaces = to_int_list(batch.records["space_id"], 0, batch.records.count)
+        if BOX_SPACE_ID in set(spaces):
             for index, space in enumerate(spaces):
-                if space == SPACE:
-                    learn_space(self.context.spaces, batch, index)
-        return behind(batch, batch.frames.count)
+                if space == BOX_SPACE_ID:
+                    learn_space_name(self.context.spaces, batch, index)
+        return split_after(batch, batch.frames.count)
 
-    def carried(self) -> dict[str, str]:
+    def export_state(self) -> dict[str, str]:
         """Return the names of user spaces by space id (as text)."""
         names = self.context.spaces
         return {str(space): name for space, name in names.items() if name and SYSTEM_SPACES.get(space) != name}
 
-    def resume(self, carried: Any, record: int) -> None:
+    def resume(self, state: Any, record: int) -> None:
         """Restore the space names that were known at the border."""
-        self.context.spaces.update({int(space): name for space, name in carried.items()})
+        self.context.spaces.update({int(space): name for space, name in state.items()})
 
-    def damage(self) -> None:
+    def skip_damage(self) -> None:
         """Ignore a damaged range: space names stay known."""

@@ -2,61 +2,67 @@
 
 from __future__ import annotations
 
-from binlogtool.formats.base import Files, Format, Judging, Output, Reading
-from binlogtool.formats.later import Later, LaterTable
-from binlogtool.formats.replay_rules import Replay
-from binlogtool.formats.tarantool import MEMBERS, schema
+from binlogtool.formats.base import Format, LogFileRules, OutputRules, ReadRules, ValidationRules
+from binlogtool.formats.later import LazyMapping, LazyRef
+from binlogtool.formats.replay_rules import ReplayRules
+from binlogtool.formats.tarantool import FILE_PATTERNS, schema
 from binlogtool.formats.tarantool.judge import judge as recovery
-from binlogtool.formats.tarantool.layout.layout import PASSING, apart, detect, layout, stem
-from binlogtool.formats.tarantool.meaning import bodies, describe, extras, transaction_marks
+from binlogtool.formats.tarantool.layout.layout import (
+    TEMPORARY_PATTERNS,
+    detect,
+    fork_context,
+    get_log_stem,
+    read_layout,
+)
+from binlogtool.formats.tarantool.meaning import decode_bodies, decode_headers, describe_records, read_transaction_flags
 from binlogtool.formats.tarantool.repair import REPAIR
 from binlogtool.formats.tarantool.rows.names import TYPE_NAMES
 
 FORMAT = Format(
     name="tarantool",
     title="Tarantool journal files (.xlog, .snap, .vylog, .run, .index), formats 0.12 and 0.13",
-    files=Files(
-        patterns=MEMBERS,
-        stem=stem,
-        order=recovery.order,
-        home=recovery.home,
-        passing=PASSING,
+    files=LogFileRules(
+        patterns=FILE_PATTERNS,
+        name_stem=get_log_stem,
+        sort_names=recovery.sort_names,
+        log_directory=recovery.find_log_directory,
+        temporary_patterns=TEMPORARY_PATTERNS,
     ),
-    reading=Reading(
+    reading=ReadRules(
         detect=detect,
-        layout=layout,
-        heads=Later("tarantool.damage.heads:heads"),
+        layout=read_layout,
+        find_header_flips=LazyRef("tarantool.damage.heads:find_header_flips"),
         schemas={"header": schema.HEADER, "block": schema.BLOCK, "payload": schema.PAYLOAD, "row": schema.ROW},
-        apart=apart,
-        cutter=Later("tarantool.cuts:cutter"),
-        compiled_layouts=Later("tarantool.native:layouts"),
+        clone_context=fork_context,
+        split_finder=LazyRef("tarantool.cuts:create_split_points"),
+        compiled_layouts=LazyRef("tarantool.native:layouts"),
     ),
-    judging=Judging(
-        judge=recovery.judge,
-        judge_set=recovery.judge_set,
-        explain_damage=Later("tarantool.damage.damage:explain_damage"),
+    validation=ValidationRules(
+        validator=recovery.create_validator,
+        validate_set=recovery.validate_set,
+        explain_damage=LazyRef("tarantool.damage.damage:explain_damage"),
     ),
-    output=Output(
+    output=OutputRules(
         types=TYPE_NAMES,
-        describe=describe,
-        bodies=bodies,
-        extras=extras,
+        decode_envelopes=describe_records,
+        decode_bodies=decode_bodies,
+        decode_extras=decode_headers,
         extra_names=("header",),
-        json=Later("tarantool.rows.lines:json_line"),
+        json_line=LazyRef("tarantool.rows.lines:create_json_line"),
     ),
     repair=REPAIR,
-    replay=Replay(
-        begin=Later("tarantool.replay.replay:TarantoolReplayer"),
-        extras=transaction_marks,
-        reasons=LaterTable("tarantool.replay.reasons:REASONS"),
-        effects=Later("tarantool.replay.effects:TarantoolEffects"),
-        patch=Later("tarantool.replay.effects:patch"),
-        quick=Later("tarantool.replay.quick:TarantoolQuick"),
-        state=Later("tarantool.replay.position:state"),
+    replay=ReplayRules(
+        begin=LazyRef("tarantool.replay.replay:TarantoolReplayer"),
+        decode_extras=read_transaction_flags,
+        reasons=LazyMapping("tarantool.replay.reasons:REASONS"),
+        effects=LazyRef("tarantool.replay.effects:TarantoolEffects"),
+        patch=LazyRef("tarantool.replay.effects:apply_patch"),
+        compiled=LazyRef("tarantool.replay.quick:TarantoolFastPath"),
+        parse_state=LazyRef("tarantool.replay.position:read_header_position"),
         force="force_recovery = true: files with a wrong header, damaged blocks and rows that cannot be applied are "
         "left out, and missing logs are passed over",
     ),
-    tables=Later("tarantool.tables:tables"),
+    tables=LazyRef("tarantool.tables:create_tables"),
     references=(
         "https://www.tarantool.io/en/doc/latest/reference/internals/file_formats/",
         "https://github.com/tarantool/tarantool/blob/master/src/box/xlog.c",

@@ -10,34 +10,34 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from binlogtool.findings import Finding, finding
-from binlogtool.formats.columns import integers
-from binlogtool.formats.described import Noted
+from binlogtool.findings import Finding, make_finding
+from binlogtool.formats.columns import to_int_list
+from binlogtool.formats.described import BodyWithFindings
 from binlogtool.formats.layouts import U64, Batch
-from binlogtool.formats.tables import TUPLE, Column, Row, Table, Tables, Told
+from binlogtool.formats.tables import TUPLE, RecordTableRows, TableColumn, TableRow, TableSchema, TableSupport
 from binlogtool.formats.tarantool.codes import FileKind, RowType
-from binlogtool.formats.tarantool.layout.layout import FileContext
-from binlogtool.formats.tarantool.meaning import HAS_TSN, bodies
+from binlogtool.formats.tarantool.layout.layout import TarantoolContext
+from binlogtool.formats.tarantool.meaning import HAS_TSN, decode_bodies
 from binlogtool.formats.tarantool.rows.names import TYPE_NAMES
-from binlogtool.formats.tarantool.spaces.catalog import INDEX, SPACE
+from binlogtool.formats.tarantool.spaces.catalog import BOX_INDEX_ID, BOX_SPACE_ID
 from binlogtool.limits import Limits
 
-_ROWS = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE")
-_ID, _NAME, _FORMAT, _PARTS = 0, 2, 6, 5
+_ROW_KINDS = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE")
+_ID_FIELD, _NAME_FIELD, _FORMAT_FIELD, _PARTS_FIELD = 0, 2, 6, 5
 """Fields of `_space`, and the parts of a key in `_index`."""
-_IS_COMMIT = 1
-_TYPES: Mapping[Any, str] = {
+_COMMIT_FLAG = 1
+_COLUMN_TYPES: Mapping[Any, str] = {
     "unsigned": "bigint", "integer": "bigint", "int": "bigint", "uint": "bigint", "num": "bigint",
     "int8": "int", "uint8": "int", "int16": "int", "uint16": "int", "int32": "int", "uint32": "bigint",
     "int64": "bigint", "uint64": "bigint", "double": "double", "float32": "double", "float64": "double",
     "number": "double", "boolean": "boolean", "varbinary": "binary",
 }  # fmt: skip
-_MOST = (1 << 63) - 1
+_MAX_BIGINT = (1 << 63) - 1
 """The largest value of a bigint. Few columns have unsigned values above it: only those become a type that joins less
 easily, and only where such a value comes."""
-_WIDE = "decimal(20,0)"
-_UNSIGNED = ("unsigned", "uint", "uint64")
-_AS_IT_IS = (Column(TUPLE, "string"),)
+_WIDE_TYPE = "decimal(20,0)"
+_UNSIGNED_TYPES = ("unsigned", "uint", "uint64")
+_FALLBACK_COLUMNS = (TableColumn(TUPLE, "string"),)
 
 
 class SpaceTables(msgspec.Struct):
@@ -49,175 +49,194 @@ class SpaceTables(msgspec.Struct):
         rename_note: text about a rename by the last record, "" if there was none.
     """
 
-    spaces: dict[int, Table] = msgspec.field(default_factory=dict)
-    open: int | None = None
-    remark: str = ""
+    spaces: dict[int, TableSchema] = msgspec.field(default_factory=dict)
+    open_transaction: int | None = None
+    rename_note: str = ""
 
-    def records(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> Iterator[Told]:
+    def read_records(
+        self, context: TarantoolContext, batch: Batch, start: int, stop: int, limits: Limits
+    ) -> Iterator[RecordTableRows]:
         """See `formats.tables.TableReader`."""
         columns = [
-            integers(batch.records[name], start, stop) for name in ("type", "header_keys", "flags", "lsn", "tsn")
+            to_int_list(batch.records[name], start, stop) for name in ("type", "header_keys", "flags", "lsn", "tsn")
         ]
         is_log = context.kind is FileKind.XLOG
-        made = bodies(context, batch, start, stop, limits)
-        for index, (body, type_, keys, flags, lsn, difference) in enumerate(zip(made, *columns, strict=True), start):
-            number = (lsn - difference if keys & HAS_TSN else lsn) & U64
-            begins = is_log and number != self.open
-            ends = is_log and (not keys & HAS_TSN or bool(flags & _IS_COMMIT))
-            self.open = None if ends else number
+        decoded_bodies = decode_bodies(context, batch, start, stop, limits)
+        for index, (body, type_, keys, flags, lsn, difference) in enumerate(
+            zip(decoded_bodies, *columns, strict=True), start
+        ):
+            transaction = (lsn - difference if keys & HAS_TSN else lsn) & U64
+            begins = is_log and transaction != self.open_transaction
+            ends = is_log and (not keys & HAS_TSN or bool(flags & _COMMIT_FLAG))
+            self.open_transaction = None if ends else transaction
             if isinstance(body, Finding):
-                yield Told(findings=(body,), begins=begins, ends=ends)
+                yield RecordTableRows(findings=(body,), begins=begins, ends=ends)
                 continue
-            found: tuple[Finding, ...] = ()
-            if isinstance(body, Noted):
-                body, found = body
-            told = self._told(TYPE_NAMES[type_], body, context)
+            findings: tuple[Finding, ...] = ()
+            if isinstance(body, BodyWithFindings):
+                body, findings = body
+            change = self._decode_row_change(TYPE_NAMES[type_], body, context)
             if type_ == RowType.DELETE_RANGE and isinstance(body, Mapping):
-                table = self._table(body.get("space_id"), context)
-                told, found = Told(changes=table), (*found, _range_finding(batch, index, table, body))
-            yield replace(told, findings=found, begins=begins, ends=ends)
+                table = self._find_table(body.get("space_id"), context)
+                change, findings = (
+                    RecordTableRows(changes=table),
+                    (*findings, _report_range_delete(batch, index, table, body)),
+                )
+            yield replace(change, findings=findings, begins=begins, ends=ends)
 
-    def know(self, tables: Iterable[Table]) -> None:
+    def add_known_tables(self, tables: Iterable[TableSchema]) -> None:
         """See `formats.tables.TableReader`."""
         for table in tables:
             for number in (one for one in (table.name, *table.ids) if one.isdecimal()):
-                self.spaces[int(number)] = replace(table, columns=_as_it_is(table.columns))
+                self.spaces[int(number)] = replace(table, columns=_share_fallback_columns(table.columns))
 
-    def only(self, wants: Callable[[Table], bool]) -> None:
+    def limit_to(self, is_selected: Callable[[TableSchema], bool]) -> None:
         """See `formats.tables.TableReader`."""
 
-    def lost(self) -> None:
+    def note_gap(self) -> None:
         """See `formats.tables.TableReader`."""
-        self.open = None
+        self.open_transaction = None
 
-    def _told(self, kind: str, body: Any, context: FileContext) -> Told:
+    def _decode_row_change(self, kind: str, body: Any, context: TarantoolContext) -> RecordTableRows:
         """Decode one body to a row change and the table definitions that it makes."""
-        number = body.get("space_id") if isinstance(body, Mapping) else None
-        if type(number) is not int or kind not in _ROWS:
-            return Told()
-        self.remark = ""
-        described = tuple(self._learned(number, kind, body)) if number in (SPACE, INDEX) else ()
-        table = self._table(number, context)
+        space = body.get("space_id") if isinstance(body, Mapping) else None
+        if type(space) is not int or kind not in _ROW_KINDS:
+            return RecordTableRows()
+        self.rename_note = ""
+        definitions = tuple(self._learn_definition(space, kind, body)) if space in (BOX_SPACE_ID, BOX_INDEX_ID) else ()
+        table = self._find_table(space, context)
         row, operations = body.get("tuple"), body.get("ops")
         if operations is None and "key" in body:  # UPDATE has its operations as the tuple
             row, operations = None, row
-        if isinstance(row, list) and any(type(value) is int and value > _MOST for value in row):
-            wide = _widened(table, row)
-            if wide is not table:
-                table = self._known(number, wide)
-                described = (*described, table)
-        after = None if row is None else _named(row, table.columns)
-        return Told(
-            (Row(table, kind, None, after, body.get("key"), operations),), described=described, remark=self.remark
+        if isinstance(row, list) and any(type(value) is int and value > _MAX_BIGINT for value in row):
+            widened = _widen_columns(table, row)
+            if widened is not table:
+                table = self._store_table(space, widened)
+                definitions = (*definitions, table)
+        after = None if row is None else _name_values(row, table.columns)
+        return RecordTableRows(
+            (TableRow(table, kind, None, after, body.get("key"), operations),),
+            described=definitions,
+            remark=self.rename_note,
         )
 
-    def _table(self, number: Any, context: FileContext) -> Table:
+    def _find_table(self, number: Any, context: TarantoolContext) -> TableSchema:
         """Return the table of a space; one with the whole tuple as its column if the space is not defined."""
-        known = self.spaces.get(number) if type(number) is int else None
+        table = self.spaces.get(number) if type(number) is int else None
         name = str(context.spaces[number]) if type(number) is int else "?"
-        return Table(name, _AS_IT_IS, ids=(str(number),)) if known is None else known
+        return TableSchema(name, _FALLBACK_COLUMNS, ids=(str(number),)) if table is None else table
 
     # -- definitions in system spaces
     # ----------------------------------------------------------------------------------------
 
-    def _learned(self, number: int, kind: str, body: Mapping[str, Any]) -> Iterator[Table]:
+    def _learn_definition(self, number: int, kind: str, body: Mapping[str, Any]) -> Iterator[TableSchema]:
         """Yield the table that a row of `_space` or `_index` creates, alters or gives its primary key."""
         row, key = body.get("tuple"), body.get("key")
         if not isinstance(row, list):
             return
-        if number == INDEX:
-            if kind in ("INSERT", "REPLACE") and len(row) > _PARTS and row[1] == 0 and row[0] in self.spaces:
-                yield self._known(row[0], replace(self.spaces[row[0]], key=_key(row[_PARTS], self.spaces[row[0]])))
+        if number == BOX_INDEX_ID:
+            if kind in ("INSERT", "REPLACE") and len(row) > _PARTS_FIELD and row[1] == 0 and row[0] in self.spaces:
+                yield self._store_table(
+                    row[0], replace(self.spaces[row[0]], key=_name_key_columns(row[_PARTS_FIELD], self.spaces[row[0]]))
+                )
         elif isinstance(key, list) and key:
             base = body.get("index_base", 0)
-            known = self.spaces.get(key[0]) if type(key[0]) is int else None
-            if known is not None and isinstance(base, int):
-                yield self._known(key[0], _altered(known, row, base))
-        elif len(row) > _NAME and type(row[_ID]) is int:
-            columns = _columns(row[_FORMAT] if len(row) > _FORMAT else None)
-            yield self._known(row[_ID], Table(str(row[_NAME]), columns, ids=(str(row[_ID]),)))
+            table = self.spaces.get(key[0]) if type(key[0]) is int else None
+            if table is not None and isinstance(base, int):
+                yield self._store_table(key[0], _apply_space_update(table, row, base))
+        elif len(row) > _NAME_FIELD and type(row[_ID_FIELD]) is int:
+            columns = _columns_from_format(row[_FORMAT_FIELD] if len(row) > _FORMAT_FIELD else None)
+            yield self._store_table(
+                row[_ID_FIELD], TableSchema(str(row[_NAME_FIELD]), columns, ids=(str(row[_ID_FIELD]),))
+            )
 
-    def _known(self, number: int, table: Table) -> Table:
+    def _store_table(self, number: int, table: TableSchema) -> TableSchema:
         """Store the definition of a space, and note a rename."""
-        kept = self.spaces.get(number)
-        if kept == table:
-            return kept
-        if kept is not None and kept.name != table.name:
-            self.remark = f"{kept.name} is called {table.name} from here on"
+        previous = self.spaces.get(number)
+        if previous == table:
+            return previous
+        if previous is not None and previous.name != table.name:
+            self.rename_note = f"{previous.name} is called {table.name} from here on"
         self.spaces[number] = table
         return table
 
 
-def _range_finding(batch: Batch, index: int, table: Table, body: Mapping[str, Any]) -> Finding:
+def _report_range_delete(batch: Batch, index: int, table: TableSchema, body: Mapping[str, Any]) -> Finding:
     """Report a row that deletes a range of keys: the log does not name the rows that it deletes."""
-    frame, record = batch.frame_of(index), batch.first_record + index
+    frame, record = batch.frame_index(index), batch.first_record + index
     start, end = (int(batch.frames[name][frame]) for name in ("offset", "end"))
     keys = " to ".join(str(body.get(name))[:60] for name in ("begin_key", "end_key"))
     text = f"DELETE_RANGE deletes rows of {table.name} from {keys}: the log does not name them, the table has no rows "
-    return finding("payload-undecodable", batch.base + start, end - start, text + "for them", record=record)
+    return make_finding("payload-undecodable", batch.base + start, end - start, text + "for them", record=record)
 
 
-def _as_it_is(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+def _share_fallback_columns(columns: tuple[TableColumn, ...]) -> tuple[TableColumn, ...]:
     """Return the shared `_FALLBACK_COLUMNS` object for equal columns (it is compared by identity)."""
-    return _AS_IT_IS if columns == _AS_IT_IS else columns
+    return _FALLBACK_COLUMNS if columns == _FALLBACK_COLUMNS else columns
 
 
-def _widened(table: Table, row: Sequence[Any]) -> Table:
+def _widen_columns(table: TableSchema, row: Sequence[Any]) -> TableSchema:
     """Widen the bigint columns that cannot hold the unsigned values of a row; return the same table if all can."""
     pairs = zip(table.columns, (*row, *[None] * len(table.columns)), strict=False)
     columns = tuple(
-        replace(column, type=_WIDE)
-        if column.type == "bigint" and type(value) is int and _MOST < value <= U64
+        replace(column, type=_WIDE_TYPE)
+        if column.type == "bigint" and type(value) is int and _MAX_BIGINT < value <= U64
         else column
         for column, value in pairs
     )
     return table if columns == table.columns else replace(table, columns=columns)
 
 
-def _altered(known: Table, operations: Sequence[Any], base: int) -> Table:
+def _apply_space_update(table: TableSchema, operations: Sequence[Any], base: int) -> TableSchema:
     """Apply the update operations of a `_space` row to a table: its name and its columns."""
-    for one in operations:
-        if not isinstance(one, list) or len(one) != 3 or one[0] != "=":
+    for operation in operations:
+        if not isinstance(operation, list) or len(operation) != 3 or operation[0] != "=":
             continue
-        if one[1] in (_NAME + base, "name"):
-            known = replace(known, name=str(one[2]))
-        elif one[1] in (_FORMAT + base, "format"):
-            known = replace(known, columns=_columns(one[2]))
-    return known
+        if operation[1] in (_NAME_FIELD + base, "name"):
+            table = replace(table, name=str(operation[2]))
+        elif operation[1] in (_FORMAT_FIELD + base, "format"):
+            table = replace(table, columns=_columns_from_format(operation[2]))
+    return table
 
 
-def _columns(form: Any) -> tuple[Column, ...]:
+def _columns_from_format(space_format: Any) -> tuple[TableColumn, ...]:
     """Create the columns that the format of a space defines; the fallback columns if it defines none."""
-    known = [one for one in form if isinstance(one, Mapping)] if isinstance(form, list) else []
-    named = (_column(str(c.get("name", f"@{n}")), c.get("type")) for n, c in enumerate(known, 1))
-    return tuple(named) or _AS_IT_IS
+    field_definitions = (
+        [one for one in space_format if isinstance(one, Mapping)] if isinstance(space_format, list) else []
+    )
+    columns = (_create_column(str(c.get("name", f"@{n}")), c.get("type")) for n, c in enumerate(field_definitions, 1))
+    return tuple(columns) or _FALLBACK_COLUMNS
 
 
-def _column(name: str, type_: Any) -> Column:
-    return Column(name, type_of(type_), _WIDE if type_ in _UNSIGNED else "")
+def _create_column(name: str, type_: Any) -> TableColumn:
+    return TableColumn(name, map_field_type(type_), _WIDE_TYPE if type_ in _UNSIGNED_TYPES else "")
 
 
-def type_of(name: Any) -> str:
+def map_field_type(name: Any) -> str:
     """Map the type of a field to a column type; fields of any type become JSON text."""
-    return _TYPES.get(name, "string") if isinstance(name, str) else "string"
+    return _COLUMN_TYPES.get(name, "string") if isinstance(name, str) else "string"
 
 
-def _key(parts: Any, table: Table) -> tuple[str, ...]:
+def _name_key_columns(parts: Any, table: TableSchema) -> tuple[str, ...]:
     """Name the columns of a key; () if a part is no column."""
-    places = [one.get("field") if isinstance(one, Mapping) else one[0] for one in parts if one] if parts else []
+    field_numbers = [one.get("field") if isinstance(one, Mapping) else one[0] for one in parts if one] if parts else []
     names = [c.name for c in table.columns]
-    known = [n for n in places if type(n) is int and 0 <= n < len(names)]
-    return tuple(names[n] for n in known) if known == places and table.columns is not _AS_IT_IS else ()
+    valid_numbers = [n for n in field_numbers if type(n) is int and 0 <= n < len(names)]
+    return (
+        tuple(names[n] for n in valid_numbers)
+        if valid_numbers == field_numbers and table.columns is not _FALLBACK_COLUMNS
+        else ()
+    )
 
 
-def _named(row: Any, columns: Sequence[Column]) -> dict[str, Any]:
+def _name_values(row: Any, columns: Sequence[TableColumn]) -> dict[str, Any]:
     """Map the values of a row to column names; values beyond the columns get `@number`."""
-    if columns is _AS_IT_IS:
+    if columns is _FALLBACK_COLUMNS:
         return {TUPLE: row}
     values = row if isinstance(row, list) else [row]
     return {columns[n].name if n < len(columns) else f"@{n + 1}": value for n, value in enumerate(values)}
 
 
-def tables() -> Tables:
+def create_tables() -> TableSupport:
     """Create the table rules of the format (`formats.base.Format.tables`)."""
-    return Tables(SpaceTables, _ROWS, ("_space", "_index"), older=("*.snap",), operations=True)
+    return TableSupport(SpaceTables, _ROW_KINDS, ("_space", "_index"), older=("*.snap",), operations=True)

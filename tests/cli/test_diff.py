@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import binlogtool
-from binlogtool.log.compare import Differs, Same
+from binlogtool.log.compare import EqualRange, UnitDiff
 from binlogtool.report.schemas import SCHEMAS
 from tests.cli.invoke import ROOT, invoke
 from tests.cli.samples import insert, raw_sql
@@ -104,8 +104,8 @@ def test_thousands_of_statements_that_one_server_alone_ran_do_not_disturb_the_ot
     one.write_bytes(b"".join(raw_sql(i, text) for i, text in enumerate(texts, 100)))
     two.write_bytes(b"".join(raw_sql(i, text) for i, text in enumerate([*texts[:40], *texts[4_600:]], 900_000)))
     with binlogtool.open(two if turned else one) as a, binlogtool.open(one if turned else two) as b:
-        parts = list(binlogtool.compared(a, b).parts)
-    lone = [bool(part.a) for part in parts if isinstance(part, Differs) and (part.a is None or part.b is None)]
+        parts = list(binlogtool.compare(a, b).parts)
+    lone = [bool(part.a) for part in parts if isinstance(part, UnitDiff) and (part.a is None or part.b is None)]
     assert lone == [not turned] * 4_560
     assert len(parts) == 5_000
 
@@ -116,9 +116,9 @@ def test_two_logs_that_have_nothing_in_common_are_told_in_the_time_of_a_few_sear
     for path, word, count in ((one, b"delete from a%d", 9_000), (two, b"insert into b%d", 9_000)):
         path.write_bytes(b"".join(raw_sql(i, word % i) for i in range(count)))
     with binlogtool.open(one) as a, binlogtool.open(two) as b:
-        parts = list(binlogtool.compared(a, b).parts)
-    assert sum(isinstance(part, Differs) and part.a is not None for part in parts) == 9_000
-    assert sum(isinstance(part, Differs) and part.b is not None for part in parts) == 9_000
+        parts = list(binlogtool.compare(a, b).parts)
+    assert sum(isinstance(part, UnitDiff) and part.a is not None for part in parts) == 9_000
+    assert sum(isinstance(part, UnitDiff) and part.b is not None for part in parts) == 9_000
 
 
 def test_what_differs_in_any_way_is_told_and_nothing_else_is(tmp_path: Path) -> None:
@@ -138,11 +138,11 @@ def test_what_differs_in_any_way_is_told_and_nothing_else_is(tmp_path: Path) -> 
         two.write_bytes(damaged)
         left = right = same = 0
         with binlogtool.open(one) as a, binlogtool.open(two) as b:
-            for part in binlogtool.compared(a, b).parts:
-                if isinstance(part, Same):
-                    assert (part.start, part.other) <= (left, right)
-                    left, right = part.end, part.other + part.end - part.start
-                    assert WHOLE[part.start : left] == damaged[part.other : right]
+            for part in binlogtool.compare(a, b).parts:
+                if isinstance(part, EqualRange):
+                    assert (part.start, part.other_start) <= (left, right)
+                    left, right = part.end, part.other_start + part.end - part.start
+                    assert WHOLE[part.start : left] == damaged[part.other_start : right]
                     same += part.end - part.start
                 else:
                     left = part.a.unit.end if part.a else left

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool import __version__
-from binlogtool.cli.progress import Progress
+from binlogtool.cli.progress import ProgressDisplay
 from binlogtool.findings import EXPLANATIONS
 from tests.cli.invoke import invoke, program
 from tests.cli.samples import raw_sql
@@ -214,11 +214,11 @@ def test_progress_goes_to_standard_error_as_json(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One line in two seconds: the second step comes at once and has none."""
-    progress, later = Progress("json", "verify"), time.monotonic() + 3
-    progress.begins(4096)
+    progress, later = ProgressDisplay("json", "verify"), time.monotonic() + 3
+    progress.start_pass(4096)
     monkeypatch.setattr(time, "monotonic", lambda: later)
-    progress.moved("a.log", 1024, 512)
-    progress.moved("a.log", 2048, 512)
+    progress.advance("a.log", 1024, 512)
+    progress.advance("a.log", 2048, 512)
     captured = capfd.readouterr()
     shown = json.loads(captured.err)
     assert captured.out == "" and captured.err.count("\n") == 1

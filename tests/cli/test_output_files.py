@@ -151,13 +151,13 @@ def test_a_converted_file_replaces_nothing_that_appeared_meanwhile(
     from binlogtool.pipeline import atomic_output
 
     output = tmp_path / name
-    sync = atomic_output._sync
+    sync = atomic_output._sync_tree
 
     def late(stage: Path) -> None:
         sync(stage)
         output.write_bytes(b"precious")
 
-    monkeypatch.setattr(atomic_output, "_sync", late)
+    monkeypatch.setattr(atomic_output, "_sync_tree", late)
     done = invoke("convert", "--to", to, "-o", str(output), str(log))
     assert (done.code, output.read_bytes()) == (5, b"precious")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["logs", name]
@@ -178,7 +178,7 @@ def test_names_are_given_exclusively_with_and_without_the_system_call(
         def give(source: Path, target: Path = target, wins: list[Path] = wins) -> None:
             source.write_bytes(source.name.encode())
             try:
-                publish.rename_new(source, target)
+                publish.rename_without_replacing(source, target)
                 wins.append(source)
             except FileExistsError:
                 pass

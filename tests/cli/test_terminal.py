@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.cli.progress import Progress
-from binlogtool.render.screen import cells, draws_boxes, folded
+from binlogtool.cli.progress import ProgressDisplay
+from binlogtool.render.screen import can_draw_boxes, count_columns, fold_line
 from tests.cli.invoke import invoke, program
 from tests.cli.samples import plain_log
 from tests.cli.terminal import Shown, on_terminal
@@ -31,7 +31,7 @@ def long(tmp_path: Path, way: str) -> str:
 
 
 def wide(shown: Shown, columns: int) -> list[str]:
-    return [line for line in shown.lines if cells(line) > columns]
+    return [line for line in shown.lines if count_columns(line) > columns]
 
 
 def shown_bytes(lines: list[str]) -> bytes:
@@ -78,7 +78,7 @@ def test_a_report_of_verify_fits_the_terminal_and_says_the_same(damaged: Path, c
 def test_a_command_to_paste_is_parted_as_a_shell_takes_it() -> None:
     path = "/a path/with  two blanks/and a very long name.log"
     line = f"next: binlogtool hexdump-annotate --at 0x10 '{path}' --redo x"
-    lines = folded(line, 40)
+    lines = fold_line(line, 40)
     assert lines[:2] == ["next: binlogtool hexdump-annotate --at \\", "    0x10 \\"]
     assert "    '/a path/with  two blanks/and a very long name.log' \\" in lines
     told = program_words("\n".join(lines).removeprefix("next: binlogtool "))
@@ -106,8 +106,8 @@ def test_folding_loses_no_letter(width: int) -> None:
         + "a.b/" * 30
         + " 表 \x1b[31;1mred words here\x1b[0m end"
     )
-    lines = folded(line, width)
-    assert max(map(cells, lines)) <= width
+    lines = fold_line(line, width)
+    assert max(map(count_columns, lines)) <= width
     assert "".join("".join(lines).split()) == "".join(line.split())
 
 
@@ -151,14 +151,14 @@ def test_progress_has_a_share_a_rate_and_a_time_and_fits(long: str, tmp_path: Pa
 
 
 def test_progress_on_one_line_is_shortened_from_its_least_important_end() -> None:
-    progress = Progress("never", "verify")
-    progress.begins(4 << 20)
+    progress = ProgressDisplay("never", "verify")
+    progress.start_pass(4 << 20)
     for end in (1 << 19, 1 << 20):
-        progress.moved("/a/rather/long/path/to/00000000000000000042.xlog", end, 1 << 19)
+        progress.advance("/a/rather/long/path/to/00000000000000000042.xlog", end, 1 << 19)
     for width in (120, 79, 60, 39, 25):
-        line = progress._line(width)
-        assert cells(line) <= width and "25 %" in line and (line.endswith(" s left") or width == 25)
-    assert "42.xlog: " in progress._line(60)
+        line = progress._format_line(width)
+        assert count_columns(line) <= width and "25 %" in line and (line.endswith(" s left") or width == 25)
+    assert "42.xlog: " in progress._format_line(60)
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "iso8859-1", "cp1252"])
@@ -180,7 +180,7 @@ def test_a_terminal_of_the_c_locale_gets_no_box_characters(xlog: str) -> None:
 
 
 def test_what_is_told_of_a_locale_decides_and_an_output_for_programs_stays() -> None:
-    assert draws_boxes("utf-8", False) and not draws_boxes("ascii", False) and not draws_boxes("koi8-r", True)
+    assert can_draw_boxes("utf-8", False) and not can_draw_boxes("ascii", False) and not can_draw_boxes("koi8-r", True)
 
 
 def test_data_in_other_letters_is_still_escaped_where_they_cannot_be_shown(tmp_path: Path) -> None:

@@ -53,6 +53,6 @@ def test_the_packages_of_the_events_import_lower_ones_only() -> None:
 
 
 def test_native_code_is_made_for_every_built_in_format() -> None:
-    from binlogtool.schema.enumerated import layouts
+    from binlogtool.schema.enumerated import iter_compiled_layouts
 
-    assert {format_.name.replace("-", "_") for _, format_ in layouts()} == set(CONTAINERS)
+    assert {format_.name.replace("-", "_") for _, format_ in iter_compiled_layouts()} == set(CONTAINERS)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from binlogtool import formats
-from binlogtool.formats.later import Later, LaterTable
+from binlogtool.formats.later import LazyMapping, LazyRef
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = ROOT / "tests" / "corpus" / "guides"
@@ -38,13 +38,13 @@ def parts(value: Any) -> Iterator[Any]:
         yield from parts(member)
 
 
-@pytest.mark.parametrize("name", [one.name for one in formats.built_in()])
+@pytest.mark.parametrize("name", [one.name for one in formats.iter_built_in()])
 def test_every_name_stands_for_something(name: str) -> None:
-    known = list(parts(formats.get(name)))
-    late = [one for one in known if isinstance(one, Later)]
+    known = list(parts(formats.load_format(name)))
+    late = [one for one in known if isinstance(one, LazyRef)]
     assert late
     assert all(callable(one.value) for one in late)
-    tables = [one for one in known if isinstance(one, LaterTable)]
+    tables = [one for one in known if isinstance(one, LazyMapping)]
     assert tables
     assert all(isinstance(table, Mapping) and len(dict(table)) == len(table) > 0 for table in tables)
 

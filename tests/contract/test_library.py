@@ -74,7 +74,7 @@ def test_a_report_is_told_as_the_command_line_tells_it(tmp_path: Path, monkeypat
     }  # fmt: skip
     assert not list(ElementTree.fromstring(report.to_junit(fail_on=None)).iter("failure"))
     with pytest.raises(binlogtool.BinlogtoolError, match="no report 'pdf'; choose one of"):
-        binlogtool.report_as(report, "pdf")
+        binlogtool.render_report(report, "pdf")
 
 
 def test_a_plan_is_saved_read_and_carried_out(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_plan_is_saved_read_and_carried_out(tmp_path: Path) -> None:
     saved = tmp_path / "plan.json"
     saved.write_bytes(plan.to_json())
     assert saved.read_bytes() == invoke("truncate-to-durable", "-O", "json", str(log)).out
-    applied = binlogtool.saved_plan(saved).apply(undo_dir=str(tmp_path))
+    applied = binlogtool.load_plan(saved).apply(undo_dir=str(tmp_path))
     assert log.read_bytes() == before[:2915]  # what the guide's server kept
     assert applied.undo is not None
     binlogtool.undo(applied.undo)
@@ -91,7 +91,7 @@ def test_a_plan_is_saved_read_and_carried_out(tmp_path: Path) -> None:
 
 
 def test_figures_replays_and_diagnoses_are_those_of_the_command_line() -> None:
-    counted = binlogtool.stats(FLIPPED, by="type")
+    counted = binlogtool.collect_stats(FLIPPED, by="type")
     there = json.loads(invoke("stats", "--by", "type", "-O", "json", str(FLIPPED)).out)
     assert {name: tally.records for name, tally in counted.groups.items()} == {
         one["name"]: one["records"] for one in there["groups"]
@@ -102,7 +102,7 @@ def test_figures_replays_and_diagnoses_are_those_of_the_command_line() -> None:
     assert found.to_json() == invoke("diagnose", "-O", "json", str(FLIPPED)).out
     assert found.to_markdown() == invoke("diagnose", "-O", "markdown", str(FLIPPED)).out
     with pytest.raises(binlogtool.BinlogtoolError, match="in steps of auto, 1m"):
-        binlogtool.stats(FLIPPED, bucket="1y")
+        binlogtool.collect_stats(FLIPPED, bucket="1y")
 
 
 def test_the_command_line_uses_every_call() -> None:

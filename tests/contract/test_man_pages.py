@@ -9,18 +9,18 @@ from pathlib import Path
 import click
 import pytest
 
-from binlogtool.cli.app import build
+from binlogtool.cli.app import build_command_group
 from binlogtool.cli.commands import COMMANDS
-from binlogtool.cli.manpages import page_name, write_all
+from binlogtool.cli.manpages import page_file_name, write_pages
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [page_name(name) for name in (None, *COMMANDS)]
+PAGES = [page_file_name(name) for name in (None, *COMMANDS)]
 
 
 @pytest.fixture(scope="module")
 def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("man")
-    write_all(directory)
+    write_pages(directory)
     return directory
 
 
@@ -35,10 +35,10 @@ def test_there_are_no_other_pages() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_is_in_the_page(name: str) -> None:
-    group = build()
+    group = build_command_group()
     command = group.get_command(click.Context(group), name)
     assert command is not None
-    text = (ROOT / "man" / page_name(name)).read_text("utf-8").replace("\\-", "-")
+    text = (ROOT / "man" / page_file_name(name)).read_text("utf-8").replace("\\-", "-")
     for param in command.params:
         for option in param.opts if isinstance(param, click.Option) else ():
             assert option in text
@@ -54,7 +54,7 @@ def test_every_page_has_its_sections(name: str, section: str) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_short_help_is_in_the_pages_head(name: str) -> None:
-    head = (ROOT / "man" / page_name(name)).read_text("utf-8").split(".SH SYNOPSIS")[0]
+    head = (ROOT / "man" / page_file_name(name)).read_text("utf-8").split(".SH SYNOPSIS")[0]
     assert COMMANDS[name][1][1:].rstrip(".").replace("-", "\\-") in head
 
 

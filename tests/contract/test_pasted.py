@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from binlogtool.cli.app import build
+from binlogtool.cli.app import build_command_group
 from binlogtool.cli.commands import COMMANDS
 from binlogtool.findings import EXPLANATIONS
 from binlogtool.report.statuses import STATUSES
@@ -19,7 +19,7 @@ from tests.cli.invoke import invoke
 from tests.docs.forking import shim
 from tests.docs.pages import ROOT, run
 
-GROUP = build()
+GROUP = build_command_group()
 CONTEXT = click.Context(GROUP, info_name="binlogtool")
 _COMMAND = re.compile(rf"binlogtool (?:{'|'.join(map(re.escape, COMMANDS))})\b(?!:)[^`\n]*")
 _ENDS = {"|", ">", "<", "&&", ";", "||", ">&", "&", "|&", ">>", ")"}

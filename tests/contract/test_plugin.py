@@ -146,9 +146,9 @@ def test_its_tables_are_converted(site: Path, logs: Path, tmp_path: Path) -> Non
 
 
 def test_native_code_that_is_asked_for_says_what_runs_as_python(site: Path, logs: Path) -> None:
-    from binlogtool.schema.library import library
+    from binlogtool.schema.library import load_library
 
-    if library() is None:
+    if load_library() is None:
         pytest.skip("there is no native code here")
     asked = {"BINLOGTOOL_BACKEND": "native"}
     assert "backend    native (as Python: my-log)" in run(site, "--version", "-v", **asked)

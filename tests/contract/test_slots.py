@@ -14,7 +14,7 @@ import pytest
 from binlogtool.formats.binlog_events.codes import HEADER_SIZE, EventType
 from binlogtool.formats.binlog_events.events import type_codes
 from binlogtool.formats.binlog_events.values import kind_codes
-from binlogtool.formats.binlog_events.values.columns import Kind
+from binlogtool.formats.binlog_events.values.columns import ValueKind
 from binlogtool.formats.binlog_events.wire import header
 
 FORMATS = Path(__file__).resolve().parents[2] / "formats"
@@ -99,7 +99,13 @@ def test_other_modules_have_no_more_bare_numbers_than_they_had() -> None:
 
 
 def test_the_places_in_the_common_header_are_those_of_the_specification() -> None:
-    assert (header.TYPE_AT, header.SERVER_AT, header.SIZE_AT, header.END_AT, header.FLAGS_AT) == (4, 5, 9, 13, 17)
+    assert (header.TYPE_AT, header.SERVER_ID_AT, header.EVENT_SIZE_AT, header.END_LOG_POS_AT, header.FLAGS_AT) == (
+        4,
+        5,
+        9,
+        13,
+        17,
+    )
     assert header.HEADER.sizeof() == HEADER_SIZE == 19
 
 
@@ -109,7 +115,7 @@ def test_bare_numbers_are_seen() -> None:
     assert sorted(ast.unparse(node) for node in bare(ast.parse(text))) == sorted(found)
 
 
-@pytest.mark.parametrize(("codes", "enum", "least"), [(kind_codes, Kind, 17), (type_codes, EventType, 19)])
+@pytest.mark.parametrize(("codes", "enum", "least"), [(kind_codes, ValueKind, 17), (type_codes, EventType, 19)])
 def test_the_numbers_of_kernels_are_those_of_the_enums(codes: ModuleType, enum: type[IntEnum], least: int) -> None:
     numbers = {name: value for name, value in vars(codes).items() if name in enum.__members__}
     assert len(numbers) >= least

@@ -123,12 +123,12 @@ def test_whoever_takes_numbers_out_of_bytes_by_hand_says_why() -> None:
 @pytest.mark.parametrize("name", sorted(DERIVED))
 def test_a_derived_body_has_a_reader_and_a_writer_of_json(name: str) -> None:
     from binlogtool.formats.binlog_events.codes import EventType
-    from binlogtool.formats.binlog_events.events.bodies import SHOWN
-    from binlogtool.schema.decoders import decoder
+    from binlogtool.formats.binlog_events.events.bodies import SHOWN_BODIES
+    from binlogtool.schema.decoders import make_decoder
     from binlogtool.schema.identity import KernelNames
-    from binlogtool.schema.json_bodies import body_text
+    from binlogtool.schema.json_bodies import generate_json_body
 
-    shown = SHOWN[EventType[name]]
-    assert callable(decoder(shown))
-    made, text = body_text(shown, KernelNames())
+    shown = SHOWN_BODIES[EventType[name]]
+    assert callable(make_decoder(shown))
+    made, text = generate_json_body(shown, KernelNames())
     assert f"def {made}(buf, p, n, " in text

@@ -1,6 +1,7 @@
 """A disk that can lose power: what is durable, and what was written but not made durable yet.
 
-It stands in for `binlogtool.recovery.system.System`. A crash keeps any subset of the pending writes of a file (torn at
+It stands in for `binlogtool.recovery.system.SystemCalls`. A crash keeps any subset of the pending writes of a
+file (torn at
 512 bytes), in their order, and any beginning of the pending name changes of a directory. Shortening is one operation:
 all or nothing, as on journaling file systems.
 """
@@ -152,7 +153,7 @@ class Disk:
     def close(self, fd: int) -> None:
         del self.open_files[fd]
 
-    def next_data(self, fd: int, offset: int) -> int:
+    def find_next_data(self, fd: int, offset: int) -> int:
         return offset
 
     def pread(self, fd: int, size: int, offset: int) -> bytes:
@@ -217,32 +218,32 @@ class Disk:
         self._call("fstat")
         return self._status(self.open_files[fd])
 
-    def names(self, directory: str) -> list[str]:
+    def list_directory(self, directory: str) -> list[str]:
         return sorted(self.folders[directory].seen)
 
-    def free(self, directory: str) -> int:
+    def get_free_space(self, directory: str) -> int:
         return self.free_bytes
 
-    def mounts(self) -> str:
+    def read_mount_table(self) -> str:
         return self.table
 
-    def user(self) -> int:
+    def get_user(self) -> int:
         return 0
 
-    def clone(self, source: int, start: int, size: int, target: int, offset: int) -> bool:
+    def clone_range(self, source: int, start: int, size: int, target: int, offset: int) -> bool:
         return False
 
-    def dress(self, fd: int, like: Any) -> None:
+    def copy_owner_and_mode(self, fd: int, like: Any) -> None:
         self._call("dress", changes=True)
         inode = self._file(fd)
         inode.mode, inode.owner = stat.S_IMODE(like.st_mode), (like.st_uid, like.st_gid)
         self._done()
 
-    def attributes(self, fd: int) -> dict[str, bytes]:
+    def read_attributes(self, fd: int) -> dict[str, bytes]:
         self._call("attributes")
         return {}
 
-    def set_attributes(self, fd: int, wanted: dict[str, bytes]) -> None:
+    def set_attributes(self, fd: int, attributes: dict[str, bytes]) -> None:
         self._call("set attributes", changes=True)
         self._done()
 
@@ -255,10 +256,10 @@ class Disk:
     def flock(self, fd: int) -> bool:
         return True
 
-    def record_lock(self, fd: int) -> bool:
+    def lock_record(self, fd: int) -> bool:
         return True
 
-    def holders(self, status: Any) -> list[str]:
+    def list_holders(self, status: Any) -> list[str]:
         return self.held_by
 
     # -- crashes

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from binlogtool.recovery import intent
 from binlogtool.recovery.interrupted import finish_interrupted
-from binlogtool.recovery.plan import FilePlan, Plan
-from binlogtool.recovery.transaction import apply
+from binlogtool.recovery.plan import FilePlan, RepairPlan
+from binlogtool.recovery.transaction import execute_plan
 from binlogtool.recovery.undo import apply_undo
 from tests.crash.disk import Disk
 
@@ -25,7 +25,7 @@ class Real:
     from the plan's own pieces, put together here.
     """
 
-    def __init__(self, folder: Path, plan: Plan) -> None:
+    def __init__(self, folder: Path, plan: RepairPlan) -> None:
         assert not plan.refused and plan.changes, plan.reasons
         self.disk, self.before = Disk(), {}
         for path in sorted(p for p in folder.iterdir() if p.is_file()):
@@ -48,7 +48,7 @@ class Real:
 
     def _made(self, file: FilePlan) -> bytes:
         data = self.before.get(file.path, b"")
-        parts = [data[p.start : p.end] if p.kept else p.data or bytes(p.zeros) for p in file.pieces]
+        parts = [data[p.start : p.end] if p.is_original else p.data or bytes(p.zeros) for p in file.pieces]
         return b"".join(parts)
 
     def run(self, *, undo: bool) -> list[Disk]:
@@ -56,7 +56,7 @@ class Real:
         disk = copy.deepcopy(self.disk)
         if not undo:
             disk.snapshots = []
-        done = apply(self.plan, check=list, system=disk)  # type: ignore[arg-type]
+        done = execute_plan(self.plan, check=list, system=disk)  # type: ignore[arg-type]
         assert done.undo is not None and self.state(disk) == "after"
         if undo:
             disk.snapshots = []
@@ -79,13 +79,15 @@ class Real:
     def hold(self, disk: Disk) -> str:
         """Old or new; what broke off between files is finished by the next run; new files can be undone, exactly."""
         found = self.state(disk)
-        guard = intent.path_for(self.plan.target)
-        if intent.read(disk, guard) is not None:  # type: ignore[arg-type]
+        guard = intent.find_intent_path(self.plan.target)
+        if intent.read_intent(disk, guard) is not None:  # type: ignore[arg-type]
             finish_interrupted(self.plan.target, system=disk)  # type: ignore[arg-type]
-            assert intent.read(disk, guard) is None  # type: ignore[arg-type]
+            assert intent.read_intent(disk, guard) is None  # type: ignore[arg-type]
         assert self.state(disk) != "between", "some of the files, and nothing says so"
         if self.state(disk) == "after":
-            (undo,) = [name for name in disk.names(HOME) if ".binlogtool-undo-" in name and not name.startswith(".")]
+            (undo,) = [
+                name for name in disk.list_directory(HOME) if ".binlogtool-undo-" in name and not name.startswith(".")
+            ]
             apply_undo(f"{HOME}/{undo}", system=disk)  # type: ignore[arg-type]
             assert self.state(disk) == "before"
         return found

@@ -10,10 +10,10 @@ from binlogtool.errors import RefusedError
 from binlogtool.findings import Severity
 from binlogtool.recovery import intent
 from binlogtool.recovery.interrupted import finish_interrupted
-from binlogtool.recovery.plan import FilePlan, Piece, Plan
+from binlogtool.recovery.plan import FilePlan, RepairPlan, ResultPiece
 from binlogtool.recovery.refusals import CUTTABLE
-from binlogtool.recovery.transaction import apply
-from binlogtool.recovery.undofile import Undo, read_undo
+from binlogtool.recovery.transaction import execute_plan
+from binlogtool.recovery.undofile import UndoFile, read_undo_file
 from binlogtool.recovery.verify import verify_bytes
 from tests.cli.samples import plain_log
 from tests.crash.disk import Disk
@@ -25,17 +25,17 @@ def sha(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def file_plan(disk: Disk, path: str, pieces: tuple[Piece, ...]) -> FilePlan:
+def file_plan(disk: Disk, path: str, pieces: tuple[ResultPiece, ...]) -> FilePlan:
     data = disk.content(path)
     if data is None:  # it is to be made
         return FilePlan(path, 0, "rewrite", None, 0, 0, {}, sha(b""), sha(b""), pieces=pieces, made_like=LOG)
-    kept = [p for p in pieces if p.kept]
+    kept = [p for p in pieces if p.is_original]
     gone = bytearray(data)
     for piece in sorted(kept, reverse=True):
         del gone[piece.start : piece.end]
     inode = disk.inode(path)
     stays = b"".join(data[p.start : p.end] for p in kept)
-    cut = len(pieces) == 1 and pieces[0].kept and pieces[0].start == 0
+    cut = len(pieces) == 1 and pieces[0].is_original and pieces[0].start == 0
     action = "remove" if not pieces else "truncate" if cut else "rewrite"
     return FilePlan(
         path, len(data), action, pieces[0].end if pieces else None, len(gone), 0, {}, sha(stays),
@@ -52,32 +52,32 @@ class Case:
         torn = plain_log()[:-10]
         self.before: dict[str, bytes | None] = {LOG: torn}
         self.disk.add(LOG, torn)
-        pieces: dict[str, tuple[Piece, ...]] = {LOG: (Piece(0, 190),)}
+        pieces: dict[str, tuple[ResultPiece, ...]] = {LOG: (ResultPiece(0, 190),)}
         if name == "rewrite":  # bytes in the middle and at the end get another value, as with a close mark
-            pieces = {LOG: (Piece(0, 190), Piece(data=plain_log()[190:]))}
+            pieces = {LOG: (ResultPiece(0, 190), ResultPiece(data=plain_log()[190:]))}
         if name == "several":
             self.before[META] = b"old list of files"
             self.disk.add(META, self.before[META])
-            pieces[META] = (Piece(data=b"new list"),)
+            pieces[META] = (ResultPiece(data=b"new list"),)
         if name == "removal":  # a file is filled with zeros, and those behind it go, one of them empty
             contents = {NEXT: b"next" * 150, META: b"reserve" * 3, LAST: bytes(700)}
             self.before |= contents
             for path, content in contents.items():
                 self.disk.add(path, content)
                 pieces[path] = ()
-            pieces[NEXT] = (Piece(0, 4), Piece(zeros=592), Piece(data=b"last"))
+            pieces[NEXT] = (ResultPiece(0, 4), ResultPiece(zeros=592), ResultPiece(data=b"last"))
         if name == "creation":  # the list of files is made anew
-            pieces[META] = (Piece(data=b"new list"),)
-        self.plan = Plan("drizzle", False, (), tuple(file_plan(self.disk, p, q) for p, q in pieces.items()), LOG)
+            pieces[META] = (ResultPiece(data=b"new list"),)
+        self.plan = RepairPlan("drizzle", False, (), tuple(file_plan(self.disk, p, q) for p, q in pieces.items()), LOG)
         self.after = {p: self._made(p, q) for p, q in pieces.items()}
 
-    def _made(self, path: str, pieces: tuple[Piece, ...]) -> bytes | None:
+    def _made(self, path: str, pieces: tuple[ResultPiece, ...]) -> bytes | None:
         data = self.before.setdefault(path, None) or b""
-        made = [data[p.start : p.end] if p.kept else p.data or bytes(p.zeros) for p in pieces]
+        made = [data[p.start : p.end] if p.is_original else p.data or bytes(p.zeros) for p in pieces]
         return b"".join(made) if pieces else None
 
     def apply(self, disk: Disk, **options: Any) -> str:
-        done = apply(self.plan, check=lambda: check(disk), system=disk, **options)  # type: ignore[arg-type]
+        done = execute_plan(self.plan, check=lambda: check(disk), system=disk, **options)  # type: ignore[arg-type]
         assert done.undo is not None
         return done.undo
 
@@ -96,14 +96,14 @@ class Case:
         undo = whole_undo(disk)
         if "after" in states:
             assert undo is not None, f"{self.name}: changed, and no whole undo file"
-        known = intent.read(disk, intent.path_for(LOG))  # type: ignore[arg-type]
+        known = intent.read_intent(disk, intent.find_intent_path(LOG))  # type: ignore[arg-type]
         if len(set(states)) > 1:
             assert known is not None, f"{self.name}: half of the files, and nothing says so"
         if known is not None:
             finish_interrupted(LOG, system=disk)  # type: ignore[arg-type]
             states = self.states(disk)
             assert len(set(states)) == 1, f"{self.name}: not finished"
-            assert intent.read(disk, intent.path_for(LOG)) is None  # type: ignore[arg-type]
+            assert intent.read_intent(disk, intent.find_intent_path(LOG)) is None  # type: ignore[arg-type]
         return states[0]
 
 
@@ -114,11 +114,11 @@ def check(disk: Disk) -> list[str]:
     return [f.message for f in report.findings if f.severity is Severity.ERROR or f.id in CUTTABLE]
 
 
-def whole_undo(disk: Disk) -> Undo | None:
-    for name in disk.names("/disk"):
+def whole_undo(disk: Disk) -> UndoFile | None:
+    for name in disk.list_directory("/disk"):
         if name.startswith("transaction.log.binlogtool-undo-"):
             try:
-                return read_undo(disk, os.path.join("/disk", name))  # type: ignore[arg-type]
+                return read_undo_file(disk, os.path.join("/disk", name))  # type: ignore[arg-type]
             except RefusedError as error:
                 raise AssertionError(f"an undo file that is not whole has its name: {error}") from error
     return None

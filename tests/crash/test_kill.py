@@ -16,11 +16,11 @@ import pytest
 import binlogtool
 from binlogtool.errors import BinlogtoolError, RefusedError
 from binlogtool.limits import Limits
-from binlogtool.recovery.plan import Asked
+from binlogtool.recovery.plan import RepairPolicy
 from binlogtool.recovery.repair import apply_plan
-from binlogtool.recovery.system import System
+from binlogtool.recovery.system import SystemCalls
 from binlogtool.recovery.undo import apply_undo
-from binlogtool.recovery.undofile import read_undo
+from binlogtool.recovery.undofile import read_undo_file
 from tests.cli.samples import plain_log
 from tests.formats.manticore.make import add_index, add_txn, killed, log, meta
 
@@ -32,10 +32,10 @@ CALLS = ("open", "pread", "pwrite", "ftruncate", "fsync", "fsync_directory", "re
          "attributes", "set_attributes", "set_times", "flock", "record_lock")  # fmt: skip
 
 
-class Alone(System):
+class Alone(SystemCalls):
     """The real calls, without a look at all processes of the machine: W8 and `test_processes` have it."""
 
-    def holders(self, status: os.stat_result) -> list[str]:
+    def list_holders(self, status: os.stat_result) -> list[str]:
         return []
 
 
@@ -101,7 +101,7 @@ def test_w1_killed_behind_every_call_of_a_repair(torn: Path) -> None:
             break
         now = torn.read_bytes()
         assert now in (TORN, MEND), stop
-        whole = [read_undo(System(), str(p)) for p in undo_files(torn.parent)]
+        whole = [read_undo_file(SystemCalls(), str(p)) for p in undo_files(torn.parent)]
         assert len(whole) in ((0, 1) if now == TORN else (1,)), stop
         ends["old" if now == TORN else "new"] += 1
     print(f"\nW1 SIGKILL: killed behind {stop - 1} calls of a repair: {dict(ends)}")
@@ -180,9 +180,9 @@ def test_w1_killed_in_a_repair_of_several_files_the_next_run_finishes_it(tmp_pat
     assert min(ends["old, then repaired"], ends["finished"], ends["new"]) > 0
 
 
-def repair_directory(folder: Path, system: System, changes: int = 2) -> None:
+def repair_directory(folder: Path, system: SystemCalls, changes: int = 2) -> None:
     reading: dict[str, Any] = {**READING, "format": "manticore"}
-    plan = binlogtool.plan_truncate(folder, asked=Asked(fix_meta=True), format="manticore", backend="python")
+    plan = binlogtool.plan_truncate(folder, policy=RepairPolicy(fix_meta=True), format="manticore", backend="python")
     assert len(plan.changes) == changes, plan
     apply_plan(plan, **reading, system=system)
 
@@ -203,7 +203,11 @@ def test_w1_killed_while_one_file_is_made_it_is_there_whole_or_not_at_all(tmp_pa
             break
         now = contents(folder)
         assert now in (files, mended), stop
-        undone = [read_undo(System(), str(p)) for p in folder.glob("*binlogtool-undo-*") if not p.name.startswith(".")]
+        undone = [
+            read_undo_file(SystemCalls(), str(p))
+            for p in folder.glob("*binlogtool-undo-*")
+            if not p.name.startswith(".")
+        ]
         assert len(undone) in ((0, 1) if now == files else (1,)), stop
         ends["old" if now == files else "new"] += 1
         if now == files:
@@ -277,7 +281,7 @@ def test_w8_of_two_repairs_at_once_one_wins(torn: Path) -> None:
     print(f"\nW8: {tries} times two at once: {dict(outcomes)}")
 
 
-class Untrue(System):
+class Untrue(SystemCalls):
     """The real calls, without waiting for the disk: nothing here cuts the power."""
 
     def fsync(self, fd: int) -> None:

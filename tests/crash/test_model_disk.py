@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from binlogtool.errors import BinlogtoolError, InputOutputError, RefusedError, RestoredError
+from binlogtool.errors import BinlogtoolError, InputOutputError, RefusedError, RepairFailedError
 from binlogtool.recovery.undo import apply_undo
 from tests.crash.disk import Disk, Operation
 from tests.crash.runs import LOG, Case
@@ -120,7 +120,7 @@ def _outcome(case: Case, disk: Disk) -> str:
     """done, or the error; with what must hold at once."""
     try:
         case.apply(disk)
-    except RestoredError as error:
+    except RepairFailedError as error:
         restored = "original was restored" in str(error)
         if restored:
             assert set(case.states(disk)) == {"before"}
@@ -136,28 +136,28 @@ def _outcome(case: Case, disk: Disk) -> str:
 
 
 def test_a_repair_that_does_not_verify_is_taken_back(case: Case) -> None:
-    from binlogtool.recovery.transaction import apply
+    from binlogtool.recovery.transaction import execute_plan
 
     disk = copy.deepcopy(case.disk)
-    with pytest.raises(RestoredError, match="the original was restored") as raised:
-        apply(case.plan, check=lambda: ["it is worse now"], system=disk)  # type: ignore[arg-type]
+    with pytest.raises(RepairFailedError, match="the original was restored") as raised:
+        execute_plan(case.plan, check=lambda: ["it is worse now"], system=disk)  # type: ignore[arg-type]
     assert raised.value.exit_code == 7
     assert set(case.states(disk)) == {"before"}
     assert disk.inode(LOG).mtime_ns == case.disk.inode(LOG).mtime_ns
-    assert [name for name in disk.names("/disk") if "binlogtool" in name] == []
+    assert [name for name in disk.list_directory("/disk") if "binlogtool" in name] == []
 
 
 def test_w4_without_memory_to_verify_the_result_the_original_is_restored(case: Case) -> None:
-    from binlogtool.recovery.transaction import apply
+    from binlogtool.recovery.transaction import execute_plan
 
     def check() -> list[str]:
         raise MemoryError
 
     disk = copy.deepcopy(case.disk)
-    with pytest.raises(RestoredError, match="the original was restored"):
-        apply(case.plan, check=check, system=disk)  # type: ignore[arg-type]
+    with pytest.raises(RepairFailedError, match="the original was restored"):
+        execute_plan(case.plan, check=check, system=disk)  # type: ignore[arg-type]
     assert set(case.states(disk)) == {"before"}
-    assert [name for name in disk.names("/disk") if "binlogtool" in name] == []
+    assert [name for name in disk.list_directory("/disk") if "binlogtool" in name] == []
 
 
 class Sharing(Disk):
@@ -165,7 +165,7 @@ class Sharing(Disk):
 
     lies = False
 
-    def clone(self, source: int, start: int, size: int, target: int, offset: int) -> bool:
+    def clone_range(self, source: int, start: int, size: int, target: int, offset: int) -> bool:
         self._call("clone", changes=True)
         part = bytes(self._file(source).seen[start : start + size])
         self._touched(target).do(Operation(offset, bytes(len(part)) if self.lies else part))
@@ -199,7 +199,7 @@ def test_a_backup_that_does_not_read_back_is_refused(case: Case) -> None:
     with pytest.raises(RefusedError, match="does not fit"):
         case.apply(disk, backup="full")
     assert set(case.states(disk)) == {"before"}
-    assert disk.names("/disk") == case.disk.names("/disk")
+    assert disk.list_directory("/disk") == case.disk.list_directory("/disk")
 
 
 def test_ctrl_c_before_the_first_change_leaves_nothing_behind(case: Case) -> None:
@@ -214,7 +214,7 @@ def test_ctrl_c_before_the_first_change_leaves_nothing_behind(case: Case) -> Non
         disk.fault = (number, "SIGINT")
         with pytest.raises(KeyboardInterrupt):
             case.apply(disk)
-        assert disk.names("/disk") == case.disk.names("/disk"), number
+        assert disk.list_directory("/disk") == case.disk.list_directory("/disk"), number
         assert set(case.states(disk)) == {"before"}
     print(f"\nCtrl-C {case.name}: at {first} calls before the first change")
     assert first > 10
@@ -223,7 +223,7 @@ def test_ctrl_c_before_the_first_change_leaves_nothing_behind(case: Case) -> Non
 def test_ctrl_c_between_two_states_takes_effect_behind_them(case: Case) -> None:
     import signal
 
-    from binlogtool.recovery.transaction import apply
+    from binlogtool.recovery.transaction import execute_plan
 
     disk = copy.deepcopy(case.disk)
 
@@ -232,10 +232,10 @@ def test_ctrl_c_between_two_states_takes_effect_behind_them(case: Case) -> None:
         return []
 
     with pytest.raises(KeyboardInterrupt):
-        apply(case.plan, check=interrupted, system=disk)  # type: ignore[arg-type]
+        execute_plan(case.plan, check=interrupted, system=disk)  # type: ignore[arg-type]
     assert case.hold(disk) == "after"
     left = [path.removeprefix("/disk/") for path, data in case.after.items() if data is not None]
-    assert disk.names("/disk") == sorted([*left, *[n for n in disk.names("/disk") if "undo" in n]])
+    assert disk.list_directory("/disk") == sorted([*left, *[n for n in disk.list_directory("/disk") if "undo" in n]])
 
 
 def test_no_space_is_refused_before_anything_is_written(case: Case) -> None:
@@ -243,7 +243,7 @@ def test_no_space_is_refused_before_anything_is_written(case: Case) -> None:
     disk.free_bytes = 1000
     with pytest.raises(RefusedError, match="bytes are needed"):
         case.apply(disk)
-    assert disk.names("/disk") == case.disk.names("/disk")
+    assert disk.list_directory("/disk") == case.disk.list_directory("/disk")
 
 
 def test_the_model_tells_a_bad_order_of_steps_from_a_good_one() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.recovery.plan import Asked
-from binlogtool.recovery.transaction import apply
+from binlogtool.recovery.plan import RepairPolicy
+from binlogtool.recovery.transaction import execute_plan
 from tests.cli.samples import plain_log
 from tests.crash.disk import Disk
 from tests.crash.real import Real, partial
@@ -29,8 +29,8 @@ def drizzle(folder: Path) -> Real:
 def manticore(folder: Path) -> Real:
     """A torn log and its list: several files."""
     shutil.copytree(OWN / "manticore/damaged/torn-mid-txn", folder, dirs_exist_ok=True)
-    asked = Asked(fix_meta=True, allow_discard_valid=True)
-    return Real(folder, binlogtool.plan_truncate(folder, asked=asked, format="manticore", backend="python"))
+    asked = RepairPolicy(fix_meta=True, allow_discard_valid=True)
+    return Real(folder, binlogtool.plan_truncate(folder, policy=asked, format="manticore", backend="python"))
 
 
 def tarantool(folder: Path) -> Real:
@@ -98,7 +98,7 @@ def test_a_write_that_breaks_off_after_any_number_of_bytes_leaves_old_or_new() -
     for most in (1, 100, 512):
         disk = partial(case.disk, most)
         disk.snapshots = []
-        apply(case.plan, check=list, system=disk)  # type: ignore[arg-type]
+        execute_plan(case.plan, check=list, system=disk)  # type: ignore[arg-type]
         snapshots = disk.snapshots or []
         for snapshot in snapshots[:: max(1, len(snapshots) // 60)]:
             ends[case.hold(snapshot.after_kill())] += 1

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from binlogtool.recovery.plan import Applied
-from binlogtool.recovery.transaction import apply
+from binlogtool.recovery.plan import RepairResult
+from binlogtool.recovery.transaction import execute_plan
 from tests.crash.disk import Disk, Fault
 from tests.crash.runs import Case
 
@@ -34,17 +34,17 @@ class World(Disk):
     def flock(self, fd: int) -> bool:
         return not any(self._is(fd, path) for path in self.busy)
 
-    def record_lock(self, fd: int) -> bool:
+    def lock_record(self, fd: int) -> bool:
         return not any(self._is(fd, path) for path in self.record_busy)
 
     def _is(self, fd: int, path: str) -> bool:
         return self.content(path) is not None and self.open_files[fd] == self.inode(path).number
 
-    def attributes(self, fd: int) -> dict[str, bytes]:
+    def read_attributes(self, fd: int) -> dict[str, bytes]:
         return dict(self.has.get(self.open_files[fd], {}))
 
-    def set_attributes(self, fd: int, wanted: dict[str, bytes]) -> None:
-        self.has[self.open_files[fd]] = {name: value for name, value in wanted.items() if name not in self.refused}
+    def set_attributes(self, fd: int, attributes: dict[str, bytes]) -> None:
+        self.has[self.open_files[fd]] = {name: value for name, value in attributes.items() if name not in self.refused}
 
     def rename(self, old: str, new: str) -> None:
         super().rename(old, new)
@@ -58,10 +58,10 @@ class World(Disk):
             if part in new:
                 happens(self)
 
-    def free(self, directory: str) -> int:
+    def get_free_space(self, directory: str) -> int:
         return self.room.get(directory, self.free_bytes)
 
-    def user(self) -> int:
+    def get_user(self) -> int:
         return self.who
 
     def _call(self, what: str, *, changes: bool = False, sync: bool = False) -> str | None:
@@ -80,7 +80,7 @@ def world(case: Case, **happening: Any) -> World:
 def whole(case: Case, disk: Disk) -> None:
     """Nothing was changed, nothing lies about, and nothing is open."""
     assert set(case.states(disk)) == {"before"}
-    assert [name for name in disk.names("/disk") if "binlogtool" in name] == []
+    assert [name for name in disk.list_directory("/disk") if "binlogtool" in name] == []
     assert disk.open_files == {}
 
 
@@ -88,5 +88,5 @@ def sha(data: bytes | None) -> str:
     return hashlib.sha256(data or b"").hexdigest()
 
 
-def carried(case: Case, disk: Disk, **options: Any) -> Applied:
-    return apply(case.plan, check=list, system=disk, **options)  # type: ignore[arg-type]
+def carried(case: Case, disk: Disk, **options: Any) -> RepairResult:
+    return execute_plan(case.plan, check=list, system=disk, **options)  # type: ignore[arg-type]

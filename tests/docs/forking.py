@@ -58,7 +58,7 @@ def _end(server: subprocess.Popen[bytes], folder: tempfile.TemporaryDirectory[st
 
 def serve(path: Path) -> None:
     """Forks for each command line that comes, until it is ended."""
-    from binlogtool.formats import get, names
+    from binlogtool.formats import list_names, load_format
 
     for needed in (
         "cli.verify",
@@ -70,8 +70,8 @@ def serve(path: Path) -> None:
     ):
         with suppress(ImportError):
             import_module(f"binlogtool.{needed}")
-    for name in names():
-        get(name)
+    for name in list_names():
+        load_format(name)
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(str(path) + ".new")
     listening.listen(64)

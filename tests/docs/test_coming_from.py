@@ -10,13 +10,13 @@ import subprocess
 import click
 import pytest
 
-from binlogtool.cli.app import build
+from binlogtool.cli.app import build_command_group
 from binlogtool.cli.commands import COMMANDS
 from tests.docs.pages import ROOT
 from tests.formats.mysql_binlog.server_trees import programs_of
 
 TEXT = (ROOT / "docs" / "coming-from.md").read_text("utf-8")
-GROUP = build()
+GROUP = build_command_group()
 ROOTS = click.Context(GROUP, info_name="binlogtool")
 
 

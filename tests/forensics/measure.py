@@ -11,7 +11,7 @@ from typing import NamedTuple
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Severity
 from binlogtool.recovery.report import FileReport
-from binlogtool.recovery.verify import Options, verify_bytes
+from binlogtool.recovery.verify import LogVerifyOptions, verify_bytes
 from tests.forensics.damage import KINDS, Done
 
 FORMATS = ("tarantool", "drizzle", "manticore", "eblob", "mysql-binlog", "mariadb-innodb-binlog")
@@ -47,7 +47,9 @@ def samples(folder: Path, format: str, count: int, most: int = MOST) -> list[Sam
 def verified(format: str, name: str, data: bytes) -> FileReport | None:
     """What is said of a file; None if it is not of this format, or an index or list."""
     try:
-        report = verify_bytes(name, data, format="auto" if format == "any" else format, options=Options(causes=True))
+        report = verify_bytes(
+            name, data, format="auto" if format == "any" else format, options=LogVerifyOptions(causes=True)
+        )
     except BinlogtoolError:
         return None
     return report if report.format == format else None

@@ -13,10 +13,10 @@ import pytest
 import binlogtool
 from binlogtool.findings import Finding
 from binlogtool.formats.checksums import CRC32, CRC32C
-from binlogtool.formats.syndrome import shifted_back, stepped
-from binlogtool.log.clues import Clues, Region
-from binlogtool.log.forensics import cause
-from binlogtool.recovery.verify import Options, verify_bytes
+from binlogtool.formats.syndrome import step_register, unshift_register
+from binlogtool.log.clues import DamagedRegion, DamageEvidence
+from binlogtool.log.forensics import find_cause
+from binlogtool.recovery.verify import LogVerifyOptions, verify_bytes
 from tests.cli.samples import plain_log
 from tests.forensics.damage import KINDS
 from tests.forensics.measure import FORMATS, Sample, measured, samples
@@ -38,7 +38,7 @@ SECOND = len(plain_log()) + 3012
 
 def causes(data: bytes) -> list[Finding]:
     """The findings that name a cause."""
-    report = verify_bytes("a.log", data, format="drizzle", options=Options(causes=True))
+    report = verify_bytes("a.log", data, format="drizzle", options=LogVerifyOptions(causes=True))
     assert sum(report.bytes.values()) == len(data)
     return [found for found in report.findings if "cause" in found.facts]
 
@@ -200,7 +200,7 @@ def test_the_search_for_causes_costs_little_whatever_the_damage() -> None:
     hurt[3000] ^= 3
     data = (bytes(hurt) + plain_log() + message(text(5, 60_000))) * 6
     costs = []
-    for wanted in (Options(), Options(causes=True)):
+    for wanted in (LogVerifyOptions(), LogVerifyOptions(causes=True)):
         began = time.thread_time()
         verify_bytes("a.log", data, format="drizzle", options=wanted)
         costs.append(time.thread_time() - began)
@@ -210,13 +210,13 @@ def test_the_search_for_causes_costs_little_whatever_the_damage() -> None:
 def test_going_back_is_the_reverse_of_zero_bytes() -> None:
     for checksum in (CRC32, CRC32C):
         for count in (0, 1, 7, 1000):
-            register = shifted_back(checksum.poly, 0x12345678, count)
+            register = unshift_register(checksum.poly, 0x12345678, count)
             for _ in range(count):
-                register = stepped(checksum.poly, register, 0)
+                register = step_register(checksum.poly, register, 0)
             assert register == 0x12345678
     register = 0xFFFFFFFF
     for byte in b"123456789":
-        register = stepped(CRC32.poly, register, byte)
+        register = step_register(CRC32.poly, register, byte)
     assert register ^ 0xFFFFFFFF == 0xCBF43926
 
 
@@ -260,8 +260,8 @@ PAGE = 4096
 def test_zeros_in_front_of_a_damaged_page_are_no_zeroed_sector_of_it() -> None:
     """The page in front ends with zeros of its own, and a few more were put in between."""
     data = text(1, PAGE - 512) + bytes(512 + 5) + text(2, PAGE)
-    clues = Clues(lambda at, size: data[at : at + size], len(data), lambda _: 0, lambda _: None, align=PAGE)
-    assert cause(clues, Region(PAGE, len(data), tail=True)) is None
+    clues = DamageEvidence(lambda at, size: data[at : at + size], len(data), lambda _: 0, lambda _: None, align=PAGE)
+    assert find_cause(clues, DamagedRegion(PAGE, len(data), tail=True)) is None
 
 
 def numbered(place: int, size: int = 100) -> bytes:
@@ -269,7 +269,7 @@ def numbered(place: int, size: int = 100) -> bytes:
     return struct.pack("<II", place, size) + bytes(range(size - 8))
 
 
-def moved(data: bytes, region: Region) -> str | None:
+def moved(data: bytes, region: DamagedRegion) -> str | None:
     """The cause that is found in records of this kind."""
 
     def claims(head: bytes) -> int | None:
@@ -279,16 +279,21 @@ def moved(data: bytes, region: Region) -> str | None:
         size = int.from_bytes(frame[4:8], "little")
         return size if 8 <= size <= len(frame) and frame[8:size] == bytes(range(size - 8)) else 0
 
-    clues = Clues(
-        lambda at, size: data[at : at + size], len(data), lambda _: 0, lambda _: None, claims=claims, framed=framed
+    clues = DamageEvidence(
+        lambda at, size: data[at : at + size],
+        len(data),
+        lambda _: 0,
+        lambda _: None,
+        claimed_offset=claims,
+        frame_size=framed,
     )
-    found = cause(clues, region)
+    found = find_cause(clues, region)
     return None if found is None else found.kind
 
 
 def test_without_checksums_two_records_must_agree_on_how_far_they_are_from_their_place() -> None:
     front, two = numbered(0) + b"?" * 107, numbered(200) + numbered(300)
-    region = Region(100, 207, before=0)
+    region = DamagedRegion(100, 207, before=0)
     assert moved(front + two, region) == "inserted-bytes"
     assert moved(front[:-14] + two, region._replace(end=193)) == "removed-bytes"
     assert moved(front + numbered(200), region) is None
@@ -301,7 +306,7 @@ EBLOB = Path(__file__).parents[1] / "corpus" / "eblob" / "api-sync.binlog"
 
 def eblob_causes(data: bytes) -> list[tuple[str, int, int | None]]:
     """Causes, their places and shifts."""
-    report = verify_bytes(EBLOB.name, data, format="eblob", options=Options(causes=True))
+    report = verify_bytes(EBLOB.name, data, format="eblob", options=LogVerifyOptions(causes=True))
     told = [found.facts for found in report.findings if "cause" in found.facts]
     return [(facts["cause"], facts["cause_offset"], facts.get("cause_shift")) for facts in told]
 

@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from binlogtool.formats import jsonnumbers, jsontext
-from binlogtool.formats.jsontext import NO_ROOM, NOT_MINE
-from binlogtool.log.plain import safe_json
+from binlogtool.formats.jsontext import NO_SPACE, UNSUPPORTED
+from binlogtool.log.plain import escape_unsafe
 
 ROOM = 4096
 
@@ -60,7 +60,7 @@ def test_a_double_is_written_as_msgspec_writes_it_or_not_at_all(value: float) ->
         if value == 0 or abs(value) >= 1e-4:  # Python writes smaller ones in another form
             assert text.decode() == repr(value)
     else:
-        assert text == NOT_MINE
+        assert text == UNSUPPORTED
 
 
 def test_powers_of_two_have_a_nearer_neighbour_below_and_are_still_shortest() -> None:
@@ -100,8 +100,8 @@ def test_a_time_is_written_as_datetime_says(microseconds: int) -> None:
 
 
 def test_times_outside_the_calendar_are_not_written() -> None:
-    assert written(jsonnumbers.put_time, -1) == NOT_MINE
-    assert written(jsonnumbers.put_time, 253402300800 * 10**6) == NOT_MINE
+    assert written(jsonnumbers.put_time, -1) == UNSUPPORTED
+    assert written(jsonnumbers.put_time, 253402300800 * 10**6) == UNSUPPORTED
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -118,10 +118,10 @@ def test_each_character_is_written_as_the_general_writer_does_or_not_at_all() ->
     """The ones that are refused are those that reports escape in addition, and no others."""
     for code in range(0x110000):
         if 0xD800 <= code < 0xE000:
-            assert string(chr(code).encode("utf-8", "surrogatepass")) == NOT_MINE
+            assert string(chr(code).encode("utf-8", "surrogatepass")) == UNSUPPORTED
             continue
         plain = msgspec.json.encode(chr(code))
-        expected = plain if safe_json(plain) == plain else NOT_MINE
+        expected = plain if escape_unsafe(plain) == plain else UNSUPPORTED
         assert string(chr(code).encode()) == expected, hex(code)
 
 
@@ -138,9 +138,9 @@ hostile = st.lists(
 def test_bytes_that_are_no_text_are_refused_and_text_is_never_changed(raw: bytes) -> None:
     try:
         expected: bytes | int = msgspec.json.encode(raw.decode())
-        expected = expected if safe_json(expected) == expected else NOT_MINE
+        expected = expected if escape_unsafe(expected) == expected else UNSUPPORTED
     except UnicodeDecodeError:
-        expected = NOT_MINE
+        expected = UNSUPPORTED
     assert string(raw) == expected
 
 
@@ -160,7 +160,7 @@ def test_nothing_is_written_behind_the_end_of_the_room(room: int, text: str, num
         whole = bytearray(256)
         length = put(*arguments, whole, 0, len(whole))
         assert length > 0
-        assert (end, bytes(out[: max(end, 0)])) in ((NO_ROOM, b""), (length, bytes(whole[:length])))
+        assert (end, bytes(out[: max(end, 0)])) in ((NO_SPACE, b""), (length, bytes(whole[:length])))
         assert end <= room
         assert out[room:] == b"\xaa" * 64
 
@@ -170,13 +170,13 @@ names = st.dictionaries(st.integers(-(2**63), 2**63 - 1), st.binary(min_size=1, 
 
 @given(names, st.integers(-(2**63), 2**63 - 1))
 def test_names_are_found_by_any_number(known: dict[int, bytes], other: int) -> None:
-    table = jsontext.name_table(known)
+    table = jsontext.build_name_table(known)
     for number in {*known, other, 0, -1}:
-        assert written(jsontext.put_name, table, number) == known.get(number, NOT_MINE)
+        assert written(jsontext.put_name, table, number) == known.get(number, UNSUPPORTED)
 
 
 @given(st.dictionaries(st.integers(0, 99), st.binary(min_size=1, max_size=9)))
 def test_texts_are_found_by_small_numbers_and_holes_have_none(known: dict[int, bytes]) -> None:
-    table = jsontext.text_table(known)
+    table = jsontext.build_text_table(known)
     for number in range(-2, 103):
-        assert written(jsontext.put_text, table, number) == known.get(number, NOT_MINE)
+        assert written(jsontext.put_text, table, number) == known.get(number, UNSUPPORTED)

@@ -18,27 +18,27 @@ from binlogtool.errors import InputOutputError, RefusedError, UnknownFormatError
 from binlogtool.findings import Finding, Severity
 from binlogtool.formats.binlog_events.crypt.keys import KeyFileError
 from binlogtool.formats.detecting import Hints
-from binlogtool.formats.heads import is_corrected
-from binlogtool.log.records import Block
+from binlogtool.formats.heads import is_header_correction
+from binlogtool.log.records import RecordBlock
 from binlogtool.log.select import Selection
-from binlogtool.recovery.plan import Asked, Plan
+from binlogtool.recovery.plan import RepairPlan, RepairPolicy
 from binlogtool.recovery.report import FileReport, Report
-from binlogtool.report.records import RecordLines
+from binlogtool.report.records import RecordJsonEncoder
 from binlogtool.schema import backends
 from tests.fuzz.search import search
 from tests.fuzz.seeds import Seed
 from tests.harness.engine import account_holds
 from tests.harness.walks import Judged, dumped, judged
 
-ENGINES = tuple(name for name in backends.NAMES if name != "auto")
+ENGINES = tuple(name for name in backends.BACKEND_NAMES if name != "auto")
 SLOWEST = 1.0
 """Seconds of CPU for one verify of at most 64 KiB (goal R2)."""
 CHOICES = (
-    Asked(),
-    Asked(),
-    Asked(transactions=True),
-    Asked(allow_discard_valid=True),
-    Asked(allow_discard_valid=True, fix_meta=True, write_close_marker=True),
+    RepairPolicy(),
+    RepairPolicy(),
+    RepairPolicy(transactions=True),
+    RepairPolicy(allow_discard_valid=True),
+    RepairPolicy(allow_discard_valid=True, fix_meta=True, write_close_marker=True),
 )
 
 CONTENT = {"payload-undecodable", "compression-error", "inflate-limit", "nesting-too-deep"}
@@ -89,13 +89,13 @@ def written(seed: Seed, scratch: Path) -> Path:
 def timed(seed: Seed, path: Path, engine: str) -> tuple[float, Judged]:
     """Seconds of CPU that verify takes, and what it says."""
     began = time.thread_time()
-    seen = judged(path, formats.get(seed.format), engine, seed.hints)
+    seen = judged(path, formats.load_format(seed.format), engine, seed.hints)
     return time.thread_time() - began, seen
 
 
 def reading(seed: Seed, path: Path, engine: str) -> FileReport | None:
     """What verify says, held against dump and against the independent search. None: refused as a whole."""
-    format = formats.get(seed.format)
+    format = formats.load_format(seed.format)
     try:
         seconds, seen = timed(seed, path, engine)
         if seconds >= SLOWEST:  # the first use of a kernel compiles it: the second use is measured
@@ -107,7 +107,7 @@ def reading(seed: Seed, path: Path, engine: str) -> FileReport | None:
     assert report is not None
     account_holds(report, len(seed.data))
     printed = dumped(path, format, engine, hints=seed.hints)
-    if format.judging.numbers_by_judge or report.records is not None:
+    if format.validation.validator_reports_sequences or report.records is not None:
         assert len(printed) == report.records, f"verify counts {report.records}, dump prints {len(printed)}"
     if not seen.assembled:
         assert printed == seen.records, f"verify and dump see records at other places: {printed} {seen.records}"
@@ -141,7 +141,7 @@ def put_right(data: bytes, findings: Iterable[Finding]) -> bytes:
     """The file with the bit of its head put right that the report names: by that head its frames are searched for."""
     made = bytearray(data)
     for one in findings:
-        if is_corrected(one):
+        if is_header_correction(one):
             made[one.facts["flipped_byte"]] ^= 1 << one.facts["flipped_bit"]
     return bytes(made)
 
@@ -171,12 +171,12 @@ def differences(seen: Sequence[FileReport | None]) -> str:
 
 def others(seed: Seed, path: Path) -> None:
     """Salvage and bodies as JSON, and the replay: any result, but never an exception, and JSON that can be read."""
-    lines = RecordLines()
+    lines = RecordJsonEncoder()
     try:
         with binlogtool.open(path, format=seed.format, backend="python", hints=seed.hints) as log:
             for block in log.blocks(Selection(on_damage="salvage")):
-                if isinstance(block, Block):
-                    for line in lines.lines(block).splitlines():
+                if isinstance(block, RecordBlock):
+                    for line in lines.encode_lines(block).splitlines():
                         json.loads(line)
         binlogtool.replay([path], format=seed.format, backend="python", hints=seed.hints)
     except (UnknownFormatError, KeyFileError):
@@ -186,12 +186,12 @@ def others(seed: Seed, path: Path) -> None:
 def repairing(seed: Seed, path: Path, rng: random.Random, before: Iterable[Finding], redo: Hints | None = None) -> str:
     """Plan, apply, verify, undo. before: what verify found. redo: of a directory, where its redo log is."""
     asked, hints, contents, set = rng.choice(CHOICES), redo or seed.hints, bad_content(before), redo is not None
-    if asked.transactions and formats.get(seed.format).repair.transactions is None:
-        asked = Asked()
+    if asked.transactions and formats.load_format(seed.format).repair.transactions is None:
+        asked = RepairPolicy()
     target = path.parent if set else path
     original = state(path.parent)
     try:
-        plan = binlogtool.plan_truncate(target, format=seed.format, hints=hints, asked=asked, backend="python")
+        plan = binlogtool.plan_truncate(target, format=seed.format, hints=hints, policy=asked, backend="python")
     except (UnknownFormatError, RefusedError):
         return "not a log"
     except InputOutputError as error:  # as `verify` says it
@@ -206,11 +206,11 @@ def repairing(seed: Seed, path: Path, rng: random.Random, before: Iterable[Findi
         kept(seed, path, plan, contents)
     gone = bool(plan.changes) and all(one.action == "remove" for one in plan.files)  # as the server's recovery does it
     report = Report((), ()) if gone else binlogtool.verify([target], format=seed.format, hints=hints, backend="python")
-    if not any(one.encrypted for one in report.files):
+    if not any(one.is_encrypted for one in report.files):
         wrong = [str(f) for f in report.findings if f.severity is Severity.ERROR] + [str(f) for f in report.failures]
         assert not wrong, f"{asked}: errors after the repair: {wrong[:3]}"
     if not gone:
-        again = binlogtool.plan_truncate(target, format=seed.format, hints=hints, asked=asked, backend="python")
+        again = binlogtool.plan_truncate(target, format=seed.format, hints=hints, policy=asked, backend="python")
         assert (again.refused, again.changes) == (False, ()), f"{asked}: there is more to repair: {again}"
     if done is None:
         return "nothing to do"
@@ -221,7 +221,7 @@ def repairing(seed: Seed, path: Path, rng: random.Random, before: Iterable[Findi
     return "repaired"
 
 
-def kept(seed: Seed, path: Path, plan: Plan, contents: Sequence[range]) -> None:
+def kept(seed: Seed, path: Path, plan: RepairPlan, contents: Sequence[range]) -> None:
     """No intact frame is cut off that the plan does not count. contents: of frames in which nothing can be read."""
     size, found = path.stat().st_size, search(seed.target, seed.data, seed.known)
     result, told = path.read_bytes(), sum(file.cut_valid_records for file in plan.files)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from binlogtool.schema.build import FLAGS
-from binlogtool.schema.library import ENVIRONMENT
+from binlogtool.schema.library import LIBRARY_VARIABLE
 
 COMPILER = "gcc"
 SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g1")
@@ -55,9 +55,9 @@ def runtime() -> str:
 
 def generated() -> str:
     """The C text of the native library."""
-    from binlogtool.schema.enumerated import whole
+    from binlogtool.schema.enumerated import collect_library_source
 
-    return whole().text()
+    return collect_library_source().write_text()
 
 
 def checked_library(text: str, optimize: str = "-O0") -> Path:
@@ -90,7 +90,7 @@ def environment(library: Path, reports: Path) -> dict[str, str]:
     Python's own objects are allocated one by one, so that what is read beside one of them is seen.
     """
     return {
-        **os.environ, "LD_PRELOAD": runtime(), ENVIRONMENT: str(library), _LOADED: "1", _REPORTS: str(reports),
+        **os.environ, "LD_PRELOAD": runtime(), LIBRARY_VARIABLE: str(library), _LOADED: "1", _REPORTS: str(reports),
         "PYTHONMALLOC": "malloc", "ARROW_DEFAULT_MEMORY_POOL": "system",
         "ASAN_OPTIONS": f"detect_leaks=0:exitcode={EXIT_STATUS}:log_path={reports}/report:allocator_may_return_null=1"
         ":handle_segv=1:hard_rss_limit_mb=4096:quarantine_size_mb=16",

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from binlogtool import formats
-from binlogtool.schema.enumerated import add_walk, layouts, pairs
-from binlogtool.schema.unit import Unit
+from binlogtool.schema.enumerated import add_walk, iter_compiled_layouts, iter_walk_schemas
+from binlogtool.schema.unit import CLibrarySource
 from tests.fuzz import sanitizers
 from tests.fuzz.sanitizers import EXIT_STATUS, UnavailableError
 
@@ -21,12 +21,12 @@ PLANTED = "r[2] = t.v[2]; for (int k = 3; k < 64; k++) r[2] += *(volatile int64_
 
 def walks_of(format: str) -> str:
     """The C text of the walks of a format: what else the tool looks for, it runs as Python."""
-    unit = Unit()
-    for layout, owner in layouts():
-        if owner is formats.get(format):
-            for schema, columns in pairs(layout):
+    unit = CLibrarySource()
+    for layout, owner in iter_compiled_layouts():
+        if owner is formats.load_format(format):
+            for schema, columns in iter_walk_schemas(layout):
                 add_walk(unit, schema, columns)
-    return unit.text()
+    return unit.write_text()
 
 
 @pytest.mark.parametrize("planted", [False, True])

@@ -115,11 +115,11 @@ def all_calls(folders: dict[str, Path]) -> list[Call]:
 
 
 def _program_calls() -> Iterator[Call]:
-    from binlogtool.cli.app import build
+    from binlogtool.cli.app import build_command_group
 
     yield Call(("--help",))
     yield Call(("--version", "-v"))
-    for command in sorted(build().commands):
+    for command in sorted(build_command_group().commands):
         yield Call((command, "--help"))
         yield Call(("man", command))
     for name in _schema_names():

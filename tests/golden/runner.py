@@ -145,7 +145,7 @@ def prepare_process() -> None:
         os.environ.pop(name, None)
     from binlogtool import formats
 
-    formats.built_in()
+    formats.iter_built_in()
 
 
 def run_all(calls: Iterable[Call], folders: dict[str, Path], jobs: int) -> Iterator[tuple[str, Outcome]]:

@@ -10,7 +10,7 @@ from binlogtool.findings import EXPLANATIONS, Finding, Severity
 from binlogtool.formats.binlog_events.crypt.keys import KeyFileError
 from binlogtool.formats.detecting import Hints
 from binlogtool.recovery.report import BYTE_CLASSES, FileReport
-from binlogtool.recovery.verify import Options, verify_bytes
+from binlogtool.recovery.verify import LogVerifyOptions, verify_bytes
 
 
 class Opinion(NamedTuple):
@@ -42,7 +42,7 @@ def opinion(
     format: str, name: str, data: bytes, backend: str = "auto", depth: str = "set", hints: Hints = Hints()
 ) -> Opinion:
     """Verifies bytes as the file `name` would be, and holds the report to its promises."""
-    options = Options(depth, backend=backend, hints=hints)
+    options = LogVerifyOptions(depth, backend=backend, hints=hints)
     try:
         report = verify_bytes(posixpath.basename(name), data, format=format, options=options)
     except (UnknownFormatError, KeyFileError):

@@ -58,10 +58,10 @@ class Event(NamedTuple):
 
     time: int
     code: int
-    server: int
+    server_id: int
     start: int
     end: int
-    position: int
+    end_log_pos: int
     flags: int
     tail: int
     sealed: bool = False
@@ -209,7 +209,7 @@ class Reader:
             if event.code == DESCRIPTION:
                 self.form = description(self.data, at) or self.form
                 self.head = event.end if at == 4 else self.head
-            self.servers.add(event.server)
+            self.servers.add(event.server_id)
             self.time = event.time or self.time
             steps = BOUNDARY if event.sealed else groups.take(event)
             self.frames.append(Frame(at, event.end, 1, tuple(fields_of(event, self.form)), steps))
@@ -237,7 +237,7 @@ class Reader:
     def plausible(self, event: Event) -> bool:
         near = not event.time or not self.time or abs(event.time - self.time) <= TEN_YEARS
         known = event.code in TYPES and event.code and not event.flags & ~KNOWN_FLAGS
-        return bool(known and near and event.server in self.servers)
+        return bool(known and near and event.server_id in self.servers)
 
 
 def fields_of(event: Event, form: Form) -> Iterator[Field]:
@@ -285,7 +285,7 @@ class Groups:
 
     def take(self, event: Event) -> Steps:
         """The steps of one event."""
-        self.relay = self.relay or (event.code == 4 and event.time == event.position == 0)
+        self.relay = self.relay or (event.code == 4 and event.time == event.end_log_pos == 0)
         body = self.data[event.start + 19 : event.end - event.tail]
         known = (event.code in TYPES and event.code) or event.flags & 0x80
         return self.step(event.code, body) if known and not self.lost else BROKEN

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool import __version__, verify
-from binlogtool.report.json import document, verify_document, verify_json
+from binlogtool.report.json import encode_document, encode_verify_report, verify_report_to_json
 from tests.harness.ceilings import MIB, SLACK, STATEMENT, run, unpacked
 from tests.harness.slowness import slowness
 
@@ -49,7 +49,9 @@ def test_what_is_kept_of_a_file_is_bounded(form: str, corpus: Path, tmp_path: Pa
 def test_the_document_written_in_pieces_is_the_document(corpus: Path, tmp_path: Path, count: int) -> None:
     found = verify([str(directory(corpus, tmp_path, count))]) if count else verify([str(tmp_path / "nothing")])
     assert len(found.files) == count
-    assert b"".join(verify_document(found, __version__)) == document(verify_json(found, __version__))
+    assert b"".join(encode_verify_report(found, __version__)) == encode_document(
+        verify_report_to_json(found, __version__)
+    )
 
 
 @pytest.mark.full_corpus

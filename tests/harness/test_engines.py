@@ -12,9 +12,9 @@ import pytest
 from construct import ConstructError
 
 from binlogtool import formats
-from binlogtool.formats.detecting import Head
-from binlogtool.formats.fields import Verified
-from binlogtool.formats.layouts import Layout
+from binlogtool.formats.detecting import FileHead
+from binlogtool.formats.fields import ChecksumResult
+from binlogtool.formats.layouts import LogFileLayout
 from binlogtool.limits import Limits
 from binlogtool.schema import backends
 from binlogtool.schema.scanner import StopReason
@@ -39,12 +39,12 @@ class Walked(NamedTuple):
     at_end: bool
 
 
-def layout_of(format: str, name: str, data: bytes) -> Layout:
-    head = Head(data[:4096], Path(name).name, len(data))
-    return formats.get(format).reading.layout(head, Limits())
+def layout_of(format: str, name: str, data: bytes) -> LogFileLayout:
+    head = FileHead(data[:4096], Path(name).name, len(data))
+    return formats.load_format(format).reading.layout(head, Limits())
 
 
-def by_construct(layout: Layout, data: bytes) -> Walked:
+def by_construct(layout: LogFileLayout, data: bytes) -> Walked:
     """Parses frame after frame with the unchanged schema."""
     stream, frames = io.BytesIO(data), []
     at = layout.frames_at
@@ -54,7 +54,7 @@ def by_construct(layout: Layout, data: bytes) -> Walked:
             parsed = layout.frame.schema.parse_stream(stream)
         except (ConstructError, OverflowError, MemoryError):
             return Walked(frames, at, False)
-        verdicts = [value.ok for value in parsed.values() if isinstance(value, Verified)]
+        verdicts = [value.ok for value in parsed.values() if isinstance(value, ChecksumResult)]
         end = stream.tell()
         if False in verdicts or end <= at:
             return Walked(frames, at, False)
@@ -63,9 +63,9 @@ def by_construct(layout: Layout, data: bytes) -> Walked:
     return Walked(frames, at, True)
 
 
-def by_scanner(layout: Layout, data: bytes, backend: str) -> Walked:
+def by_scanner(layout: LogFileLayout, data: bytes, backend: str) -> Walked:
     """Scans the same bytes."""
-    scanner = backends.choose(backend).scanner(layout.frame.schema, layout.frame.columns)
+    scanner = backends.choose_backend(backend).make_scanner(layout.frame.schema, layout.frame.columns)
     frames: list[tuple[int, int, int]] = []
     at = layout.frames_at
     while True:
@@ -77,9 +77,9 @@ def by_scanner(layout: Layout, data: bytes, backend: str) -> Walked:
             return Walked(frames, at, stop.reason == StopReason.END)
 
 
-def columns_of(layout: Layout, data: bytes, backend: str) -> list[list[int]]:
+def columns_of(layout: LogFileLayout, data: bytes, backend: str) -> list[list[int]]:
     """Every column of every frame up to the first stop."""
-    scanner = backends.choose(backend).scanner(layout.frame.schema, layout.frame.columns)
+    scanner = backends.choose_backend(backend).make_scanner(layout.frame.schema, layout.frame.columns)
     table, _ = scanner.scan(data, layout.frames_at, len(data))
     return [[int(value) for value in table[name][: table.count]] for name in layout.frame.columns]
 

@@ -20,7 +20,7 @@ from bench.cases import TOOL
 from bench.measure import run_child
 from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, UsageError
 from binlogtool.limits import Limits
-from binlogtool.recovery.replay_result import Replayed
+from binlogtool.recovery.replay_result import ReplayResult
 from tests.harness import mutate
 from tests.harness.oracle_mysql import mysql_binlog
 from tests.harness.samples import FORMATS, Sample, pieces
@@ -31,7 +31,7 @@ MOST = {"mariadb-innodb-binlog": 32768}
 """Bytes of a piece that is mutated: else 4096; a page log has two pages at least."""
 
 
-def held(found: Replayed) -> None:
+def held(found: ReplayResult) -> None:
     """Every record has one decision and one reason; no object has more records than there are."""
     total = sum(found.decisions.values())
     assert sum(found.reasons.values()) == total and set(found.rules) == set(found.reasons)
@@ -52,7 +52,7 @@ def logs(corpus: Path, folder: str) -> Iterator[Path]:
             yield path
 
 
-def replayed(path: Path, backend: str = "python", **how: object) -> list[Replayed] | None:
+def replayed(path: Path, backend: str = "python", **how: object) -> list[ReplayResult] | None:
     try:
         return binlogtool.replay([path], backend=backend, **how)  # type: ignore[arg-type]
     except BinlogtoolError:  # not a log, a key is missing: said in one line

@@ -94,7 +94,7 @@ def test_the_text_of_the_servers_tool_becomes_rows(tmp_path: Path) -> None:
     from bench import text_parse
 
     done = text_parse.parse(io.BytesIO(TEXT), tmp_path / "rows")
-    assert (done.events, done.rows) == (3, 2)
+    assert (done.events, done.select_rows) == (3, 2)
     rows = parquet.read_table(tmp_path / "rows").to_pylist()
     assert [(row["offset"], row["type"], row["object"]) for row in rows] == [
         (423, "Annotate_rows", None), (521, "Table_map", None),

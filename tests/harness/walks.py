@@ -12,15 +12,15 @@ import binlogtool
 from binlogtool.findings import Finding
 from binlogtool.formats.base import Format
 from binlogtool.formats.detecting import Hints
-from binlogtool.formats.judging import Judge
-from binlogtool.formats.layouts import Batch, Layout
+from binlogtool.formats.judging import Validator
+from binlogtool.formats.layouts import Batch, LogFileLayout
 from binlogtool.limits import Limits
-from binlogtool.log.blocks import Places
+from binlogtool.log.blocks import RecordLocations
 from binlogtool.log.opened_file import open_file
-from binlogtool.log.records import Block
+from binlogtool.log.records import RecordBlock
 from binlogtool.log.select import Selection
 from binlogtool.recovery.report import FileReport
-from binlogtool.recovery.verify import Options, judge_file
+from binlogtool.recovery.verify import LogVerifyOptions, verify_file
 
 
 @dataclass
@@ -46,27 +46,29 @@ def judged(path: Path, format: Format, backend: str, hints: Hints = Hints()) -> 
     seen = Judged()
 
     class Spy:
-        def __init__(self, judge: Judge, layout: Layout) -> None:
+        def __init__(self, judge: Validator, layout: LogFileLayout) -> None:
             self.finish, self._judge, self._layout = judge.finish, judge, layout
 
-        def damage(self, start: int, end: int) -> None:
+        def skip_damage(self, start: int, end: int) -> None:
             seen.damage.append((start, end))
-            self._judge.damage(start, end)
+            self._judge.skip_damage(start, end)
 
         def feed(self, batch: Batch) -> Sequence[Finding]:
             count = batch.records.count
-            seen.records += Places(batch, self._layout, 0, count).offsets() if count else ()
+            seen.records += RecordLocations(batch, self._layout, 0, count).offsets() if count else ()
             offsets, ends = batch.frames["offset"], batch.frames["end"]
             frames = range(batch.frames.count)
             seen.frames += ((batch.base + int(offsets[i]), batch.base + int(ends[i])) for i in frames)
             return self._judge.feed(batch)
 
-    judging = replace(format.judging, judge=lambda layout, *rest: Spy(format.judging.judge(layout, *rest), layout))
-    spied = replace(format, judging=judging)
+    judging = replace(
+        format.validation, validator=lambda layout, *rest: Spy(format.validation.validator(layout, *rest), layout)
+    )
+    spied = replace(format, validation=judging)
     file = open_file(str(path), path.name, spied, Limits(), hints=hints)
-    seen.assembled = file.layout.assemble is not None
+    seen.assembled = file.layout.make_assembler is not None
     try:
-        seen.report = judge_file(file, Options(backend=backend, hints=hints)).report
+        seen.report = verify_file(file, LogVerifyOptions(backend=backend, hints=hints)).report
     finally:
         file.source.close()
     return seen
@@ -84,7 +86,7 @@ def dumped(
     found: dict[int, int] = {}
     with binlogtool.open(path, format=format.name, backend=backend, hints=hints) as log:
         for block in log.blocks(Selection(on_damage=on_damage, start=start)):
-            if isinstance(block, Block):
+            if isinstance(block, RecordBlock):
                 found.update(zip(block.record, block.offset, strict=True))
     assert list(found) == sorted(found)
     return list(found.values())

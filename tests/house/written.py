@@ -15,9 +15,9 @@ import msgspec
 
 import binlogtool
 from binlogtool.errors import BinlogtoolError
-from binlogtool.log.records import Block
-from binlogtool.log.stretches import Stretch
-from binlogtool.report.native import Lines, NativeLines
+from binlogtool.log.records import RecordBlock
+from binlogtool.log.stretches import RecordRange
+from binlogtool.report.native import CompiledLineEncoder, EncodedLines
 
 _type_of = msgspec.json.Decoder(msgspec.defstruct("Line", [("type", str)])).decode
 
@@ -43,14 +43,14 @@ def written(folder: Path) -> Written:
 
 def _count(path: Path, found: Written) -> None:
     with binlogtool.open(path) as log:
-        lines = NativeLines()
-        for stretch in log.stretches():
-            if not isinstance(stretch, Stretch):
+        lines = CompiledLineEncoder()
+        for stretch in log.record_ranges():
+            if not isinstance(stretch, RecordRange):
                 continue
-            name, began = stretch.maker.format.name, perf_counter()
-            for part in lines.parts(stretch):
-                is_compiled = isinstance(part, Lines)
-                if isinstance(part, Block):
+            name, began = stretch.decoder.format.name, perf_counter()
+            for part in lines.encode_range(stretch):
+                is_compiled = isinstance(part, EncodedLines)
+                if isinstance(part, RecordBlock):
                     types = [record.type for record in part]
                     found.seconds[False][name] += perf_counter() - began
                 else:

@@ -217,8 +217,8 @@ def test_a_diagnosis_beside_a_running_server_is_no_alarm_and_names_it(
     try:
         for _ in range(5):
             (one,) = binlogtool.diagnose([data]).logs
-            assert one.well, (one.trouble, one.report.failures, [replay.stop for replay in one.replays])
-            assert one.start == ("yes" if one.unsettled is None else "open") and "mariadbd" in (one.holder or "")
+            assert one.is_healthy, (one.incomplete_reason, one.report.failures, [replay.stop for replay in one.replays])
+            assert one.start == ("yes" if one.unstable_reason is None else "open") and "mariadbd" in (one.holder or "")
             time.sleep(0.3)
     finally:
         stop()

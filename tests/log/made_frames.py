@@ -9,8 +9,8 @@ from construct import Bytes, Check, Const, Int8ul, Int16ul, Int32ul, Struct, Tel
 
 from binlogtool.formats.checksums import CRC32
 from binlogtool.formats.fields import CrcCheck
-from binlogtool.formats.layouts import FrameLevel, Layout
-from binlogtool.log.resync import Resync
+from binlogtool.formats.layouts import FrameLevel, LogFileLayout
+from binlogtool.log.resync import Resynchronizer
 from binlogtool.log.source import BytesSource, Source
 from binlogtool.log.window import Window
 from binlogtool.schema import backends
@@ -57,7 +57,7 @@ def plain(data: bytes) -> bytes:
 
 def made(
     data: bytes, frames: FrameLevel | None = None, chunk: int = 4096, frames_at: int = 0, longest: int = 262
-) -> Resync:
+) -> Resynchronizer:
     """A search in these bytes, of which the first `chunk` are in memory."""
     return searching(window_of(BytesSource("made", data), chunk), frames, frames_at, longest)
 
@@ -69,9 +69,13 @@ def window_of(source: Source, chunk: int, base: int = 0) -> Window:
     return window
 
 
-def searching(window: Window, frames: FrameLevel | None = None, frames_at: int = 0, longest: int = 262) -> Resync:
+def searching(
+    window: Window, frames: FrameLevel | None = None, frames_at: int = 0, longest: int = 262
+) -> Resynchronizer:
     """A search in this window."""
-    return Resync(Layout("made", frames_at, frames or level()), backends.choose("python"), window, longest)
+    return Resynchronizer(
+        LogFileLayout("made", frames_at, frames or level()), backends.choose_backend("python"), window, longest
+    )
 
 
 def sized(data: bytes) -> bytes:

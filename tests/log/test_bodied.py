@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.log.bodied import BodiedBlocks
-from binlogtool.log.records import Block, Record
-from binlogtool.log.stretches import Stretch
-from binlogtool.schema.native_backend import native_backend
+from binlogtool.log.bodied import CompiledBodyDecoder
+from binlogtool.log.records import Record, RecordBlock
+from binlogtool.log.stretches import RecordRange
+from binlogtool.schema.native_backend import get_native_backend
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 PACKED = sorted((CORPUS / "mysql_binlog" / "workloads").glob("*/*.000001.gz"))
@@ -39,17 +39,17 @@ def unpacked(path: Path, folder: Path) -> Path:
 
 
 def bodied(path: Path) -> Iterator[Record]:
-    maker = BodiedBlocks(few=0)
+    maker = CompiledBodyDecoder(min_records=0)
     with binlogtool.open(path, backend="native") as log:
-        for part in log.stretches():
-            if isinstance(part, Stretch):
-                for block in maker.of(part):
+        for part in log.record_ranges():
+            if isinstance(part, RecordRange):
+                for block in maker.decode_range(part):
                     yield from block
-            elif isinstance(part, Block):
+            elif isinstance(part, RecordBlock):
                 yield from part
 
 
-@pytest.mark.skipif(native_backend() is None, reason="no native code for this machine")
+@pytest.mark.skipif(get_native_backend() is None, reason="no native code for this machine")
 @pytest.mark.parametrize("path", SAMPLES, ids=named)
 def test_bodies_of_compiled_code_are_those_of_the_general_way(path: Path, tmp_path: Path) -> None:
     path = unpacked(path, tmp_path)
@@ -58,16 +58,16 @@ def test_bodies_of_compiled_code_are_those_of_the_general_way(path: Path, tmp_pa
     assert [repr(one) for one in bodied(path)] == [repr(one) for one in general]
 
 
-@pytest.mark.skipif(native_backend() is None, reason="no native code for this machine")
+@pytest.mark.skipif(get_native_backend() is None, reason="no native code for this machine")
 def test_most_bodies_are_read_by_compiled_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the test above would compare the general way with itself."""
     path = unpacked(next(one for one in PACKED if one.name.startswith("ddl-mariadb.row")), tmp_path)
-    made, block = [], BodiedBlocks._block
+    made, block = [], CompiledBodyDecoder._make_block
 
-    def counted(self: BodiedBlocks, run: object) -> Block:
+    def counted(self: CompiledBodyDecoder, run: object) -> RecordBlock:
         made.append(block(self, run))  # type: ignore[arg-type]
         return made[-1]
 
-    monkeypatch.setattr(BodiedBlocks, "_block", counted)
+    monkeypatch.setattr(CompiledBodyDecoder, "_make_block", counted)
     total = len(list(bodied(path)))
     assert sum(map(len, made)) > total // 2

@@ -9,7 +9,7 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from binlogtool.findings import Finding, Severity
-from binlogtool.log.body_json import body_texts, findings_text, json_text
+from binlogtool.log.body_json import encode_bodies, findings_to_json, to_json_text
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 TREES = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
@@ -31,7 +31,7 @@ TREES = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.
     ],
 )
 def test_values_that_json_lacks_are_marked_and_never_changed_silently(value: Any, expected: str) -> None:
-    assert json_text(value) == expected
+    assert to_json_text(value) == expected
 
 
 @given(TREES)
@@ -40,14 +40,14 @@ def test_plain_json_values_come_back_as_they_were(tree: Any) -> None:
         json.dumps(tree, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         reject()
-    assert json.loads(json_text(tree)) == tree
+    assert json.loads(to_json_text(tree)) == tree
 
 
 @given(st.recursive(LEAVES | st.binary(), lambda inner: st.lists(inner), max_leaves=10))
 def test_the_text_is_always_json_that_utf8_can_hold(tree: Any) -> None:
-    json.loads(json_text(tree).encode())
+    json.loads(to_json_text(tree).encode())
 
 
 def test_a_body_that_could_not_be_decoded_is_no_text() -> None:
-    assert body_texts([Finding("payload-undecodable", Severity.ERROR, 0, 1, "m"), {}, None]) == [None, b"{}", None]
-    assert findings_text(()) is None
+    assert encode_bodies([Finding("payload-undecodable", Severity.ERROR, 0, 1, "m"), {}, None]) == [None, b"{}", None]
+    assert findings_to_json(()) is None

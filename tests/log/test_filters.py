@@ -8,7 +8,7 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import UsageError
-from binlogtool.log.places import Position, parse_position
+from binlogtool.log.places import LogPosition, parse_position
 from binlogtool.log.records import Record
 from binlogtool.log.select import Selection
 
@@ -92,6 +92,6 @@ def test_a_text_that_is_no_position_is_refused(text: str) -> None:
 
 
 def test_position_texts_are_read() -> None:
-    assert parse_position("4KiB", None) == Position("offset", 4096)
-    assert parse_position("f:seq:7", None) == Position("seq", 7, "f")
-    assert parse_position("end-0x10", 100) == Position("offset", 84)
+    assert parse_position("4KiB", None) == LogPosition("offset", 4096)
+    assert parse_position("f:seq:7", None) == LogPosition("seq", 7, "f")
+    assert parse_position("end-0x10", 100) == LogPosition("offset", 84)

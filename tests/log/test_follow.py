@@ -13,24 +13,24 @@ import binlogtool
 from binlogtool.errors import UnknownFormatError, UsageError
 from binlogtool.log import follow as following
 from binlogtool.log import followed_file
-from binlogtool.log.records import Block, Lost, Trouble
+from binlogtool.log.records import FileFinding, FollowLoss, RecordBlock
 from binlogtool.log.select import Selection
 from tests.cli.samples import insert
 
-Parts = Iterable[Block | Trouble | Lost]
+Parts = Iterable[RecordBlock | FileFinding | FollowLoss]
 
 
 def seqs(parts: Parts) -> list[int | None]:
     """Sequence numbers of the records."""
-    return [record.seq for part in parts if isinstance(part, Block) for record in part]
+    return [record.seq for part in parts if isinstance(part, RecordBlock) for record in part]
 
 
 def lost(parts: Parts) -> list[str]:
-    return [f"{Path(part.file).name}: {part.why}" for part in parts if isinstance(part, Lost)]
+    return [f"{Path(part.file).name}: {part.reason}" for part in parts if isinstance(part, FollowLoss)]
 
 
 def found(parts: Parts) -> list[str]:
-    return [part.finding.id for part in parts if isinstance(part, Trouble)]
+    return [part.finding.id for part in parts if isinstance(part, FileFinding)]
 
 
 def rows(numbers: Iterable[int]) -> bytes:
@@ -69,7 +69,9 @@ def test_names_from_an_earlier_file_hold_in_later_ones(chain: Path) -> None:
 def test_all_that_a_growing_directory_holds_is_told_once_and_in_order(chain: Path) -> None:
     told: list[tuple[str, int]] = []
     with binlogtool.follow([chain.parent / "real"]) as whole:
-        expected = [(Path(r.file).name, r.record) for part in whole.look() if isinstance(part, Block) for r in part]
+        expected = [
+            (Path(r.file).name, r.record) for part in whole.look() if isinstance(part, RecordBlock) for r in part
+        ]
     arrives(chain, "00000000000000000000.snap")
     with binlogtool.follow([chain]) as follower:
         for name in sorted(path.name for path in (chain.parent / "real").glob("*.xlog")):
@@ -78,7 +80,7 @@ def test_all_that_a_growing_directory_holds_is_told_once_and_in_order(chain: Pat
                 (chain / name).write_bytes(data[:size])
                 parts = list(follower.look())
                 assert not found(parts) and not lost(parts)
-                told += [(Path(r.file).name, r.record) for part in parts if isinstance(part, Block) for r in part]
+                told += [(Path(r.file).name, r.record) for part in parts if isinstance(part, RecordBlock) for r in part]
     assert told == expected
 
 
@@ -175,8 +177,8 @@ def test_a_long_file_is_read_on_from_a_place_near_its_end(tmp_path: Path, monkey
                 file.write(rows([number]))
             assert seqs(follower.look()) == [number]
             monkeypatch.setattr(followed_file.Scan, "segments", counted)
-    assert log.stat().st_size > 3 * followed_file._READ_AGAIN
-    assert max(read) < 2 * followed_file._READ_AGAIN
+    assert log.stat().st_size > 3 * followed_file._REREAD_BYTES
+    assert max(read) < 2 * followed_file._REREAD_BYTES
 
 
 def test_days_of_files_that_come_and_go_leave_nothing_behind(tmp_path: Path) -> None:
@@ -191,13 +193,13 @@ def test_days_of_files_that_come_and_go_leave_nothing_behind(tmp_path: Path) -> 
             path.unlink()
         assert list(follower.look()) == []
         assert open_handles() == before
-        assert (len(follower._files), len(follower._gone), len(follower._told)) == (1, 0, 0)
+        assert (len(follower._followed), len(follower._removed), len(follower._reported)) == (1, 0, 0)
     assert open_handles() == before - 1
 
 
 def test_more_files_than_can_be_held_are_read_and_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "HELD", 5)
-    monkeypatch.setattr(following, "MOST_HELD", 10)
+    monkeypatch.setattr(following, "MAX_IDLE_FILES", 5)
+    monkeypatch.setattr(following, "MAX_HELD_FILES", 10)
     for number in range(40):
         (tmp_path / f"transaction.log.{number:02}").write_bytes(rows([number]))
     before = open_handles()
@@ -207,8 +209,8 @@ def test_more_files_than_can_be_held_are_read_and_let_go(tmp_path: Path, monkeyp
 
 
 def test_what_is_removed_before_it_was_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "HELD", 1)
-    monkeypatch.setattr(following, "MOST_HELD", 1)
+    monkeypatch.setattr(following, "MAX_IDLE_FILES", 1)
+    monkeypatch.setattr(following, "MAX_HELD_FILES", 1)
     for number in range(3):
         (tmp_path / f"transaction.log.{number}").write_bytes(rows([number]))
     with binlogtool.follow([tmp_path]) as follower:
@@ -239,7 +241,7 @@ def test_damage_at_the_end_is_told_when_it_stays(tmp_path: Path, monkeypatch: py
     with binlogtool.follow([log]) as follower:
         parts = list(follower.look())
         assert (seqs(parts), found(parts)) == ([1], [])
-        monkeypatch.setattr(followed_file, "_WHILE", 0.0)
+        monkeypatch.setattr(followed_file, "_MAX_WRITE_S", 0.0)
         assert found(follower.look()) == ["checksum-mismatch"]
         assert found(follower.look()) == []
 

@@ -10,9 +10,9 @@ import pytest
 import binlogtool
 from binlogtool import formats
 from binlogtool.errors import InputOutputError, UnknownFormatError, UsageError
-from binlogtool.formats.detecting import Head
-from binlogtool.log.detect import by_name, detect
-from binlogtool.log.logset import members
+from binlogtool.formats.detecting import FileHead
+from binlogtool.log.detect import detect_format, find_format
+from binlogtool.log.logset import find_logs
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def test_a_directory_lists_the_logs_of_each_format_in_it(tmp_path: Path, log: by
     deep.mkdir()
     (xlog,) = (samples / "readme/intact").glob("*.xlog")
     shutil.copy(xlog, deep)
-    found = [(log.format.name, log.home, log.names) for log in members(str(tmp_path), None).logs]
+    found = [(log.format.name, log.directory, log.names) for log in find_logs(str(tmp_path), None).logs]
     assert found == [("tarantool", str(deep), [xlog.name]), ("drizzle", str(tmp_path), ["transaction.log"])]
 
 
@@ -36,7 +36,7 @@ def test_each_directory_is_a_log_of_its_own_but_for_members_that_say_otherwise(t
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"XLOG\n0.13\n")
-    found = [(Path(log.home).name, log.names) for log in members(str(tmp_path), by_name("tarantool")).logs]
+    found = [(Path(log.directory).name, log.names) for log in find_logs(str(tmp_path), find_format("tarantool")).logs]
     assert found == [
         ("a", ["00000000000000000000.xlog", "512/0/00000000000000000002.run"]),
         ("b", ["00000000000000000000.xlog"]),
@@ -46,12 +46,12 @@ def test_each_directory_is_a_log_of_its_own_but_for_members_that_say_otherwise(t
 def test_a_directory_without_logs_is_said_to_have_none(tmp_path: Path) -> None:
     (tmp_path / "server.log").write_text("started\n" * 100)
     with pytest.raises(UnknownFormatError, match="no log files"):
-        members(str(tmp_path), None)
+        find_logs(str(tmp_path), None)
 
 
 def test_a_directory_that_does_not_exist_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputOutputError):
-        members(str(tmp_path / "nothing"), None)
+        find_logs(str(tmp_path / "nothing"), None)
 
 
 def test_directories_below_a_bound_are_not_entered(tmp_path: Path, log: bytes) -> None:
@@ -59,25 +59,25 @@ def test_directories_below_a_bound_are_not_entered(tmp_path: Path, log: bytes) -
     deep.mkdir(parents=True)
     (deep / "transaction.log").write_bytes(log)
     with pytest.raises(UnknownFormatError):
-        members(str(tmp_path), None)
+        find_logs(str(tmp_path), None)
 
 
 def test_detection_looks_at_the_content_not_at_the_name(log: bytes) -> None:
-    assert detect(Head(log[:4096], "00000000000000000000.xlog", len(log))).name == "drizzle"
+    assert detect_format(FileHead(log[:4096], "00000000000000000000.xlog", len(log))).name == "drizzle"
 
 
 def test_a_file_of_no_known_format_is_refused_with_what_was_seen() -> None:
     with pytest.raises(UnknownFormatError, match="7f 45 4c 46"):
-        detect(Head(b"\x7fELF" + bytes(100), "a.out", 104))
+        detect_format(FileHead(b"\x7fELF" + bytes(100), "a.out", 104))
 
 
 def test_an_unknown_format_name_is_a_usage_error_that_lists_the_known_ones() -> None:
     with pytest.raises(UsageError, match="tarantool"):
-        by_name("oracle")
+        find_format("oracle")
 
 
 def test_the_registry_has_the_formats_of_this_release() -> None:
-    assert formats.names()[:2] == ["tarantool", "drizzle"]
+    assert formats.list_names()[:2] == ["tarantool", "drizzle"]
 
 
 def test_a_mixed_call_reports_every_path(tmp_path: Path, log: bytes) -> None:

@@ -49,7 +49,7 @@ def test_what_verify_counts_behind_a_damage_of_a_log_without_checksums_dump_prin
 ) -> None:
     path = tmp_path / "mariadb-bin.000001"
     path.write_bytes((corpus / "found" / "resync" / "dump-count.000001").read_bytes())
-    mysql = formats.get("mysql-binlog")
+    mysql = formats.load_format("mysql-binlog")
     for on_damage in ("skip", "salvage"):
         assert len(dumped(path, mysql, backend, on_damage)) == 64
     assert len(dumped(path, mysql, backend, start="0x4db")) == 42
@@ -58,9 +58,9 @@ def test_what_verify_counts_behind_a_damage_of_a_log_without_checksums_dump_prin
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", formats.names())
+@pytest.mark.parametrize("name", formats.list_names())
 def test_dump_prints_what_verify_counts_in_every_mutated_sample(samples: Path, tmp_path: Path, name: str) -> None:
-    format = formats.get(name)
+    format = formats.load_format(name)
     unpack(samples, tmp_path / "packed")
     roots = (samples, tmp_path / "packed")
     found = [(path, path.read_bytes()) for root in roots for path, of in logs(root) if of.name == name]
@@ -80,7 +80,7 @@ def test_dump_prints_what_verify_counts_in_every_mutated_sample(samples: Path, t
 @pytest.mark.full
 def test_dump_prints_what_verify_counts_in_every_log_of_the_corpus(corpus: Path) -> None:
     found = list(logs(corpus))
-    assert {format.name for _, format in found} == set(formats.names())
+    assert {format.name for _, format in found} == set(formats.list_names())
     for path, format in found:
         if path.parent.name != "15-limit-told-as-server-stops":  # 8 million rows in one event: dump ends with status 6
             agree(path, format, ("python", "native"))

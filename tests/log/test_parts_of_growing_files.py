@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.log.parts import WHOLE, Part
-from binlogtool.log.records import Block
+from binlogtool.log.parts import WHOLE_FILE, FilePart
+from binlogtool.log.records import RecordBlock
 
 
-def told(path: Path, part: Part, meanwhile: Callable[[Path], object]) -> tuple[int, list[str]]:
+def told(path: Path, part: FilePart, meanwhile: Callable[[Path], object]) -> tuple[int, list[str]]:
     """How many records a part has, and what else is said, when something happens to the file after the first look."""
     with binlogtool.open(path) as log:
         found = log.blocks(part=part)
         first = next(found)
         meanwhile(path)
         rest = [first, *found]
-    records = sum(len(list(one)) for one in rest if isinstance(one, Block))
-    return records, [one.finding.id for one in rest if not isinstance(one, Block)]
+    records = sum(len(list(one)) for one in rest if isinstance(one, RecordBlock))
+    return records, [one.finding.id for one in rest if not isinstance(one, RecordBlock)]
 
 
 def grow(path: Path) -> None:
@@ -52,7 +52,7 @@ def test_growth_behind_a_part_is_none_of_its_business(
     meanwhile: Callable[[Path], object], whole: list[str], part: list[str], samples: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "basic-checksum.log"
-    for wanted, ids in ((WHOLE, whole), (Part(None, (samples / "drizzle" / path.name).stat().st_size), part)):
+    for wanted, ids in ((WHOLE_FILE, whole), (FilePart(None, (samples / "drizzle" / path.name).stat().st_size), part)):
         shutil.copy(samples / "drizzle" / path.name, path)
         records, found = told(path, wanted, meanwhile)
         assert (records, found) == (67, ids)

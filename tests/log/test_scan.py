@@ -11,7 +11,7 @@ import pytest
 
 from binlogtool.limits import Limits
 from binlogtool.recovery.report import FileReport
-from binlogtool.recovery.verify import Options, verify_bytes
+from binlogtool.recovery.verify import LogVerifyOptions, verify_bytes
 
 MESSAGE = (
     bytes.fromhex("0a1608021001")
@@ -29,7 +29,7 @@ SIZE = len(entry())
 
 
 def verify(data: bytes, **limits: int) -> FileReport:
-    report = verify_bytes("transaction.log", data, format="drizzle", options=Options(limits=Limits(**limits)))
+    report = verify_bytes("transaction.log", data, format="drizzle", options=LogVerifyOptions(limits=Limits(**limits)))
     assert sum(report.bytes.values()) == report.size == len(data)
     return report
 
@@ -126,7 +126,7 @@ def test_python_and_native_say_the_same_of_every_damaged_file(corpus: Path) -> N
     compared = 0
     for path in sorted((corpus / "drizzle/generated/damaged").iterdir()):
         reports = [
-            verify_bytes(path.name, path.read_bytes(), format="drizzle", options=Options(backend=backend))
+            verify_bytes(path.name, path.read_bytes(), format="drizzle", options=LogVerifyOptions(backend=backend))
             for backend in ("python", "native")
         ]
         assert reports[0].findings == reports[1].findings, path.name

@@ -17,7 +17,7 @@ from binlogtool import formats
 from binlogtool.limits import KIB, MIB, Limits
 from binlogtool.log.opened_file import open_file
 from binlogtool.log.scan import Scan
-from binlogtool.log.segments import Damage
+from binlogtool.log.segments import DamagedRange
 from binlogtool.log.source import BytesSource
 from binlogtool.recovery.verify import verify_bytes
 from binlogtool.schema import backends
@@ -73,10 +73,10 @@ FOLDERS = {
 
 def given_up(format: str, name: str, data: bytes) -> Iterator[tuple[int, int]]:
     """The regions that the scan hands on as damage."""
-    file = open_file(name, name, formats.get(format), Limits(), BytesSource(name, data))
-    backend = backends.choose("python")
+    file = open_file(name, name, formats.load_format(format), Limits(), BytesSource(name, data))
+    backend = backends.choose_backend("python")
     for segment in Scan(file.source, file.format, file.layout, backend, Limits(), rows=False).segments():
-        if isinstance(segment, Damage):
+        if isinstance(segment, DamagedRange):
             yield segment.start, segment.end
 
 

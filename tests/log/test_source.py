@@ -62,7 +62,7 @@ def test_a_file_that_grows_is_a_finding(log: Path) -> None:
     source = FileSource(str(log))
     with log.open("ab") as more:
         more.write(b"x")
-    changed = source.changed()
+    changed = source.find_change()
     assert changed is not None
     assert (changed.id, changed.facts["size_before"], changed.facts["size_after"]) == (
         "changed-while-read",
@@ -76,7 +76,7 @@ def test_a_file_that_shrinks_while_it_is_read_ends_early_and_is_a_finding(log: P
     os.truncate(log, 100)
     view = memoryview(bytearray(200))
     assert source.read_at(0, view) == 100
-    changed = source.changed()
+    changed = source.find_change()
     assert changed is not None
     assert changed.id == "changed-while-read"
 
@@ -86,7 +86,7 @@ def test_a_file_that_is_replaced_while_it_is_read_is_a_finding(log: Path) -> Non
     other = log.with_name("other")
     other.write_bytes(log.read_bytes())
     other.replace(log)
-    changed = source.changed()
+    changed = source.find_change()
     assert changed is not None
     assert "replaced" in changed.message
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from binlogtool.errors import InputOutputError
-from binlogtool.formats.layouts import Read, Unveil
+from binlogtool.formats.layouts import BufferDecryptor, RangeReader
 from binlogtool.log.source import BytesSource, FileSource, StreamSource, read_range
-from binlogtool.log.veiled import VeiledSource
+from binlogtool.log.veiled import DecryptedSource
 from tests.formats.mysql_binlog import crypt_samples as samples_of
 from tests.formats.mysql_binlog import crypt_writer as writer
 
 
-def _swapped(read: Read) -> Unveil:
+def _swapped(read: RangeReader) -> BufferDecryptor:
     def unveil(offset: int, view: memoryview) -> None:
         view[:] = bytes(byte ^ (offset + i) & 0xFF for i, byte in enumerate(view))
 
@@ -26,7 +26,7 @@ def _swapped(read: Read) -> Unveil:
 
 def test_only_what_was_read_is_unveiled() -> None:
     data = bytes((i * 7) % 251 ^ i & 0xFF for i in range(1000))
-    source = VeiledSource(BytesSource("log", data), _swapped)
+    source = DecryptedSource(BytesSource("log", data), _swapped)
     buffer = bytearray(b"?" * 300)
     assert source.read_at(900, memoryview(buffer)) == 100
     assert buffer == bytes((i * 7) % 251 for i in range(900, 1000)) + b"?" * 200
@@ -36,15 +36,15 @@ def test_only_what_was_read_is_unveiled() -> None:
 def test_it_passes_on_what_the_source_below_knows(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(bytes(100))
-    source = VeiledSource(FileSource(str(path)), _swapped)
-    assert (source.name, source.size, source.changed()) == (str(path), 100, None)
+    source = DecryptedSource(FileSource(str(path)), _swapped)
+    assert (source.name, source.size, source.find_change()) == (str(path), 100, None)
     path.write_bytes(bytes(101))
-    found = source.changed()
+    found = source.find_change()
     assert found is not None
     assert found.id == "changed-while-read"
     source.close()
     with pytest.raises(OSError, match="descriptor"):
-        source.changed()
+        source.find_change()
 
 
 def test_a_hole_of_the_file_is_not_skipped(tmp_path: Path) -> None:
@@ -53,19 +53,19 @@ def test_a_hole_of_the_file_is_not_skipped(tmp_path: Path) -> None:
         file.truncate(1 << 20)
     raw = FileSource(str(path))
     assert raw.skip_hole(100) == 1 << 20
-    assert VeiledSource(raw, _swapped).skip_hole(100) == 100
+    assert DecryptedSource(raw, _swapped).skip_hole(100) == 100
     raw.close()
 
 
 def test_a_stream_of_mysql_is_read_forward_and_one_of_mariadb_is_refused_in_one_line(corpus: Path) -> None:
     data, unveil = samples_of.corpus_log(corpus, samples_of.MYSQL)
     whole = samples_of.plain(data, unveil)
-    source = VeiledSource(StreamSource("-", io.BytesIO(data)), unveil)
+    source = DecryptedSource(StreamSource("-", io.BytesIO(data)), unveil)
     got = b"".join(read_range(source, at, 1000) for at in range(0, len(data), 1000))
     assert got == whole
     data, unveil = samples_of.corpus_log(corpus, samples_of.MARIA[0])
     with pytest.raises(InputOutputError, match="cannot be read from a stream; name the file"):
-        read_range(VeiledSource(StreamSource("-", io.BytesIO(data)), unveil), 0, 4096)
+        read_range(DecryptedSource(StreamSource("-", io.BytesIO(data)), unveil), 0, 4096)
 
 
 class Repeated:
@@ -103,7 +103,7 @@ class Repeated:
     def skip_hole(self, offset: int) -> int:
         return offset
 
-    def changed(self) -> None:
+    def find_change(self) -> None:
         return None
 
     def close(self) -> None:
@@ -118,7 +118,7 @@ def test_memory_stays_bounded_for_a_file_of_200_megabytes(corpus: Path, body: in
     key, nonce = bytes(range(32)), data[280:292]
     raw = Repeated(head, key, nonce, body, 200_000_000)
     start = head + raw.sealed(0)[:2000]
-    source = VeiledSource(raw, samples_of.maria(start, b"1;" + key.hex().encode()))
+    source = DecryptedSource(raw, samples_of.maria(start, b"1;" + key.hex().encode()))
     view = memoryview(bytearray(1 << 20))
     assert raw.size is not None
     tracemalloc.start()

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from binlogtool.errors import UsageError
-from binlogtool.log.where import timed, where
+from binlogtool.log.where import compile_condition, to_timestamps
 
 MEMBERS: dict[str, Any] = {
-    "type": "UPDATE_ROWS_V2", "seq": 7, "time": timed([1_767_225_600_500_000])[0], "object": "shop.orders",
+    "type": "UPDATE_ROWS_V2", "seq": 7, "time": to_timestamps([1_767_225_600_500_000])[0], "object": "shop.orders",
     "origin": None, "txn": "0-1-42", "record": 3, "offset": 400, "size": 90,
 }  # fmt: skip
 """The time is 2026-01-01T00:00:00.5Z."""
@@ -62,15 +62,15 @@ OTHERS = [
 
 @pytest.mark.parametrize("text", TRUE_ONES)
 def test_a_condition_that_is_true_chooses_the_record(text: str) -> None:
-    condition = where(text)
+    condition = compile_condition(text)
     columns = {name: [MEMBERS[name]] for name in condition.members}
-    assert condition.candidates(columns, 1) == [True]
-    assert condition.holds(MEMBERS, BODY)
+    assert condition.find_candidates(columns, 1) == [True]
+    assert condition.matches_record(MEMBERS, BODY)
 
 
 @pytest.mark.parametrize("text", OTHERS)
 def test_a_condition_that_is_false_or_unknown_does_not(text: str) -> None:
-    assert not where(text).holds(MEMBERS, BODY)
+    assert not compile_condition(text).matches_record(MEMBERS, BODY)
 
 
 WRONG = [
@@ -89,32 +89,32 @@ WRONG = [
 @pytest.mark.parametrize(("text", "column", "words"), WRONG, ids=range(len(WRONG)))
 def test_what_is_wrong_is_told_with_its_column(text: str, column: int, words: str) -> None:
     with pytest.raises(UsageError, match=rf"^--where: column {column}: ") as caught:
-        where(text)
+        compile_condition(text)
     assert words in str(caught.value)
 
 
 def test_long_expressions_are_read() -> None:
-    assert where(" or ".join(["seq = 1"] * 700 + ["seq = 7"])).holds(MEMBERS, None)
-    assert where("not " * 1000 + "seq = 7").holds(MEMBERS, None)
-    assert where("(" * 24 + "seq = 7" + ")" * 24).holds(MEMBERS, None)
+    assert compile_condition(" or ".join(["seq = 1"] * 700 + ["seq = 7"])).matches_record(MEMBERS, None)
+    assert compile_condition("not " * 1000 + "seq = 7").matches_record(MEMBERS, None)
+    assert compile_condition("(" * 24 + "seq = 7" + ")" * 24).matches_record(MEMBERS, None)
 
 
 def test_a_pattern_of_many_stars_does_not_go_back() -> None:
     text = "a" * 100_000
-    assert not where("after.t ~ '" + "*a" * 40 + "*b'").holds({}, {"after": {"t": text}})
+    assert not compile_condition("after.t ~ '" + "*a" * 40 + "*b'").matches_record({}, {"after": {"t": text}})
 
 
 def test_two_conditions_on_rows_speak_of_the_same_row() -> None:
-    assert where("before.id = 2 and after.price < 0").holds({}, BODY)
-    assert not where("before.id = 1 and after.price < 0").holds({}, BODY)
+    assert compile_condition("before.id = 2 and after.price < 0").matches_record({}, BODY)
+    assert not compile_condition("before.id = 1 and after.price < 0").matches_record({}, BODY)
 
 
 def test_what_is_known_before_the_body_rules_out_only_what_cannot_be_true() -> None:
     objects = {"object": ["a", "b", None]}
-    assert where("object = 'a' and after.x = 1").candidates(objects, 3) == [True, False, False]
-    assert where("object = 'a' or after.x = 1").candidates(objects, 3) == [True, True, True]
-    assert where("not (object = 'a' or after.x = 1)").candidates(objects, 3) == [False, True, False]
-    assert where("not (object = 'a' and not after.x = 1)").candidates(objects, 3) == [True, True, True]
+    assert compile_condition("object = 'a' and after.x = 1").find_candidates(objects, 3) == [True, False, False]
+    assert compile_condition("object = 'a' or after.x = 1").find_candidates(objects, 3) == [True, True, True]
+    assert compile_condition("not (object = 'a' or after.x = 1)").find_candidates(objects, 3) == [False, True, False]
+    assert compile_condition("not (object = 'a' and not after.x = 1)").find_candidates(objects, 3) == [True, True, True]
 
 
 LEAVES = ("seq", "after.a", "after.b")
@@ -172,9 +172,9 @@ SMALL = st.none() | st.integers(-2, 2)
 def test_any_condition_is_true_where_three_valued_logic_says_so(
     tree: tuple[Any, ...], seq: int | None, rows: list[tuple[int | None, int | None]]
 ) -> None:
-    condition = where(_text(tree))
+    condition = compile_condition(_text(tree))
     body = {"rows": [{"after": {"a": a, "b": b}} for a, b in rows]}
     expected = any(_truth(tree, {"seq": seq, "after.a": a, "after.b": b}) is True for a, b in rows)
-    assert condition.holds({"seq": seq}, body) is expected
+    assert condition.matches_record({"seq": seq}, body) is expected
     if expected:
-        assert condition.candidates({"seq": [seq]} if condition.members else {}, 1) == [True]
+        assert condition.find_candidates({"seq": [seq]} if condition.members else {}, 1) == [True]

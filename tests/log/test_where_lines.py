@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.log.records import Block
+from binlogtool.log.records import RecordBlock
 from binlogtool.log.select import Selection
-from binlogtool.log.where_columns import beside_each_other, beside_number, beside_text
-from binlogtool.log.where_lines import RowLines
-from binlogtool.log.where_terms import OPERATORS, Field, Literal, compared
-from binlogtool.report.native import Lines, NativeLines
+from binlogtool.log.where_columns import compare_pairwise, compare_with_number, compare_with_text
+from binlogtool.log.where_lines import CompiledCondition
+from binlogtool.log.where_terms import OPERATORS, Constant, MemberPath, make_comparison
+from binlogtool.report.native import CompiledLineEncoder, EncodedLines
 
 WORKLOADS = Path(__file__).parents[1] / "corpus" / "mysql_binlog" / "workloads"
 LOGS = sorted(WORKLOADS.glob("*/types*.full.000001.gz")) + sorted(WORKLOADS.glob("*/partial-json.full.000001.gz"))
@@ -34,7 +34,7 @@ def columns_of(path: Path) -> list[str]:
 def chosen(path: Path, condition: str, backend: str) -> list[int]:
     with binlogtool.open([str(path)], backend=backend) as log:
         blocks = log.blocks(Selection(where=condition), decode="frame")
-        return [int(offset) for block in blocks if isinstance(block, Block) for offset in block.offset]
+        return [int(offset) for block in blocks if isinstance(block, RecordBlock) for offset in block.offset]
 
 
 @pytest.mark.full
@@ -43,7 +43,7 @@ def test_both_ways_choose_the_same(packed: Path, tmp_path: Path, monkeypatch: py
     path = tmp_path / "log.000001"
     path.write_bytes(gzip.decompress(packed.read_bytes()))
     answers = 0
-    true = RowLines.true
+    true = CompiledCondition.evaluate
 
     def counted(*given: object) -> tuple[list[bool], bool]:
         nonlocal answers
@@ -51,7 +51,7 @@ def test_both_ways_choose_the_same(packed: Path, tmp_path: Path, monkeypatch: py
         answers += len(found[0])
         return found
 
-    monkeypatch.setattr(RowLines, "true", counted)
+    monkeypatch.setattr(CompiledCondition, "evaluate", counted)
     names = [name for name in columns_of(path) if "`" not in name]
     assert names
     for i, name in enumerate(names):
@@ -101,12 +101,12 @@ def lines(path: Path, selection: Selection) -> dict[int, bytes]:
     """What compiled code writes of the selected records, by offset; nothing of those that go the general way."""
     found: dict[int, bytes] = {}
     with binlogtool.open([str(path)], backend="native") as log:
-        for part in NativeLines().of(log.stretches(selection)):
-            if isinstance(part, Lines):
+        for part in CompiledLineEncoder().encode_ranges(log.record_ranges(selection)):
+            if isinstance(part, EncodedLines):
                 made = bytes(part.data).splitlines()
                 assert [json.loads(line)["record"] for line in made] == list(part.record)
                 found |= {json.loads(line)["offset"]: line for line in made}
-            elif isinstance(part, Block):
+            elif isinstance(part, RecordBlock):
                 found |= {int(offset): b"" for offset in part.offset}
     return found
 
@@ -149,7 +149,7 @@ AS_A_WHOLE = [(8, 5, 0), (0, 5, 0), (0, 5, 0), (8, 0, 1), (0, 0, 0), (0, 0, 0), 
 def test_whole_columns_compare_as_single_values_do(
     values: list[object], expected: tuple[int, int, int], sign: str
 ) -> None:
-    field, holds = Field(("after", "x")), OPERATORS[sign]
+    field, holds = MemberPath(("after", "x")), OPERATORS[sign]
     at_once = {"number": 0, "text": 0, "column": 0}
     for number in (
         0,
@@ -161,28 +161,28 @@ def test_whole_columns_compare_as_single_values_do(
         10**400,
         Decimal(-(10**400)),
     ):
-        one = compared(sign, field, Literal(number))
-        if (known := beside_number(holds, values, number)) is not None:
-            assert known == [one.judge(value, number) for value in values]
+        one = make_comparison(sign, field, Constant(number))
+        if (known := compare_with_number(holds, values, number)) is not None:
+            assert known == [one.evaluate(value, number) for value in values]
             at_once["number"] += 1
     for text in ("", "x", "1", "\U0001f600", "\udc80"):
-        one = compared(sign, field, Literal(text))
-        if (known := beside_text(holds, values, text)) is not None:
-            assert known == [one.judge(value, text) for value in values]
+        one = make_comparison(sign, field, Constant(text))
+        if (known := compare_with_text(holds, values, text)) is not None:
+            assert known == [one.evaluate(value, text) for value in values]
             at_once["text"] += 1
     other = values[::-1]
-    two = compared(sign, field, field)
-    if (known := beside_each_other(holds, values, other)) is not None:
-        assert known == [two.judge(*pair) for pair in zip(values, other, strict=True)]
+    two = make_comparison(sign, field, field)
+    if (known := compare_pairwise(holds, values, other)) is not None:
+        assert known == [two.evaluate(*pair) for pair in zip(values, other, strict=True)]
         at_once["column"] += 1
     assert tuple(at_once.values()) == expected
 
 
 def test_the_frequent_kinds_are_compared_at_once() -> None:
     for values in (ODD[0], ODD[3], ODD[6]):
-        assert beside_number(OPERATORS["<"], values, 1) is not None
-    assert beside_text(OPERATORS["!="], ["a", None, "x"], "x") == [2, 1, 0]
-    assert beside_text(OPERATORS["!="], ["a", 1], "x") is None
+        assert compare_with_number(OPERATORS["<"], values, 1) is not None
+    assert compare_with_text(OPERATORS["!="], ["a", None, "x"], "x") == [2, 1, 0]
+    assert compare_with_text(OPERATORS["!="], ["a", 1], "x") is None
 
 
 def test_a_column_that_is_not_named_and_cannot_be_read_has_its_record_chosen(tmp_path: Path) -> None:
@@ -216,6 +216,6 @@ def test_a_condition_that_leaves_out_the_definition_of_a_space_leaves_its_name(b
         for number, name in list(objects.items())[-30:]:
             with binlogtool.open([str(path)], backend=backend) as log:
                 (block,) = log.blocks(Selection(where=f"record = {number}"), decode="frame")
-            assert isinstance(block, Block) and list(block.envelope.object) == [name]
+            assert isinstance(block, RecordBlock) and list(block.envelope.object) == [name]
             named += name is not None and not name.isdigit()
     assert named > 20

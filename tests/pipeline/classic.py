@@ -18,7 +18,7 @@ class Event(NamedTuple):
 
     time: int
     code: int
-    server: int
+    server_id: int
     size: int
     end: int
     flags: int
@@ -28,7 +28,7 @@ class Event(NamedTuple):
     def bare(self) -> bytes:
         """As it stands in a log without positions and checksums."""
         size = HEADER.size + len(self.body)
-        return HEADER.pack(self.time, self.code, self.server, size, 0, self.flags) + self.body
+        return HEADER.pack(self.time, self.code, self.server_id, size, 0, self.flags) + self.body
 
 
 def events(path: Path, checksum: bool = True, exact: bool = True) -> list[Event]:
@@ -75,7 +75,7 @@ def groups(found: Sequence[Event]) -> Iterator[Group]:
 def gtid(event: Event) -> str:
     """The identity that a GTID event gives."""
     number, domain = struct.unpack_from("<QI", event.body)
-    return f"{domain}-{event.server}-{number}"
+    return f"{domain}-{event.server_id}-{number}"
 
 
 def listed(event: Event) -> list[str]:

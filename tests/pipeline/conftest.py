@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from binlogtool.findings import Finding, Severity
-from binlogtool.formats.described import Described
-from binlogtool.log.records import Block, Checked, Inner
+from binlogtool.formats.described import EnvelopeColumns
+from binlogtool.log.records import InnerPosition, RecordBlock, RecordChecksum
 from tests.pipeline.store import KEYS, serving
 
 
@@ -33,17 +33,17 @@ def store() -> Iterator[Any]:
 
 
 @pytest.fixture
-def block() -> Block:
+def block() -> RecordBlock:
     """Three records: an ordinary one, one inside a packed frame with bytes in it, one with nothing but a finding."""
     found = Finding("payload-undecodable", Severity.ERROR, 90, 10, "no msgpack", record=7)
-    return Block(
+    return RecordBlock(
         file="/data/a.xlog",
         format="tarantool",
         record=range(5, 8),
         offset=[30, 60, 90],
         size=[30, 30, 10],
-        inner=[None, Inner(100, 12), None],
-        envelope=Described(
+        inner=[None, InnerPosition(100, 12), None],
+        envelope=EnvelopeColumns(
             type=["INSERT", "REPLACE", "UPDATE"],
             seq=[1, 2, None],
             time=[1_700_000_000_000_001, None, None],
@@ -51,7 +51,7 @@ def block() -> Block:
             origin=[1, 2, None],
             txn=["1:1", 42, None],
         ),
-        checksum=[Checked("crc32c", 0x9A, 0x9A, True), Checked("crc32c", 1, 0xFFFFFFFF, None), None],
+        checksum=[RecordChecksum("crc32c", 0x9A, 0x9A, True), RecordChecksum("crc32c", 1, 0xFFFFFFFF, None), None],
         bodies=[{"tuple": [1, "ä"]}, {"tuple": [b"\xff\x00"]}, None],
         extras=[None, {"header": {"flags": 1}}, None],
         findings={2: (found,)},

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import sys
 
-from binlogtool.pipeline.session import Session, open_session
+from binlogtool.pipeline.session import SparkJobSession, open_session
 from tests.pipeline.masters import short_lived
 
 
-def follow(session: Session, how: str, folder: str, checkpoint: str, out: str) -> None:
+def follow(session: SparkJobSession, how: str, folder: str, checkpoint: str, out: str) -> None:
     options = {"columns": "file,record,offset,type", "maxBytesPerTrigger": "64KiB", "engine": "python"}
     rows = session.spark.readStream.format("binlogtool").options(**options).load(folder)
     sink = rows.coalesce(1).writeStream.format("parquet").option("checkpointLocation", checkpoint)

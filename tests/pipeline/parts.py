@@ -8,16 +8,16 @@ from pathlib import Path
 
 import binlogtool
 from binlogtool.formats.detecting import Hints
-from binlogtool.log.parts import Part, Place
+from binlogtool.log.parts import FilePart, ResumePoint
 from tests.pipeline.reading import borders, facts
 
 
-def chained(places: Iterable[Place]) -> list[Part]:
+def chained(places: Iterable[ResumePoint]) -> list[FilePart]:
     ends = [None, *places, None]
-    return [Part(start, None if stop is None else stop.offset) for start, stop in pairwise(ends)]
+    return [FilePart(start, None if stop is None else stop.offset) for start, stop in pairwise(ends)]
 
 
-def one_by_one(path: Path, cut: list[Part], hints: Hints | None = None) -> list[object]:
+def one_by_one(path: Path, cut: list[FilePart], hints: Hints | None = None) -> list[object]:
     made = []
     for part in cut:
         with binlogtool.open(path, hints=hints) as log:  # what one part learns must not help the next one

@@ -9,9 +9,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from binlogtool.formats.detecting import Hints
-from binlogtool.log.open import Log
-from binlogtool.log.parts import WHOLE, Cuts, Part, Place
-from binlogtool.log.records import Block
+from binlogtool.log.open import LogReader
+from binlogtool.log.parts import WHOLE_FILE, FilePart, ResumePoint, ResumePointFinder
+from binlogtool.log.records import RecordBlock
 from binlogtool.pipeline.datasource import BinlogSource
 from binlogtool.schema.scanner import Backend
 
@@ -32,11 +32,11 @@ def hints_for(path: Path) -> Hints | None:
     return None
 
 
-def facts(log: Log, part: Part = WHOLE) -> list[Any]:
+def facts(log: LogReader, part: FilePart = WHOLE_FILE) -> list[Any]:
     """All that a pass over a part of a log tells: records with their places, envelopes, bodies and findings; damage."""
     made: list[Any] = []
     for one in log.blocks(part=part):
-        made += [(repr(record), record.findings) for record in one] if isinstance(one, Block) else [one.finding]
+        made += [(repr(record), record.findings) for record in one] if isinstance(one, RecordBlock) else [one.finding]
     return made
 
 
@@ -50,12 +50,12 @@ class FrameByFrame:
         return getattr(self.backend, name)
 
     def scanner(self, schema: Any, columns: tuple[str, ...], capacity: int = 1) -> Any:
-        return self.backend.scanner(schema, columns, 1)
+        return self.backend.make_scanner(schema, columns, 1)
 
 
-def borders(log: Log) -> list[Place]:
+def borders(log: LogReader) -> list[ResumePoint]:
     """Every place where the file can be cut."""
     file = log.files[0]
-    scan = log.scan(file)
-    places = Cuts(replace(scan, backend=FrameByFrame(scan.backend))).places()
+    scan = log.make_scan(file)
+    places = ResumePointFinder(replace(scan, backend=FrameByFrame(scan.backend))).find_all()
     return [place for place in places if file.layout.frames_at < place.offset < (file.size or 0)]

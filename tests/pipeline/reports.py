@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from binlogtool.recovery.report import Report
-from binlogtool.report.json import verify_json
+from binlogtool.report.json import verify_report_to_json
 
 
 def as_json(report: Report) -> str:
-    return json.dumps(verify_json(report, ""), default=repr)
+    return json.dumps(verify_report_to_json(report, ""), default=repr)

@@ -17,8 +17,8 @@ import pytest
 
 from binlogtool.errors import InputOutputError, RefusedError, UnknownFormatError, UsageError
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.commits import opened
-from binlogtool.pipeline.growing import Growing
+from binlogtool.pipeline.commits import open_commit_store
+from binlogtool.pipeline.growing import IncrementalInput
 from tests.cli.invoke import invoke
 from tests.pipeline.appending import Server, append, commit, expected, keys, rows, sources
 
@@ -243,8 +243,8 @@ def test_a_file_that_vanishes_behind_the_listing_ends_no_run(
     samples: Path, log: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copy(sources("tarantool", samples)[0], log)
-    names, vanished = Growing.names, (str(log / f"{9:020}.xlog"), "tarantool")
-    monkeypatch.setattr(Growing, "names", lambda self: iter([*names(self), vanished]))
+    names, vanished = IncrementalInput.list_files, (str(log / f"{9:020}.xlog"), "tarantool")
+    monkeypatch.setattr(IncrementalInput, "list_files", lambda self: iter([*names(self), vanished]))
     assert append(log, out).exit_code == 0 and len(rows(out)) > 0
     assert append(log, out).exit_code == 0
 
@@ -270,8 +270,8 @@ def test_a_log_under_another_path_is_refused_not_added_again(how: str, samples: 
 
 @pytest.mark.parametrize("name", ["7.json", "part-00000007.json", "part-00000007.json.gz", "part-00000007.parquet"])
 def test_what_is_not_finished_is_no_commit_for_who_looks_for_them(name: str, tmp_path: Path) -> None:
-    with opened(tmp_path / "out") as store:
-        store.pending(tmp_path / "out" / name).touch()
+    with open_commit_store(tmp_path / "out") as store:
+        store.pending_path(tmp_path / "out" / name).touch()
     assert not list((tmp_path / "out" / "_binlogtool").glob("*.json")) and commit(tmp_path / "out") == {}
 
 

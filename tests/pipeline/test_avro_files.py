@@ -12,11 +12,11 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import InputOutputError
-from binlogtool.log.parts import Part
-from binlogtool.log.records import Block, Trouble
+from binlogtool.log.parts import FilePart
+from binlogtool.log.records import FileFinding, RecordBlock
 from binlogtool.log.select import Selection
 from binlogtool.pipeline import rows
-from binlogtool.pipeline.making import made_of
+from binlogtool.pipeline.making import read_row_parts
 from binlogtool.pipeline.writers.avro import AvroWriter
 from tests.pipeline.appending import expected, sources
 
@@ -25,9 +25,9 @@ from tests.pipeline.appending import expected, sources
 def batches(samples: Path) -> list[pa.RecordBatch]:
     file, made = str(sources("mariadb", samples)[0]), list[pa.RecordBatch]()
     with binlogtool.open(file) as log:
-        for one in made_of(log, file, Selection(), Part(None, None), rows.ALL):
-            assert not isinstance(one, Trouble)
-            made += rows.ALL.batches(one) if isinstance(one, Block) else [one]
+        for one in read_row_parts(log, file, Selection(), FilePart(None, None), rows.DEFAULT_LAYOUT):
+            assert not isinstance(one, FileFinding)
+            made += rows.DEFAULT_LAYOUT.build_batches(one) if isinstance(one, RecordBlock) else [one]
     return made
 
 

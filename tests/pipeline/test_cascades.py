@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.findings import DIVERGES
+from binlogtool.findings import ROWS_DIVERGE
 from binlogtool.formats.binlog_events.ddl.foreign_keys import ForeignKeys
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log as make
@@ -34,7 +34,7 @@ def told(log: Path, folder: Path) -> list[str]:
     folder.mkdir()
     for backend in ("native", "python"):
         found, done = tables(log, folder / backend, backend=backend)
-        made.append([f["facts"]["table"] for f in done.findings if f["id"] == DIVERGES])
+        made.append([f["facts"]["table"] for f in done.findings if f["id"] == ROWS_DIVERGE])
         assert done.exit_code == 0 and "DAMAGE" not in found
     assert made[0] == made[1]
     return made[0]
@@ -60,8 +60,8 @@ def is_told_where_rows_are_missing(programs: Programs | None, folder: Path, *opt
         names = told(log, folder / "after")
         out, words = folder / "out", ("convert", "--to", "jsonl", "--envelope", "maxwell", "-o")
         seen = invoke(*words, str(out), "--object", "w.c", str(log))
-        assert seen.code == 0 and (f"note   {log}  {DIVERGES}: rows of w.c may change" in seen.text) is bool(names)
-        assert DIVERGES not in invoke(*words, str(out), "--overwrite", "--object", "w.r", str(log)).text
+        assert seen.code == 0 and (f"note   {log}  {ROWS_DIVERGE}: rows of w.c may change" in seen.text) is bool(names)
+        assert ROWS_DIVERGE not in invoke(*words, str(out), "--overwrite", "--object", "w.r", str(log)).text
         return held != there, names
 
 
@@ -102,8 +102,8 @@ def test_of_other_servers_it_is_told_where_rows_are_missing(
 )  # fmt: skip
 def test_keys_are_those_of_the_statement(sql: str, wanted: list[tuple[str, ...]]) -> None:
     found = ForeignKeys()
-    found.learn(sql, "d")
-    assert [(key.child, key.parent, key.deletes, key.updates) for key in found.keys] == wanted
+    found.apply_statement(sql, "d")
+    assert [(key.child, key.parent, key.on_delete, key.on_update) for key in found.keys] == wanted
 
 
 @pytest.mark.parametrize(
@@ -112,9 +112,11 @@ def test_keys_are_those_of_the_statement(sql: str, wanted: list[tuple[str, ...]]
 )  # fmt: skip
 def test_a_key_goes_with_its_statement(sql: str) -> None:
     found = ForeignKeys()
-    found.learn("CREATE TABLE c (p INT, CONSTRAINT f FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE)", "d")
-    assert len(found.keys) == 1 and [key.child for key, _ in found.reached("d.p", None)] == ["d.c"]
-    found.learn(sql, "d")
+    found.apply_statement(
+        "CREATE TABLE c (p INT, CONSTRAINT f FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE)", "d"
+    )
+    assert len(found.keys) == 1 and [key.child for key, _ in found.iter_affected("d.p", None)] == ["d.c"]
+    found.apply_statement(sql, "d")
     assert not found.keys
 
 
@@ -124,16 +126,16 @@ def test_keys_go_on_from_table_to_table_as_far_as_their_actions_do() -> None:
         ("b", "a", "ON DELETE CASCADE"), ("c", "b", "ON DELETE SET NULL"), ("e", "c", "ON DELETE CASCADE"),
         ("f", "c", "ON UPDATE CASCADE"), ("a", "f", "ON UPDATE CASCADE ON DELETE CASCADE"),
     ):  # fmt: skip
-        found.learn(f"CREATE TABLE {name} (k INT, FOREIGN KEY (k) REFERENCES {of} (k) {actions})", "d")
-    assert [key.child for key, _ in found.reached("d.a", None)] == ["d.b", "d.c", "d.f", "d.a"]
-    assert [key.child for key, _ in found.reached("d.a", frozenset({"k"}))] == []
-    assert [key.child for key, _ in found.reached("d.c", frozenset({"other"}))] == []
+        found.apply_statement(f"CREATE TABLE {name} (k INT, FOREIGN KEY (k) REFERENCES {of} (k) {actions})", "d")
+    assert [key.child for key, _ in found.iter_affected("d.a", None)] == ["d.b", "d.c", "d.f", "d.a"]
+    assert [key.child for key, _ in found.iter_affected("d.a", frozenset({"k"}))] == []
+    assert [key.child for key, _ in found.iter_affected("d.c", frozenset({"other"}))] == []
 
 
 def test_a_statement_of_the_user_without_a_database_is_one_of_any() -> None:
     found = ForeignKeys()
-    found.learn("CREATE TABLE c (p INT, FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE)", "")
-    assert [(key.child, action) for key, action in found.reached("d.p", None)] == [("d.c", "ON DELETE CASCADE")]
+    found.apply_statement("CREATE TABLE c (p INT, FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE)", "")
+    assert [(key.child, action) for key, action in found.iter_affected("d.p", None)] == [("d.c", "ON DELETE CASCADE")]
 
 
 @pytest.mark.parametrize(
@@ -154,7 +156,7 @@ def test_a_statement_on_a_parent_is_told_like_its_rows(sql: str, wanted: bool, t
     words = ("--object", "db.t", "--schema", str(schema), "--overwrite", "-o", out, str(log))
     for target in (("json",), ("jsonl", "--envelope", "canal")):
         done = invoke("convert", "--to", *target, *words)
-        assert (done.code, f"{DIVERGES}: rows of db.t may change" in done.text) == (0, wanted), done.text + done.err
+        assert (done.code, f"{ROWS_DIVERGE}: rows of db.t may change" in done.text) == (0, wanted), done.text + done.err
 
 
 def test_a_table_that_only_statements_change_is_no_table_of_the_log(tmp_path: Path) -> None:
@@ -185,7 +187,7 @@ def test_rows_that_were_rolled_back_are_told_with_their_transaction(tmp_path: Pa
         log = server.data / "bin.000001"
         for backend in ("native", "python"):
             found, done = tables(log, tmp_path / backend, backend=backend)
-            told = [f["message"].partition(": ")[2] for f in done.findings if f["id"] == DIVERGES]
+            told = [f["message"].partition(": ")[2] for f in done.findings if f["id"] == ROWS_DIVERGE]
             assert told == [
                 "XA ROLLBACK X'79',X'',1: the rows that were prepared are in the log",
                 "this transaction was rolled back, and its rows are in the log",
@@ -193,4 +195,4 @@ def test_rows_that_were_rolled_back_are_told_with_their_transaction(tmp_path: Pa
             assert {row["id"]: row["commit"] for row in found["w.t"]} == {2: True, 3: False, 4: True, 5: True}
             assert done.exit_code == 0 and "DAMAGE" not in found
         seen = invoke("convert", "--to", "jsonl", "--envelope", "canal", "-o", str(tmp_path / "out"), str(log))
-        assert seen.code == 0 and seen.text.count(f"{DIVERGES}: ") == 2
+        assert seen.code == 0 and seen.text.count(f"{ROWS_DIVERGE}: ") == 2

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from binlogtool.pipeline.atomic_output import TABLES
+from binlogtool.pipeline.atomic_output import TABLES_FILE
 from tests.cli.invoke import Result, invoke
 from tests.pipeline.messages import CHANGES, written
 
@@ -127,7 +127,7 @@ def test_images_of_one_table_have_its_columns_with_their_types(tmp_path: Path) -
 def test_each_table_has_its_directory(to: str, envelope: str, tmp_path: Path) -> None:
     done = made(tmp_path / "out", to, "--per-table", envelope=envelope)
     assert done.code == 0, done.text + done.err
-    tables = json.loads((tmp_path / "out" / TABLES).read_text())["tables"]
+    tables = json.loads((tmp_path / "out" / TABLES_FILE).read_text())["tables"]
     assert [one["name"] for one in tables] == ["shop.orders", "shop.keyless", "shop.pair", "shop.z", "shop.more"]
     for one in tables:
         assert count(tmp_path / "out" / one["directory"], to) == one["rows"] > 0

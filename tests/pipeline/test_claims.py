@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.log.body_json import json_text
-from binlogtool.log.records import Block
-from binlogtool.pipeline.atomic_output import staged
-from binlogtool.pipeline.claims import work_folder
+from binlogtool.log.body_json import to_json_text
+from binlogtool.log.records import RecordBlock
+from binlogtool.pipeline.atomic_output import stage_output
+from binlogtool.pipeline.claims import create_work_folder
 from binlogtool.pipeline.conversions import convert
 from binlogtool.pipeline.manifest import Manifest
 
@@ -31,8 +31,8 @@ with staged(Path(sys.argv[1]), overwrite=False, inputs=[]) as stage:
 
 
 def to_lines(source: Path, output: Path) -> Manifest:
-    def lines(block: Block) -> bytes:
-        return b"".join(json_text(body).encode() + b"\n" for body in block.bodies)
+    def lines(block: RecordBlock) -> bytes:
+        return b"".join(to_json_text(body).encode() + b"\n" for body in block.bodies)
 
     return convert([source], "jsonl", output, lines=lines)
 
@@ -97,7 +97,7 @@ def test_what_is_not_provably_ours_is_kept_and_told(good: Path, tmp_path: Path) 
 
 
 def test_a_run_that_ends_leaves_no_mark(tmp_path: Path) -> None:
-    with pytest.raises(ValueError), staged(tmp_path / "out", overwrite=False, inputs=[]) as stage:
+    with pytest.raises(ValueError), stage_output(tmp_path / "out", overwrite=False, inputs=[]) as stage:
         stage.write_text("x")
         assert len(os.listdir(tmp_path)) == 2
         raise ValueError
@@ -126,10 +126,10 @@ def test_the_work_folder_of_a_killed_run_is_removed_by_the_next_one(
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None
         left = Path(process.stdout.readline().strip())
-        with work_folder():
+        with create_work_folder():
             assert left.is_dir()  # its maker is alive
         process.send_signal(signal.SIGKILL)
         process.wait()
-    with work_folder() as own:
+    with create_work_folder() as own:
         assert not left.exists() and own.is_dir()
     assert sorted(tmp_path.iterdir()) == sorted(foreign)

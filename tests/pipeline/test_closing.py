@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql.datasource import EqualTo
 
-from binlogtool.pipeline.closing import log_of, numbers
-from binlogtool.pipeline.datasource import BinlogSource, PushingReader
+from binlogtool.pipeline.closing import log_key, sequence_numbers
+from binlogtool.pipeline.datasource import BinlogSource, PushdownReader
 from tests.pipeline.reading import Row, load
 
 FIRST, SECOND, THIRD = (f"{number:020}.xlog" for number in (0, 111, 227))
@@ -57,12 +57,12 @@ def test_files_of_another_log_close_none(log: Path, samples: Path) -> None:
 def test_conditions_that_leave_files_out_change_nothing(log: Path, samples: Path) -> None:
     shutil.copy(samples / "tarantool" / "chain" / SECOND, log)
     reader = BinlogSource({"path": str(log), "pushdown": "true"}).reader(None)
-    assert isinstance(reader, PushingReader)
+    assert isinstance(reader, PushdownReader)
     reader.pushFilters([EqualTo(("file",), str(log / FIRST))])
     rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
     assert told(rows) == [FIRST] and {row["file"] for row in rows} == {str(log / FIRST)}
 
 
 def test_files_of_one_log_differ_in_numbers_only() -> None:
-    assert log_of("/a/binlog.000009") == log_of("/a/binlog.000010") != log_of("/b/binlog.000010")
-    assert numbers("/7/binlog.000009") < numbers("/7/binlog.000010")
+    assert log_key("/a/binlog.000009") == log_key("/a/binlog.000010") != log_key("/b/binlog.000010")
+    assert sequence_numbers("/7/binlog.000009") < sequence_numbers("/7/binlog.000010")

@@ -12,8 +12,8 @@ import pytest
 import binlogtool
 from binlogtool.errors import InputOutputError
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.session import Session, open_session
-from binlogtool.report.replay import replay_json
+from binlogtool.pipeline.session import SparkJobSession, open_session
+from binlogtool.report.replay import replay_to_json
 from tests.pipeline.cluster import bare_python, cluster
 from tests.pipeline.reports import as_json
 from tests.pipeline.store import keys_below, put
@@ -24,7 +24,7 @@ FLEET = 3000
 
 
 @pytest.fixture(scope="module")
-def remote(tmp_path_factory: pytest.TempPathFactory, store: Any) -> Iterator[Session]:
+def remote(tmp_path_factory: pytest.TempPathFactory, store: Any) -> Iterator[SparkJobSession]:
     """A session on a cluster whose Python has no binlogtool. Its workers know where the store is."""
     folder = tmp_path_factory.mktemp("cluster")
     with pytest.MonkeyPatch.context() as patch, cluster(folder) as url:
@@ -33,7 +33,7 @@ def remote(tmp_path_factory: pytest.TempPathFactory, store: Any) -> Iterator[Ses
             yield session
 
 
-def test_the_executors_use_the_package_from_the_zip(remote: Session) -> None:
+def test_the_executors_use_the_package_from_the_zip(remote: SparkJobSession) -> None:
     def origin(_: int) -> tuple[str, str]:  # inside a function it is sent as it is: executors have no tests
         import os
 
@@ -49,7 +49,7 @@ def test_the_executors_use_the_package_from_the_zip(remote: Session) -> None:
         assert formats.endswith("/binlogtool.zip/binlogtool/formats/__init__.py")
 
 
-def test_a_conversion_on_the_cluster_is_whole(remote: Session, samples: Path, tmp_path: Path) -> None:
+def test_a_conversion_on_the_cluster_is_whole(remote: SparkJobSession, samples: Path, tmp_path: Path) -> None:
     import pyarrow.parquet as parquet
 
     log = samples / "drizzle" / "basic-checksum.log"
@@ -60,7 +60,7 @@ def test_a_conversion_on_the_cluster_is_whole(remote: Session, samples: Path, tm
 
 
 def test_an_input_that_is_not_there_is_a_row_and_a_line_on_the_cluster(
-    remote: Session, samples: Path, tmp_path: Path
+    remote: SparkJobSession, samples: Path, tmp_path: Path
 ) -> None:
     log, gone, out = samples / "drizzle" / "basic-checksum.log", tmp_path / "gone.log", tmp_path / "rows"
     with pytest.raises(InputOutputError, match=str(gone)):
@@ -72,7 +72,7 @@ def test_an_input_that_is_not_there_is_a_row_and_a_line_on_the_cluster(
     assert (observed["rows"], observed["records"], observed["damage"]) == (68, 67, 1)
 
 
-def test_the_executors_read_and_the_driver_fills_a_store(remote: Session, store: Any, samples: Path) -> None:
+def test_the_executors_read_and_the_driver_fills_a_store(remote: SparkJobSession, store: Any, samples: Path) -> None:
     import pyarrow.parquet as parquet
 
     data = (samples / "drizzle" / "basic-checksum.log").read_bytes()
@@ -84,7 +84,7 @@ def test_the_executors_read_and_the_driver_fills_a_store(remote: Session, store:
 
 
 def test_three_thousand_files_get_the_reports_that_each_gets_alone(
-    remote: Session, samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    remote: SparkJobSession, samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     originals = [
         samples / "drizzle" / "basic-checksum.log",
@@ -107,9 +107,9 @@ def test_three_thousand_files_get_the_reports_that_each_gets_alone(
     assert {report.status for report in here} == {"clean", "findings", "incomplete"}
 
 
-def test_replays_on_the_cluster_leave_the_same_states(remote: Session, samples: Path) -> None:
+def test_replays_on_the_cluster_leave_the_same_states(remote: SparkJobSession, samples: Path) -> None:
     paths = [samples / "drizzle" / "basic-checksum.log", samples / "mysql_binlog" / "sets"]
     paths += [path.parent for path in sorted((samples / "manticore").glob("*/binlog.meta"))]
-    here: list[dict[str, Any]] = [replay_json(one) for one in binlogtool.replay(paths)]
-    assert [replay_json(one) for one in binlogtool.replay(paths, session=remote)] == here
+    here: list[dict[str, Any]] = [replay_to_json(one) for one in binlogtool.replay(paths)]
+    assert [replay_to_json(one) for one in binlogtool.replay(paths, session=remote)] == here
     assert len({one["digest"] for one in here}) > 4

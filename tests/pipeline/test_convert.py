@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from binlogtool.errors import RefusedError, UnknownFormatError, UsageError
-from binlogtool.log.records import Block
+from binlogtool.log.records import RecordBlock
 from binlogtool.log.select import Selection
 from binlogtool.pipeline import conversions, inputs
 from binlogtool.pipeline.conversions import convert
 from binlogtool.pipeline.manifest import Manifest
-from binlogtool.pipeline.session import Session
+from binlogtool.pipeline.session import SparkJobSession
 
 ROOT = Path(__file__).resolve().parents[2]
 SKIP = Selection(on_damage="skip")
@@ -37,7 +37,7 @@ def read_rows(folder: Path) -> list[dict[str, Any]]:
     )
 
 
-def plain_lines(block: Block) -> bytes:
+def plain_lines(block: RecordBlock) -> bytes:
     return b"".join(json.dumps({"record": r.record, "type": r.type}).encode() + b"\n" for r in block)
 
 
@@ -59,7 +59,7 @@ def bad(good: Path, tmp_path: Path) -> Path:
 @pytest.mark.full
 @pytest.mark.spark
 def test_parquet_holds_every_record_and_the_manifest_proves_it(
-    good: Path, tmp_path: Path, spark_session: Session
+    good: Path, tmp_path: Path, spark_session: SparkJobSession
 ) -> None:
     out, manifest = tmp_path / "out", tmp_path / "m.json"
     done = convert([good], "parquet", out, session=spark_session, manifest=manifest)
@@ -69,7 +69,7 @@ def test_parquet_holds_every_record_and_the_manifest_proves_it(
     assert {row["file"] for row in rows} == {str(good)}
     assert done.complete and done.exit_code == 0
     said = json.loads(manifest.read_text())
-    assert said == done.as_value()
+    assert said == done.to_dict()
     assert said["schema"] == "binlogtool/manifest/1" and said["status"] == "complete"
     assert said["inputs"] == [
         {
@@ -90,7 +90,7 @@ def test_parquet_holds_every_record_and_the_manifest_proves_it(
 @pytest.mark.full
 @pytest.mark.spark
 def test_rows_agree_with_the_real_reader_on_every_intact_drizzle_file(
-    corpus: Path, tmp_path: Path, spark_session: Session
+    corpus: Path, tmp_path: Path, spark_session: SparkJobSession
 ) -> None:
     folder = corpus / "drizzle" / "generated"
     oracle = json.loads((folder / "manifest.json").read_text())["files"]
@@ -108,10 +108,10 @@ def test_rows_agree_with_the_real_reader_on_every_intact_drizzle_file(
 @pytest.mark.full
 @pytest.mark.spark
 def test_rows_carry_the_same_values_as_the_json_lines_of_dump(
-    corpus: Path, tmp_path: Path, spark_session: Session
+    corpus: Path, tmp_path: Path, spark_session: SparkJobSession
 ) -> None:
     import binlogtool
-    from binlogtool.report.records import RecordLines
+    from binlogtool.report.records import RecordJsonEncoder
 
     files = sorted(f for f in (corpus / "drizzle" / "generated").glob("*.log") if f.stat().st_size)
     single = corpus / "tarantool" / "generated" / "single"
@@ -119,12 +119,12 @@ def test_rows_carry_the_same_values_as_the_json_lines_of_dump(
     convert(files, "parquet", tmp_path / "out", session=spark_session, selection=SKIP)
     written = {(r["file"], r["record"]): r for r in read_rows(tmp_path / "out") if r["type"] != "DAMAGE"}
     expected = 0
-    lines = RecordLines()
+    lines = RecordJsonEncoder()
     for file in files:
         with binlogtool.open(file) as log:
             for block in log.blocks(SKIP):
-                if isinstance(block, Block):
-                    for text in lines.lines(block).splitlines():
+                if isinstance(block, RecordBlock):
+                    for text in lines.encode_lines(block).splitlines():
                         expected += 1
                         compare(written[str(file), json.loads(text)["record"]], json.loads(text))
     assert len(written) == expected > 5000
@@ -142,7 +142,7 @@ def compare(row: dict[str, Any], line: dict[str, Any]) -> None:
 
 @pytest.mark.spark
 def test_damage_stops_a_conversion_and_publishes_nothing(
-    bad: Path, good: Path, tmp_path: Path, spark_session: Session
+    bad: Path, good: Path, tmp_path: Path, spark_session: SparkJobSession
 ) -> None:
     done = convert([good, bad], "parquet", tmp_path / "out", session=spark_session, manifest=tmp_path / "m.json")
     assert not done.complete and done.exit_code == 1
@@ -155,7 +155,7 @@ def test_damage_stops_a_conversion_and_publishes_nothing(
 
 @pytest.mark.spark
 def test_skipping_damage_keeps_the_good_records_and_a_row_for_the_gap(
-    bad: Path, tmp_path: Path, spark_session: Session
+    bad: Path, tmp_path: Path, spark_session: SparkJobSession
 ) -> None:
     done = convert([bad], "parquet", tmp_path / "out", session=spark_session, selection=SKIP)
     rows = read_rows(tmp_path / "out")
@@ -168,7 +168,9 @@ def test_skipping_damage_keeps_the_good_records_and_a_row_for_the_gap(
 
 
 @pytest.mark.spark
-def test_a_selection_decides_which_records_are_written(good: Path, tmp_path: Path, spark_session: Session) -> None:
+def test_a_selection_decides_which_records_are_written(
+    good: Path, tmp_path: Path, spark_session: SparkJobSession
+) -> None:
     chosen = Selection(start="record:10", stop="record:20", on_damage="stop")
     done = convert([good], "parquet", tmp_path / "out", session=spark_session, selection=chosen)
     assert [row["record"] for row in read_rows(tmp_path / "out")] == list(range(10, 20))
@@ -176,7 +178,7 @@ def test_a_selection_decides_which_records_are_written(good: Path, tmp_path: Pat
 
 
 @pytest.mark.spark
-def test_a_file_without_records_gives_a_table_without_rows(tmp_path: Path, spark_session: Session) -> None:
+def test_a_file_without_records_gives_a_table_without_rows(tmp_path: Path, spark_session: SparkJobSession) -> None:
     (tmp_path / "empty.log").write_bytes(b"")
     done = convert([tmp_path / "empty.log"], "parquet", tmp_path / "out", format="drizzle", session=spark_session)
     assert (done.rows, done.complete) == (0, True)
@@ -185,7 +187,7 @@ def test_a_file_without_records_gives_a_table_without_rows(tmp_path: Path, spark
 
 @pytest.mark.spark
 def test_an_input_that_changes_meanwhile_is_refused(
-    good: Path, tmp_path: Path, spark_session: Session, monkeypatch: pytest.MonkeyPatch
+    good: Path, tmp_path: Path, spark_session: SparkJobSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = tmp_path / "a.log"
     shutil.copy(good, log)
@@ -195,9 +197,9 @@ def test_an_input_that_changes_meanwhile_is_refused(
         calls.append(path)
         if len(calls) == 2:  # the first call is before the work, the second one behind it
             log.write_bytes(log.read_bytes() + b"x")
-        return inputs.stamp(path)
+        return inputs.read_stamp(path)
 
-    monkeypatch.setattr(conversions, "stamp", stamp)
+    monkeypatch.setattr(conversions, "read_stamp", stamp)
     with pytest.raises(RefusedError, match="changed while it was read"):
         convert([log], "parquet", tmp_path / "out", session=spark_session)
     assert sorted(os.listdir(tmp_path)) == ["a.log"]
@@ -208,7 +210,7 @@ def test_the_inputs_that_changed_are_named(good: Path, tmp_path: Path) -> None:
     for log in logs:
         shutil.copy(good, log)
 
-    def lines(block: Block) -> bytes:
+    def lines(block: RecordBlock) -> bytes:
         for log in logs[1:]:
             os.utime(log, (1, 1))
         return plain_lines(block)
@@ -340,17 +342,17 @@ def test_an_interrupted_conversion_leaves_nothing(good: Path, tmp_path: Path, de
 def test_the_manifest_keeps_exact_counts_where_the_list_is_cut() -> None:
     from binlogtool.pipeline import account
 
-    kept = account.Account()
-    for i in range(account.MAX_LISTED + 5):
+    kept = account.FindingTally()
+    for i in range(account.MAX_LISTED_FINDINGS + 5):
         kept.add("f", {"id": "torn-tail", "severity": "note", "offset": i}, damage=True)
-    assert len(kept.listed) == account.MAX_LISTED
+    assert len(kept.listed) == account.MAX_LISTED_FINDINGS
     assert (kept.counts["torn-tail"], kept.damage_rows, kept.errors) == (
-        account.MAX_LISTED + 5,
-        account.MAX_LISTED + 5,
+        account.MAX_LISTED_FINDINGS + 5,
+        account.MAX_LISTED_FINDINGS + 5,
         0,
     )
 
 
 def test_a_manifest_without_output_names_none() -> None:
     stopped = Manifest("parquet", "out", False, "stop", (), (), 0, 0, ())
-    assert stopped.as_value()["output"] is None
+    assert stopped.to_dict()["output"] is None

@@ -18,20 +18,22 @@ import pytest
 
 from binlogtool.pipeline import objects
 from binlogtool.pipeline.datasource import BinlogReader
-from binlogtool.pipeline.object_columns import columns_of
-from binlogtool.pipeline.request import from_options
+from binlogtool.pipeline.object_columns import collect_columns
+from binlogtool.pipeline.request import parse_options
 from binlogtool.pipeline.streaming import BinlogStream
-from binlogtool.pipeline.table_definitions import with_histories
+from binlogtool.pipeline.table_definitions import add_histories
 from tests.formats.mysql_binlog.server import Server
 
 R1 = "found-3/export/R1"
 ROOT = Path(__file__).parents[2]
 
 
-def maker_of(folder: Path, name: str) -> tuple[Any, objects.ObjectRows]:
-    request = with_histories(from_options({"path": str(folder), "object": name}), None)
-    found = columns_of(request, None)
-    return objects.selecting(request, found.ids), objects.ObjectRows(tuple(found.fields)).named(name, found.ids)
+def maker_of(folder: Path, name: str) -> tuple[Any, objects.TableRowBuilder]:
+    request = add_histories(parse_options({"path": str(folder), "object": name}), None)
+    found = collect_columns(request, None)
+    return objects.select_object(request, found.ids), objects.TableRowBuilder(tuple(found.fields)).for_table(
+        name, found.ids
+    )
 
 
 def batch(stream: BinlogStream, start: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -67,7 +69,7 @@ def test_a_stream_knows_the_tables_after_a_rotation_and_a_restart(corpus: Path, 
     for name in (None, "bin.000008", None):
         if name is not None:
             shutil.copy(corpus / R1 / name, tmp_path)
-        request = from_options({"path": str(tmp_path), "object": "t1.o"}, files=False)
+        request = parse_options({"path": str(tmp_path), "object": "t1.o"}, files=False)
         rows, offset = batch(BinlogStream([str(tmp_path)], "auto", request, None, maker), offset)
         taken += rows
     assert [row["after"]["id"] for row in taken] == list(range(1, 201))
@@ -78,7 +80,7 @@ def test_a_stream_knows_the_tables_after_a_rotation_and_a_restart(corpus: Path, 
 def test_a_stream_that_begins_behind_the_definition_never_has_silent_nulls(corpus: Path, tmp_path: Path) -> None:
     _, maker = maker_of(corpus / R1, "t1.o")
     shutil.copy(corpus / R1 / "bin.000008", tmp_path)
-    request = from_options({"path": str(tmp_path), "object": "t1.o"}, files=False)
+    request = parse_options({"path": str(tmp_path), "object": "t1.o"}, files=False)
     rows, _ = batch(BinlogStream([str(tmp_path)], "auto", request, None, maker), {"files": {}})
     assert rows[0]["unfit"] == '{"after.@1":101,"after.@2":"1.00"}'
     assert all(row["unfit"] for row in rows)

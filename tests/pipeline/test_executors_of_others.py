@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.pipeline.master import Master
-from binlogtool.pipeline.session import _stand_in, open_session
+from binlogtool.pipeline.master import SparkMaster
+from binlogtool.pipeline.session import _write_python_stub, open_session
 from tests.pipeline.cluster import bare_python, cluster
 from tests.pipeline.store import put, serving
 
 
 def test_a_python_of_an_archive_is_this_one_for_the_driver(tmp_path: Path) -> None:
-    _stand_in(tmp_path, "python3")
-    _stand_in(tmp_path, "/usr/bin/python3")
+    _write_python_stub(tmp_path, "python3")
+    _write_python_stub(tmp_path, "/usr/bin/python3")
     assert list(tmp_path.iterdir()) == []
-    _stand_in(tmp_path, "./environment/bin/python")
+    _write_python_stub(tmp_path, "./environment/bin/python")
     words = [tmp_path / "environment" / "bin" / "python", "-c", "import msgspec; print(7)"]
     assert subprocess.run(words, capture_output=True, text=True, timeout=60).stdout == "7\n"
 
@@ -40,7 +40,7 @@ def test_an_archive_brings_a_python_and_settings_bring_keys(
         logs = [put(store, f"fleet/{number}.log", data) for number in range(3)]
         monkeypatch.setenv("PYSPARK_PYTHON", "./environment/bin/python")
         conf = (("spark.archives", f"{tmp_path}/env.tar.gz#environment"), *keys)
-        with open_session(Master(url, conf)) as session:
+        with open_session(SparkMaster(url, conf)) as session:
             done = binlogtool.convert(logs, "parquet", tmp_path / "rows", session=session)
             reports = binlogtool.verify_fleet(logs, session=session)
     assert done.complete and [i.records for i in done.inputs] == [67] * 3

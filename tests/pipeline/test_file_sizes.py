@@ -11,10 +11,10 @@ import pytest
 
 import binlogtool
 from binlogtool.limits import KIB, MIB
-from binlogtool.log.parts import Part, Place
-from binlogtool.pipeline.session import Session
-from binlogtool.pipeline.tasks import Member, Piece, packed
-from binlogtool.pipeline.writers.table_form import Shape
+from binlogtool.log.parts import FilePart, ResumePoint
+from binlogtool.pipeline.session import SparkJobSession
+from binlogtool.pipeline.tasks import TaskFile, TaskPiece, pack_tasks
+from binlogtool.pipeline.writers.table_form import TableFileOptions
 from tests.cli.invoke import invoke
 
 GIB = 1024 * MIB
@@ -23,33 +23,41 @@ GIB = 1024 * MIB
 @pytest.mark.parametrize(
     ("shape", "size", "cores", "files"),
     [
-        (Shape("parquet"), 0, 2, 1),
-        (Shape("parquet"), 10 * MIB, 64, 1),  # 3 MiB
-        (Shape("parquet"), GIB, 2, 2),  # 307 MiB
-        (Shape("parquet"), GIB, 64, 10),  # not smaller than 32 MiB
-        (Shape("parquet"), 100 * GIB, 8, 120),
-        (Shape("parquet", file_size=MIB), GIB, 1, 308),
-        (Shape("csv"), GIB, 4, 32),
-        (Shape("csv", compression="gzip"), GIB, 4, 4),
-        (Shape("json", file_size=GIB), GIB, 4, 12),
+        (TableFileOptions("parquet"), 0, 2, 1),
+        (TableFileOptions("parquet"), 10 * MIB, 64, 1),  # 3 MiB
+        (TableFileOptions("parquet"), GIB, 2, 2),  # 307 MiB
+        (TableFileOptions("parquet"), GIB, 64, 10),  # not smaller than 32 MiB
+        (TableFileOptions("parquet"), 100 * GIB, 8, 120),
+        (TableFileOptions("parquet", file_size=MIB), GIB, 1, 308),
+        (TableFileOptions("csv"), GIB, 4, 32),
+        (TableFileOptions("csv", compression="gzip"), GIB, 4, 4),
+        (TableFileOptions("json", file_size=GIB), GIB, 4, 12),
     ],
 )
-def test_files_have_about_the_wanted_size_and_no_core_is_idle(shape: Shape, size: int, cores: int, files: int) -> None:
-    assert shape.files(size, cores) == files
+def test_files_have_about_the_wanted_size_and_no_core_is_idle(
+    shape: TableFileOptions, size: int, cores: int, files: int
+) -> None:
+    assert shape.estimate_file_count(size, cores) == files
 
 
 def test_tasks_are_of_about_the_same_size_and_in_the_order_of_the_request() -> None:
-    members = [Member(f"{number}", f"{number}", "auto", size) for number, size in enumerate((10, 30, 0, 100, 20))]
-    cuts = [None, None, None, tuple(Part(Place(at, 0, 0) if at else None, at + 25) for at in range(0, 100, 25)), None]
-    tasks = packed(members, cuts, 3)
+    members = [TaskFile(f"{number}", f"{number}", "auto", size) for number, size in enumerate((10, 30, 0, 100, 20))]
+    cuts = [
+        None,
+        None,
+        None,
+        tuple(FilePart(ResumePoint(at, 0, 0) if at else None, at + 25) for at in range(0, 100, 25)),
+        None,
+    ]
+    tasks = pack_tasks(members, cuts, 3)
     assert [[(piece.member.name, piece.part.end) for piece in task] for task in tasks] == [
         [("0", None), ("1", None), ("2", None), ("3", 25)],  # 65 of 160 bytes
         [("3", 50), ("3", 75)],
         [("3", 100), ("4", None)],
     ]
-    whole = [(Piece(one),) for one in members[:2]]
-    assert packed(members[:2], [None, None], 8) == whole and packed([], [], 4) == []
-    assert packed(members, cuts, 1) == [tuple(piece for task in tasks for piece in task)]
+    whole = [(TaskPiece(one),) for one in members[:2]]
+    assert pack_tasks(members[:2], [None, None], 8) == whole and pack_tasks([], [], 4) == []
+    assert pack_tasks(members, cuts, 1) == [tuple(piece for task in tasks for piece in task)]
 
 
 @pytest.fixture
@@ -64,7 +72,7 @@ def fleet(samples: Path, tmp_path: Path) -> list[Path]:
 @pytest.mark.full
 @pytest.mark.spark
 def test_few_large_files_with_rows_in_order_instead_of_many_small_ones(
-    fleet: list[Path], tmp_path: Path, spark_session: Session
+    fleet: list[Path], tmp_path: Path, spark_session: SparkJobSession
 ) -> None:
     sizes = []
     for wanted, expected in ((None, 1), (14 * KIB, 4)):

@@ -20,16 +20,16 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import BinlogtoolError, InputOutputError, UsageError
-from binlogtool.formats.replay_rules import ADD, DELETE, DROP, PATCH, PUT, REMOVE, Change
+from binlogtool.formats.replay_rules import ADD, DELETE, DROP, PATCH, PUT, REMOVE, StateChange
 from binlogtool.limits import Limits
 from binlogtool.pipeline import fleet, package, replay_jobs
 from binlogtool.pipeline import session as sessions
-from binlogtool.pipeline.balance import balanced
-from binlogtool.pipeline.master import Master
-from binlogtool.pipeline.session import Session
-from binlogtool.recovery.digest import State
+from binlogtool.pipeline.balance import balance_by_size
+from binlogtool.pipeline.master import SparkMaster
+from binlogtool.pipeline.session import SparkJobSession
+from binlogtool.recovery.digest import ReplayState
 from binlogtool.recovery.report import Report
-from binlogtool.report.replay import replay_json
+from binlogtool.report.replay import replay_to_json
 from tests.cli.invoke import invoke
 from tests.pipeline.reports import as_json
 
@@ -41,7 +41,7 @@ def shipped(samples: Path) -> list[str]:
     return [str(p) for p in sorted(samples.rglob("*")) if p.is_file() or any(c.is_file() for c in p.iterdir())]
 
 
-def assert_same_reports(paths: list[str], session: Session) -> list[Report]:
+def assert_same_reports(paths: list[str], session: SparkJobSession) -> list[Report]:
     here = [binlogtool.verify([path]) for path in paths]
     there = binlogtool.verify_fleet(paths, session=session)
     for path, mine, other in zip(paths, here, there, strict=True):
@@ -52,7 +52,7 @@ def assert_same_reports(paths: list[str], session: Session) -> list[Report]:
 @pytest.mark.full
 @pytest.mark.spark
 def test_a_fleet_gets_the_reports_that_each_log_gets_alone(
-    samples: Path, tmp_path: Path, spark_session: Session
+    samples: Path, tmp_path: Path, spark_session: SparkJobSession
 ) -> None:
     unreadable = tmp_path / "loop.xlog"
     unreadable.symlink_to(unreadable)
@@ -66,14 +66,14 @@ def test_a_fleet_gets_the_reports_that_each_log_gets_alone(
 
 @pytest.mark.full
 @pytest.mark.spark
-def test_the_damaged_corpus_gets_the_same_reports(corpus: Path, spark_session: Session) -> None:
+def test_the_damaged_corpus_gets_the_same_reports(corpus: Path, spark_session: SparkJobSession) -> None:
     damaged = sorted(str(p) for p in corpus.glob("*/generated/**/*damaged*/*") if not p.name.endswith((".md", ".json")))
     reports = assert_same_reports(damaged[::2], spark_session)
     assert sum(report.status != "clean" for report in reports) > 100
 
 
 @pytest.mark.spark
-def test_logs_of_a_fleet_can_be_urls(samples: Path, spark_session: Session) -> None:
+def test_logs_of_a_fleet_can_be_urls(samples: Path, spark_session: SparkJobSession) -> None:
     log = samples / "drizzle" / "basic-checksum.log"
     here, (there, missing) = (
         binlogtool.verify([log]),
@@ -84,11 +84,11 @@ def test_logs_of_a_fleet_can_be_urls(samples: Path, spark_session: Session) -> N
 
 
 @pytest.fixture
-def on_the_shared_spark(spark_session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def on_the_shared_spark(spark_session: SparkJobSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command line starts a Spark of its own; here it gets the one that runs."""
 
     @contextlib.contextmanager
-    def opened(master: Master) -> Iterator[Session]:
+    def opened(master: SparkMaster) -> Iterator[SparkJobSession]:
         assert master.url == "local[2]" and master.name.startswith("binlogtool ")
         yield spark_session
 
@@ -128,7 +128,7 @@ def test_a_state_file_remembers_what_the_fleet_verified(samples: Path, tmp_path:
 
 
 @pytest.mark.spark
-def test_what_the_time_does_not_suffice_for_is_told(samples: Path, spark_session: Session) -> None:
+def test_what_the_time_does_not_suffice_for_is_told(samples: Path, spark_session: SparkJobSession) -> None:
     log = str(samples / "drizzle" / "basic-checksum.log")
     limits = Limits(timeout=1e-3)
     began = time.monotonic()
@@ -138,13 +138,13 @@ def test_what_the_time_does_not_suffice_for_is_told(samples: Path, spark_session
 
 @pytest.mark.full
 @pytest.mark.spark
-def test_replays_of_a_fleet_leave_the_same_states(samples: Path, spark_session: Session) -> None:
+def test_replays_of_a_fleet_leave_the_same_states(samples: Path, spark_session: SparkJobSession) -> None:
     paths, here = [], []
     for path in [*shipped(samples), str(samples / "mysql_binlog" / "sets")]:
         with contextlib.suppress(BinlogtoolError):
-            here += [replay_json(one) for one in binlogtool.replay([path])]
+            here += [replay_to_json(one) for one in binlogtool.replay([path])]
             paths.append(path)
-    there = [replay_json(one) for one in binlogtool.replay(paths, session=spark_session)]
+    there = [replay_to_json(one) for one in binlogtool.replay(paths, session=spark_session)]
     assert there == here
     digests = {one["digest"] for one in here}
     assert len(digests) > 20 and sum(len(one["objects"]) for one in here) > 100
@@ -152,14 +152,14 @@ def test_replays_of_a_fleet_leave_the_same_states(samples: Path, spark_session: 
 
 @pytest.mark.full
 @pytest.mark.spark
-def test_replays_of_the_generated_corpus_leave_the_same_states(corpus: Path, spark_session: Session) -> None:
+def test_replays_of_the_generated_corpus_leave_the_same_states(corpus: Path, spark_session: SparkJobSession) -> None:
     paths, here = [], []
     for path in sorted(corpus.glob("*/generated/*"))[::2]:
         with contextlib.suppress(BinlogtoolError):
-            here += [replay_json(one) for one in binlogtool.replay([path])]
+            here += [replay_to_json(one) for one in binlogtool.replay([path])]
             paths.append(str(path))
     assert len(here) > 20
-    assert [replay_json(one) for one in binlogtool.replay(paths, session=spark_session)] == here
+    assert [replay_to_json(one) for one in binlogtool.replay(paths, session=spark_session)] == here
 
 
 @pytest.mark.full
@@ -191,22 +191,22 @@ def appended(image: bytes, operation: bytes) -> bytes | None:
     return None if not image and operation[:1] == b"-" else image + operation
 
 
-def changes_of(seed: int) -> list[Change]:
+def changes_of(seed: int) -> list[StateChange]:
     """Keys, rows without keys, and objects that are emptied now and then."""
-    source, rows, found = random.Random(seed), list[Change](), list[Change]()
+    source, rows, found = random.Random(seed), list[StateChange](), list[StateChange]()
     for _ in range(3000):
         name, image = source.choice("abc"), source.choice([b"-", b"+"]) + b"%d" % source.randrange(9)
         kind = source.choice([PUT] * 5 + [DELETE] * 2 + [PATCH] * 5 + [ADD] * 3 + [REMOVE])
         if source.random() < 0.002:
-            found.append(Change(name, DROP, b"", b""))
+            found.append(StateChange(name, DROP, b"", b""))
             rows = [row for row in rows if row.object != name]
         elif kind == ADD:
-            rows.append(Change("bag", ADD, b"", image))
+            rows.append(StateChange("bag", ADD, b"", image))
             found.append(rows[-1])
         elif kind == REMOVE:
             found += [rows.pop(source.randrange(len(rows)))._replace(kind=REMOVE)] if rows else []
         else:
-            found.append(Change(name, kind, b"%d" % source.randrange(60), image))
+            found.append(StateChange(name, kind, b"%d" % source.randrange(60), image))
     return found
 
 
@@ -218,25 +218,27 @@ def test_entries_that_meet_again_in_any_order_give_the_state_of_one_fold(
     class Rules:
         patch = staticmethod(appended)
 
-    monkeypatch.setattr(replay_jobs, "_rules", lambda _format: Rules)
-    whole, part = State(1 << 30, appended), State(memory, appended)
+    monkeypatch.setattr(replay_jobs, "_replay_rules", lambda _format: Rules)
+    whole, part = ReplayState(1 << 30, appended), ReplayState(memory, appended)
     for change in changes_of(seed):
-        whole.take([change])
-        part.take([change])
-    pairs = [((0, "f", *place), (i, entry)) for i, (place, entry) in enumerate(part.entries())]
+        whole.apply_changes([change])
+        part.apply_changes([change])
+    pairs = [((0, "f", *place), (i, entry)) for i, (place, entry) in enumerate(part.iter_entries())]
     assert (len({place for place, _ in pairs}) < len(pairs)) == (memory == 3000)  # some keys are there more than once
     random.Random(seed).shuffle(pairs)
     grouped: dict[Any, list[Any]] = {}
     for place, value in pairs:
         grouped.setdefault(place, []).append(value)
     tasks = [dict(list(grouped.items())[i::3]) for i in range(3)]
-    sums = [row for task in tasks for row in replay_jobs._folded(task.items())]
-    found: dict[str, tuple[int, int]] = {name: (rows.keys, rows.total) for name, (_, rows) in part.bases().items()}
+    sums = [row for task in tasks for row in replay_jobs._fold_keys(task.items())]
+    found: dict[str, tuple[int, int]] = {
+        name: (rows.keys, rows.total) for name, (_, rows) in part.base_states().items()
+    }
     for _, name, epoch, rows in sums:
         keys, total = found.setdefault(name, (0, 0))
-        if epoch == part.bases().get(name, (0, None))[0]:
+        if epoch == part.base_states().get(name, (0, None))[0]:
             found[name] = (keys + rows.keys, (total + rows.total) % (1 << 256))
-    wanted = {name: (one.keys, one.total) for name, one in whole.objects().items()}
+    wanted = {name: (one.keys, one.total) for name, one in whole.sum_objects().items()}
     assert found == wanted and sum(keys for keys, _ in found.values()) > 20
     whole.close()
     part.close()
@@ -244,7 +246,7 @@ def test_entries_that_meet_again_in_any_order_give_the_state_of_one_fold(
 
 @pytest.mark.parametrize(("sizes", "groups"), [([5, 1, 1, 1, 1, 1], 2), ([0] * 10, 4), ([7], 8), ([], 3)])
 def test_logs_are_shared_out_by_bytes(sizes: list[int], groups: int) -> None:
-    shares = balanced(sizes, groups)
+    shares = balance_by_size(sizes, groups)
     assert sorted(i for share in shares for i in share) == list(range(len(sizes)))
     assert len(shares) == min(groups, len(sizes)) and all(shares)
     assert all(a < b for share in shares for a, b in pairwise(share))
@@ -258,7 +260,7 @@ def test_logs_are_shared_out_by_bytes(sizes: list[int], groups: int) -> None:
 def test_the_zip_holds_the_package_and_works_where_it_is_not_installed(tmp_path: Path, samples: Path) -> None:
     import click
 
-    one, two = package.write_zip(tmp_path / "one.zip"), package.write_zip(tmp_path / "two.zip")
+    one, two = package.write_package_zip(tmp_path / "one.zip"), package.write_package_zip(tmp_path / "two.zip")
     assert one.read_bytes() == two.read_bytes()
     names = zipfile.ZipFile(one).namelist()
     assert {"binlogtool/__init__.py", "binlogtool/formats/tarantool/schema.py", "binlogtool/cli/app.py"} <= set(names)
@@ -285,12 +287,12 @@ def test_a_master_that_nobody_serves_is_told_at_once(samples: Path) -> None:
 
 
 def test_errors_cross_to_the_driver() -> None:
-    known = fleet.portable(InputOutputError("x"))
+    known = fleet.to_portable_error(InputOutputError("x"))
     assert isinstance(known, InputOutputError)
-    bug = fleet.portable(KeyError("seven"))
+    bug = fleet.to_portable_error(KeyError("seven"))
     assert isinstance(bug, RuntimeError) and "KeyError: 'seven'" in str(bug)
     with pytest.raises(UsageError, match="y"):
-        fleet.demanded(UsageError("y"))
+        fleet.result_or_raise(UsageError("y"))
 
 
 @pytest.mark.full

@@ -12,10 +12,10 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import UsageError
-from binlogtool.formats.table_names import full_name, parts_of
+from binlogtool.formats.table_names import qualify_name, split_name
 from binlogtool.log.select import Selection
 from binlogtool.pipeline.conversions import convert
-from binlogtool.pipeline.typed.directories import Directories
+from binlogtool.pipeline.typed.directories import TableDirectories
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog.server import Server
 from tests.pipeline.typed_logs import rows
@@ -104,7 +104,7 @@ def test_a_name_that_two_tables_have_is_refused_and_their_full_names_are_not(log
     "names", [("d", "t"), ("d.x", "t"), ("d", "x.t"), ("`d", "t"), ("d", "`"), ("d`.`x", "t"), ("", "t"), ("d`", "a`b")]
 )
 def test_a_full_name_is_taken_apart_again(names: tuple[str, str]) -> None:
-    assert parts_of(full_name(*names)) == names
+    assert split_name(qualify_name(*names)) == names
 
 
 def test_directories_differ_where_no_case_is_told_apart() -> None:
@@ -124,8 +124,8 @@ def test_directories_differ_where_no_case_is_told_apart() -> None:
         "\udc80",
         "表" * 100,
     ]
-    made = Directories()
-    found = [made.of(name) for name in names]
+    made = TableDirectories()
+    found = [made.directory_of(name) for name in names]
     assert found[0] == "a.B" and len({one.casefold() for one in found}) == len(names)
-    assert [made.of(name) for name in names] == found
+    assert [made.directory_of(name) for name in names] == found
     assert all(0 < len(one) <= 200 and one[0] not in "._" and "/" not in one for one in found)

@@ -11,15 +11,15 @@ import pyarrow as pa
 import pytest
 
 from binlogtool.errors import InputOutputError
-from binlogtool.log.parts import WHOLE
+from binlogtool.log.parts import WHOLE_FILE
 from binlogtool.pipeline import background, rows
 from binlogtool.pipeline.conversions import convert
 from binlogtool.pipeline.datasource import BinlogReader
-from binlogtool.pipeline.handing import Handed, Handing, counted
-from binlogtool.pipeline.request import Request, members_of
-from binlogtool.pipeline.session import Progress, Session
+from binlogtool.pipeline.handing import ArrowRowMapper, RowTotals, total_rows
+from binlogtool.pipeline.request import ReadRequest, list_members
+from binlogtool.pipeline.session import SparkJobSession, SparkProgress
 from binlogtool.pipeline.writers import table_form
-from binlogtool.pipeline.writers.table_form import Shape
+from binlogtool.pipeline.writers.table_form import TableFileOptions
 
 
 def three_rows() -> pa.Table:
@@ -30,32 +30,32 @@ def three_rows() -> pa.Table:
 
 def test_rows_texts_records_and_bytes_are_counted() -> None:
     texts = len("=1" + "A" + "B" + "DAMAGE" + "-x") + len("é".encode())
-    assert counted(three_rows(), Shape("parquet")) == Handed(3, texts, 2, 35, 1)
-    assert counted(three_rows(), Shape("csv", csv_safe=True)).text_bytes == texts + 2
-    assert counted(three_rows(), Shape("parquet", ("type",))).text_bytes == texts - len("ABDAMAGE")
-    assert counted(rows.SCHEMA.empty_table(), Shape("parquet")) == Handed()
+    assert total_rows(three_rows(), TableFileOptions("parquet")) == RowTotals(3, texts, 2, 35, 1)
+    assert total_rows(three_rows(), TableFileOptions("csv", csv_safe=True)).text_bytes == texts + 2
+    assert total_rows(three_rows(), TableFileOptions("parquet", ("type",))).text_bytes == texts - len("ABDAMAGE")
+    assert total_rows(rows.SCHEMA.empty_table(), TableFileOptions("parquet")) == RowTotals()
 
 
 class Kept:
     """In place of an accumulator."""
 
     def __init__(self) -> None:
-        self.value = Handed()
+        self.value = RowTotals()
 
-    def add(self, more: Handed) -> None:
+    def add(self, more: RowTotals) -> None:
         self.value += more
 
 
 def test_each_number_stands_for_the_rows_of_one_group(samples: Path) -> None:
-    members = tuple(members_of(str(samples / "drizzle"), "drizzle"))
-    reader, sums = BinlogReader(Request(members, 3, cuts=((WHOLE,), *[None] * (len(members) - 1)))), Kept()
+    members = tuple(list_members(str(samples / "drizzle"), "drizzle"))
+    reader, sums = BinlogReader(ReadRequest(members, 3, cuts=((WHOLE_FILE,), *[None] * (len(members) - 1)))), Kept()
     groups = reader.partitions()
     assert len(groups) > 2
-    handing = pickle.loads(pickle.dumps(Handing(reader, Shape("parquet"), sums)))
+    handing = pickle.loads(pickle.dumps(ArrowRowMapper(reader, TableFileOptions("parquet"), sums)))
     for number, group in enumerate(groups):
         found = list(handing(iter([pa.record_batch({"id": [number]})])))
         assert found == list(reader.read(group)) and found
-    assert handing._sums.value.rows == sum(one.num_rows for group in groups for one in reader.read(group))
+    assert handing._totals.value.rows == sum(one.num_rows for group in groups for one in reader.read(group))
 
 
 @pytest.mark.spark
@@ -67,23 +67,23 @@ def test_each_number_stands_for_the_rows_of_one_group(samples: Path) -> None:
     ],
 )
 def test_what_a_writer_loses_is_noticed(
-    lossy: Callable[[Any, Shape], Any],
+    lossy: Callable[[Any, TableFileOptions], Any],
     told: str,
     samples: Path,
     tmp_path: Path,
-    spark_session: Session,
+    spark_session: SparkJobSession,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(table_form, "shaped", lossy)
+    monkeypatch.setattr(table_form, "prepare_frame", lossy)
     with pytest.raises(InputOutputError, match=told):
         convert([samples / "drizzle" / "basic-checksum.log"], "parquet", tmp_path / "out", session=spark_session)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.spark
-def test_the_plan_copies_no_row_once_more(samples: Path, spark_session: Session) -> None:
-    reader = BinlogReader(Request(tuple(members_of(str(samples / "drizzle" / "basic-checksum.log"), "auto"))))
-    frame = Handing(reader, Shape("parquet"), Kept()).frame(spark_session.spark)
+def test_the_plan_copies_no_row_once_more(samples: Path, spark_session: SparkJobSession) -> None:
+    reader = BinlogReader(ReadRequest(tuple(list_members(str(samples / "drizzle" / "basic-checksum.log"), "auto"))))
+    frame = ArrowRowMapper(reader, TableFileOptions("parquet"), Kept()).to_dataframe(spark_session.spark)
     assert frame.schema == spark_session.spark.createDataFrame([], rows.DDL).schema
     plan = frame._jdf.queryExecution().executedPlan().toString()
     assert "MapInArrow" in plan and "Project" not in plan
@@ -91,16 +91,16 @@ def test_the_plan_copies_no_row_once_more(samples: Path, spark_session: Session)
 
 @pytest.mark.spark
 def test_nobody_asks_for_progress_that_is_not_shown(
-    samples: Path, tmp_path: Path, spark_session: Session, monkeypatch: pytest.MonkeyPatch
+    samples: Path, tmp_path: Path, spark_session: SparkJobSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
 
-    def progress(session: Session, group: str, waiting: str) -> Progress:
+    def progress(session: SparkJobSession, group: str, waiting: str) -> SparkProgress:
         asked.append(group)
-        return Progress(0, 1)
+        return SparkProgress(0, 1)
 
-    monkeypatch.setattr(Session, "_progress", progress)
-    monkeypatch.setattr(background, "_POLL_S", 0.001)  # the job may take less than the usual 0.2 s
+    monkeypatch.setattr(SparkJobSession, "_read_progress", progress)
+    monkeypatch.setattr(background, "_POLL_INTERVAL_S", 0.001)  # the job may take less than the usual 0.2 s
     log = samples / "drizzle" / "basic-checksum.log"
     convert([log], "parquet", tmp_path / "unseen", session=spark_session)
     assert not asked

@@ -14,9 +14,9 @@ import pytest
 import binlogtool
 from binlogtool.errors import InputOutputError
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.account import Step
+from binlogtool.pipeline.account import ProgressStep
 from binlogtool.pipeline.manifest import Manifest
-from binlogtool.pipeline.session import Session
+from binlogtool.pipeline.session import SparkJobSession
 from binlogtool.pipeline.table_outputs import TableJob
 from tests.cli.invoke import invoke, program
 
@@ -33,10 +33,10 @@ def fleet(samples: Path, tmp_path: Path) -> list[Path]:
     return paths
 
 
-def removing(path: Path, stage: str) -> Callable[[Step], None]:
+def removing(path: Path, stage: str) -> Callable[[ProgressStep], None]:
     """Removes a file when a stage begins."""
 
-    def tell(step: Step) -> None:
+    def tell(step: ProgressStep) -> None:
         if step.stage == stage:
             path.unlink(missing_ok=True)
 
@@ -81,17 +81,22 @@ def test_an_input_that_is_not_there_is_a_row_and_a_line(fleet: list[Path], tmp_p
     ("stage", "finding"), [("reading headers", "input-unreadable"), ("converting", "changed-while-read")]
 )
 def test_an_input_that_vanishes_in_the_middle_is_a_row_and_a_line(
-    fleet: list[Path], tmp_path: Path, spark_session: Session, stage: str, finding: str, monkeypatch: pytest.MonkeyPatch
+    fleet: list[Path],
+    tmp_path: Path,
+    spark_session: SparkJobSession,
+    stage: str,
+    finding: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     gone, out = fleet[1], tmp_path / "rows"
-    write = TableJob._spark_write
+    write = TableJob._write_with_spark
 
     def late(job: TableJob, *how: Any) -> None:
         gone.unlink(missing_ok=True)  # no task reads yet
         write(job, *how)
 
     if stage == "converting":
-        monkeypatch.setattr(TableJob, "_spark_write", late)
+        monkeypatch.setattr(TableJob, "_write_with_spark", late)
     done = binlogtool.convert(
         fleet, "parquet", out, session=spark_session, selection=SALVAGE, on_step=removing(gone, stage)
     )
@@ -101,7 +106,7 @@ def test_an_input_that_vanishes_in_the_middle_is_a_row_and_a_line(
 @pytest.mark.full
 @pytest.mark.spark
 def test_where_damage_stops_the_work_a_lost_input_does_too(
-    fleet: list[Path], tmp_path: Path, spark_session: Session
+    fleet: list[Path], tmp_path: Path, spark_session: SparkJobSession
 ) -> None:
     gone, out = fleet[2], tmp_path / "rows"
     with pytest.raises(InputOutputError, match=str(gone)):

@@ -101,4 +101,4 @@ def test_the_script_drops_the_two_options_keeps_all_others_and_tells_its_process
         "<>",
         "<$HOME>",
     ]
-    assert java.pid_file(tmp_path / "run folder").read_text().strip() == pid
+    assert java.pid_file_path(tmp_path / "run folder").read_text().strip() == pid

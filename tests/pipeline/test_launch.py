@@ -24,7 +24,7 @@ UNPROVEN = ["-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"]
 
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in launch._USERS:
+    for name in launch._USER_VARIABLES:
         monkeypatch.delenv(name, raising=False)
 
 
@@ -54,7 +54,7 @@ def test_java_gets_what_the_launcher_of_spark_gives_it(tmp_path: Path) -> None:
     launch.make_spark_home(tmp_path / "java", SETTINGS, tmp_path / "small", small=True)
     text = (tmp_path / "small" / "spark" / "bin" / "spark-submit").read_text()
     small = shlex.split(next(line for line in text.splitlines() if line.startswith("exec ")))[1:]
-    own = [*UNPROVEN, *launch.SILENT, "org.apache.spark.api.python.PythonGatewayServer", "$@"]
+    own = [*UNPROVEN, *launch.NO_LOGGING_OPTIONS, "org.apache.spark.api.python.PythonGatewayServer", "$@"]
     assert small[3:] == [*options[:-1], *own]
     assert small[:2] == ours[:2] and "*" not in small[2]
 
@@ -65,7 +65,7 @@ def test_java_starts_without_the_proof_of_classes_and_says_nothing_of_it() -> No
 
 
 def test_a_small_job_has_the_jars_that_write_tables_and_those_with_most_classes_come_first() -> None:
-    jars = [os.path.basename(path) for path in launch.class_path(small=True).split(os.pathsep)]
+    jars = [os.path.basename(path) for path in launch.build_class_path(small=True).split(os.pathsep)]
     every = {path.name for path in (HOME / "jars").glob("*.jar")}
     assert jars[0].startswith("spark-catalyst") and len(jars) == len(set(jars)) and set(jars) < every
     left_out = {name.split("_")[0] for name in every - set(jars) if name.startswith("spark-")}

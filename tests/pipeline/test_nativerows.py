@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import binlogtool
 from binlogtool.errors import BinlogtoolError
-from binlogtool.log.records import Block
+from binlogtool.log.records import RecordBlock
 from binlogtool.log.select import Selection
-from binlogtool.log.stretches import Stretch
+from binlogtool.log.stretches import RecordRange
 from binlogtool.pipeline import rows
 from tests.formats.tarantool import make
 from tests.pipeline.native_rows import same
@@ -23,14 +23,14 @@ from tests.report.native_lines import rows as any_rows
 
 def by_compiled_code(path: Path) -> tuple[int, int]:
     """Records by compiled code, and others."""
-    native, counts = rows.ALL.native(), [0, 0]
+    native, counts = rows.DEFAULT_LAYOUT.compiled_builder(), [0, 0]
     assert native is not None
     with binlogtool.open(path, backend="native") as log:
-        for part in log.stretches():
-            if isinstance(part, Stretch):
-                for one in native.parts(part, "log"):
-                    counts[isinstance(one, Block)] += len(one)
-            elif isinstance(part, Block):
+        for part in log.record_ranges():
+            if isinstance(part, RecordRange):
+                for one in native.build_parts(part, "log"):
+                    counts[isinstance(one, RecordBlock)] += len(one)
+            elif isinstance(part, RecordBlock):
                 counts[1] += len(part)
     return counts[0], counts[1]
 
@@ -108,7 +108,7 @@ def test_a_batch_ends_where_the_rows_or_the_room_do(file: Path) -> None:
 def test_only_the_columns_that_are_asked_for_are_made(file: Path, columns: list[str], payload: str) -> None:
     parts = [make.block(make.dml(i + 1, tuple=[i]), zstd=i % 2 == 0) for i in range(50)]
     file.write_bytes(make.log([*parts, make.block(raw_row(90, b"\xc1"))]))
-    shown = rows.view(columns, payload)
+    shown = rows.create_layout(columns, payload)
     assert same(file, shown).column_names == list(shown.names)
 
 

@@ -13,23 +13,23 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import UsageError
-from binlogtool.formats.binlog_events.changes.row_tables import type_of
-from binlogtool.formats.binlog_events.values.columns import Column, ColumnType
+from binlogtool.formats.binlog_events.changes.row_tables import column_type_name
+from binlogtool.formats.binlog_events.values.columns import ColumnType, TableMapColumn
 from binlogtool.pipeline import objects
-from binlogtool.pipeline.cells import arrow_type, cell_maker
+from binlogtool.pipeline.cells import make_cell_converter, to_arrow_type
 from binlogtool.pipeline.datasource import BinlogReader, BinlogSource
-from binlogtool.pipeline.object_columns import columns_of
-from binlogtool.pipeline.request import from_options, hints_of
-from binlogtool.pipeline.session import Session
+from binlogtool.pipeline.object_columns import collect_columns
+from binlogtool.pipeline.request import parse_hints, parse_options
+from binlogtool.pipeline.session import SparkJobSession
 from tests.pipeline.reading import Row
 
 
 def load(path: Path, name: str, **options: str) -> list[Row]:
     given = {"path": str(path), "object": name, **options}
-    request, hints = from_options(given), hints_of(given)
-    known = columns_of(request, hints)
-    rows = objects.ObjectRows(tuple(known.fields)).named(name, known.ids)
-    reader = BinlogReader(objects.selecting(request, known.ids), hints, rows)
+    request, hints = parse_options(given), parse_hints(given)
+    known = collect_columns(request, hints)
+    rows = objects.TableRowBuilder(tuple(known.fields)).for_table(name, known.ids)
+    reader = BinlogReader(objects.select_object(request, known.ids), hints, rows)
     return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
 
 
@@ -173,7 +173,7 @@ def test_an_object_that_no_file_describes_is_refused(mysql: Path) -> None:
 )  # fmt: skip
 def test_a_value_is_exact_or_none_at_all(kind: str, value: Any) -> None:
     with pytest.raises((ValueError, TypeError, ArithmeticError)):
-        cell_maker(kind)(value)
+        make_cell_converter(kind)(value)
 
 
 @pytest.mark.parametrize(
@@ -194,18 +194,18 @@ def test_a_value_is_exact_or_none_at_all(kind: str, value: Any) -> None:
 )
 def test_columns_of_mysql_have_the_types_of_their_values(column: dict[str, Any], kind: str) -> None:
     given = {**column, "type": ColumnType[column["type"]], "values": tuple(column.get("values", ())) or None}
-    assert type_of(Column(**given)) == kind
-    arrow_type(kind)
+    assert column_type_name(TableMapColumn(**given)) == kind
+    to_arrow_type(kind)
 
 
 def test_no_columns_of_other_types_are_made() -> None:
     with pytest.raises(UsageError, match="map<string,int>"):
-        arrow_type("map<string,int>")
+        to_arrow_type("map<string,int>")
 
 
 @pytest.mark.full
 @pytest.mark.spark
-def test_spark_queries_an_object_by_its_columns(spark_session: Session, mysql: Path) -> None:
+def test_spark_queries_an_object_by_its_columns(spark_session: SparkJobSession, mysql: Path) -> None:
     def read() -> list[Any]:
         reader = spark_session.spark.read.format("binlogtool").option("object", "db_east1.orders2_all")
         frame = reader.load(str(mysql / "row-metadata-full" / "binlog.000001"))
@@ -219,14 +219,14 @@ def test_spark_queries_an_object_by_its_columns(spark_session: Session, mysql: P
 
 @pytest.mark.full
 @pytest.mark.spark
-def test_what_else_an_object_is_called_is_looked_for_once(spark_session: Session, samples: Path) -> None:
+def test_what_else_an_object_is_called_is_looked_for_once(spark_session: SparkJobSession, samples: Path) -> None:
     """The schema keeps it for the reader."""
     log = samples / "guides" / "tarantool-torn"
 
     def read() -> Any:
         reader = spark_session.spark.read.format("binlogtool").option("object", "orders")
         frame = reader.load(str(log))
-        return objects.ids_of(frame.schema), frame.count()
+        return objects.schema_ids(frame.schema), frame.count()
 
     ids, count = spark_session.run(read)
     assert ids == {"512"} and count >= 40
@@ -234,7 +234,7 @@ def test_what_else_an_object_is_called_is_looked_for_once(spark_session: Session
 
 @pytest.mark.full
 @pytest.mark.spark
-def test_spark_tells_a_null_of_json_from_null(spark_session: Session, samples: Path, tmp_path: Path) -> None:
+def test_spark_tells_a_null_of_json_from_null(spark_session: SparkJobSession, samples: Path, tmp_path: Path) -> None:
     """What tests/workloads/types.sql gave to MySQL 9."""
     log = tmp_path / "binlog.000001"
     log.write_bytes(gzip.decompress((samples / "mysql_binlog/workloads/mysql-9/types.full.000001.gz").read_bytes()))

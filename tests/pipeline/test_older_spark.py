@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.pipeline.aot import ENVIRONMENT
+from binlogtool.pipeline.aot import CACHE_VARIABLE
 
 ROOT = Path(__file__).parents[2]
 FILES = ("handing", "small", "source_options", "streaming")
@@ -23,7 +23,7 @@ def older(folder: Path) -> dict[str, str]:
         pytest.skip("BINLOGTOOL_OLDER_SPARK names no version, such as 4.2.1, to be installed for this")
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder)]
     subprocess.run([*install, f"pyspark=={version}"], check=True, timeout=600)
-    not_its = ("PYTEST_", "PYTHON", ENVIRONMENT)  # what Java knows is of another Spark
+    not_its = ("PYTEST_", "PYTHON", CACHE_VARIABLE)  # what Java knows is of another Spark
     made = {name: value for name, value in os.environ.items() if not name.startswith(not_its)}
     return {**made, "PYTHONPATH": str(folder)}
 

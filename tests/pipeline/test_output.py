@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool.errors import InputOutputError, RefusedError
-from binlogtool.pipeline.atomic_output import discard, staged
+from binlogtool.pipeline.atomic_output import discard_stage, stage_output
 
 
 def names(folder: Path) -> list[str]:
@@ -14,7 +14,7 @@ def names(folder: Path) -> list[str]:
 
 def test_nothing_stands_at_the_output_until_the_block_is_left(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with staged(out, overwrite=False, inputs=[]) as stage:
+    with stage_output(out, overwrite=False, inputs=[]) as stage:
         stage.write_text("half")
         assert not out.exists()
         assert stage.parent == tmp_path and stage.name.startswith("out.tmp-")
@@ -25,7 +25,7 @@ def test_nothing_stands_at_the_output_until_the_block_is_left(tmp_path: Path) ->
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_an_error_leaves_neither_output_nor_rest(tmp_path: Path, error: type[BaseException]) -> None:
-    with pytest.raises(error), staged(tmp_path / "out", overwrite=False, inputs=[]) as stage:
+    with pytest.raises(error), stage_output(tmp_path / "out", overwrite=False, inputs=[]) as stage:
         stage.mkdir()
         (stage / "part-0").write_text("x")
         raise error
@@ -34,16 +34,16 @@ def test_an_error_leaves_neither_output_nor_rest(tmp_path: Path, error: type[Bas
 
 def test_a_discarded_stage_publishes_nothing_and_keeps_the_old_output(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("old")
-    with staged(tmp_path / "out", overwrite=True, inputs=[]) as stage:
+    with stage_output(tmp_path / "out", overwrite=True, inputs=[]) as stage:
         stage.write_text("new")
-        discard(stage)
+        discard_stage(stage)
     assert (tmp_path / "out").read_text() == "old"
     assert names(tmp_path) == ["out"]
 
 
 def test_an_existing_output_is_refused_without_overwrite(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("old")
-    with pytest.raises(RefusedError, match="--overwrite"), staged(tmp_path / "out", overwrite=False, inputs=[]):
+    with pytest.raises(RefusedError, match="--overwrite"), stage_output(tmp_path / "out", overwrite=False, inputs=[]):
         pytest.fail("the block must not run")
     assert (tmp_path / "out").read_text() == "old"
 
@@ -53,7 +53,7 @@ def test_overwrite_replaces_a_directory_of_earlier_output_as_a_whole(tmp_path: P
     old.mkdir()
     (old / "part-00000.parquet").write_text("old")
     (old / "_SUCCESS").write_text("")
-    with staged(old, overwrite=True, inputs=[]) as stage:
+    with stage_output(old, overwrite=True, inputs=[]) as stage:
         stage.mkdir()
         (stage / "part-00007.parquet").write_text("new")
     assert names(old) == ["part-00007.parquet"]
@@ -63,7 +63,7 @@ def test_overwrite_replaces_a_directory_of_earlier_output_as_a_whole(tmp_path: P
 def test_overwrite_never_replaces_a_directory_that_holds_something_else(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "thesis.odt").write_text("x")
-    with pytest.raises(RefusedError, match=r"thesis\.odt"), staged(tmp_path / "home", overwrite=True, inputs=[]):
+    with pytest.raises(RefusedError, match=r"thesis\.odt"), stage_output(tmp_path / "home", overwrite=True, inputs=[]):
         pytest.fail("the block must not run")
     assert (tmp_path / "home" / "thesis.odt").exists()
 
@@ -73,7 +73,7 @@ def test_overwrite_never_replaces_an_input_or_a_directory_above_it(tmp_path: Pat
     log.parent.mkdir()
     log.write_text("log")
     for output in (log, log.parent):
-        with pytest.raises(RefusedError, match="input"), staged(output, overwrite=True, inputs=[log]):
+        with pytest.raises(RefusedError, match="input"), stage_output(output, overwrite=True, inputs=[log]):
             pytest.fail("the block must not run")
     assert log.read_text() == "log"
 
@@ -81,17 +81,17 @@ def test_overwrite_never_replaces_an_input_or_a_directory_above_it(tmp_path: Pat
 def test_overwrite_never_replaces_what_a_link_stands_for(tmp_path: Path) -> None:
     (tmp_path / "real").write_text("x")
     (tmp_path / "link").symlink_to("real")
-    with pytest.raises(RefusedError, match="symbolic link"), staged(tmp_path / "link", overwrite=True, inputs=[]):
+    with pytest.raises(RefusedError, match="symbolic link"), stage_output(tmp_path / "link", overwrite=True, inputs=[]):
         pytest.fail("the block must not run")
 
 
 def test_a_missing_parent_directory_is_said_at_once(tmp_path: Path) -> None:
     missing = tmp_path / "no" / "out"
-    with pytest.raises(InputOutputError, match="no such directory"), staged(missing, overwrite=False, inputs=[]):
+    with pytest.raises(InputOutputError, match="no such directory"), stage_output(missing, overwrite=False, inputs=[]):
         pytest.fail("the block must not run")
 
 
 def test_a_write_error_is_an_input_output_error_of_that_output(tmp_path: Path) -> None:
     words = "out: cannot be written: No space left"
-    with pytest.raises(InputOutputError, match=words), staged(tmp_path / "out", overwrite=False, inputs=[]):
+    with pytest.raises(InputOutputError, match=words), stage_output(tmp_path / "out", overwrite=False, inputs=[]):
         raise OSError(28, "No space left on device")

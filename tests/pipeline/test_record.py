@@ -18,11 +18,11 @@ import binlogtool
 from bench.mysql_log import synthetic
 from binlogtool.limits import MIB
 from binlogtool.pipeline import executors as lookers
-from binlogtool.pipeline.account import Phases, Step
-from binlogtool.pipeline.executors import Executors, promised
-from binlogtool.pipeline.master import Master, common_folder, work_of
-from binlogtool.pipeline.package import write_zip
-from binlogtool.pipeline.record import told
+from binlogtool.pipeline.account import ProgressStep, WeightedProgress
+from binlogtool.pipeline.executors import ExecutorWatch, configured_executors
+from binlogtool.pipeline.master import SparkMaster, describe_paths, describe_work
+from binlogtool.pipeline.package import write_package_zip
+from binlogtool.pipeline.record import describe_job_stats
 from tests.cli.invoke import invoke
 from tests.pipeline.cluster import cluster, executors
 
@@ -30,11 +30,13 @@ PATIENCE_S = 120.0
 
 
 def test_stages_are_parts_of_one_whole_that_never_gets_less() -> None:
-    said: list[Step] = []
-    tell = Phases(said.append, {"first": 0.25, "second": 0.75}, 1000)
+    said: list[ProgressStep] = []
+    tell = WeightedProgress(said.append, {"first": 0.25, "second": 0.75}, 1000)
     for step in (
-        Step("starting", 0, 40), Step("first", 20, 40), Step("first", 40, 40), Step("waiting", 0, 7),
-        Step("second", 0, 8), Step("second", 2, 8), Step("first", 1, 40), Step("second", 8, 8, 3),
+        ProgressStep("starting", 0, 40), ProgressStep("first", 20, 40), ProgressStep("first", 40, 40),
+        ProgressStep("waiting", 0, 7),
+        ProgressStep("second", 0, 8), ProgressStep("second", 2, 8), ProgressStep("first", 1, 40),
+        ProgressStep("second", 8, 8, 3),
     ):  # fmt: skip
         tell(step)
     assert [one.done for one in said] == [0, 125, 250, 250, 250, 437, 437, 1000]
@@ -42,9 +44,13 @@ def test_stages_are_parts_of_one_whole_that_never_gets_less() -> None:
 
 
 def test_only_what_a_user_wants_to_know_becomes_a_line() -> None:
-    assert list(told({"tried_again": 0, "lost": [], "engines": ["native"]})) == []
-    assert list(told({"tried_again": 1, "lost": [], "engines": []})) == ["1 task was tried again; no executors lost"]
-    assert list(told({"tried_again": 2000, "lost": ["executor 1 on a:1: x"], "engines": ["native", "python"]})) == [
+    assert list(describe_job_stats({"tried_again": 0, "lost": [], "engines": ["native"]})) == []
+    assert list(describe_job_stats({"tried_again": 1, "lost": [], "engines": []})) == [
+        "1 task was tried again; no executors lost"
+    ]
+    assert list(
+        describe_job_stats({"tried_again": 2000, "lost": ["executor 1 on a:1: x"], "engines": ["native", "python"]})
+    ) == [
         "2,000 tasks were tried again; 1 executor lost",
         "lost executor 1 on a:1: x",
         "executors had no native code and read with python, which is slower",
@@ -63,7 +69,7 @@ def test_only_what_a_user_wants_to_know_becomes_a_line() -> None:
     ],
 )
 def test_what_the_settings_promise_is_what_is_waited_for(settings: dict[str, str], count: int | None) -> None:
-    assert promised(settings.get) == count
+    assert configured_executors(settings.get) == count
 
 
 class Context:
@@ -87,11 +93,11 @@ def test_a_job_is_shared_out_when_no_more_executors_come(monkeypatch: pytest.Mon
         now[0] = 0.0
         context: Any = Context(*counts)
         context._jsc = context
-        watch = Executors(context, 120.0, promise)
-        watch.settle()
+        watch = ExecutorWatch(context, 120.0, promise)
+        watch.wait_until_registered()
         assert now[0] == pytest.approx(expected, abs=0.6), promise
-        watch.settle()
-        assert watch.waiting == f"waiting for executors: 0 of {max(promise or 0, 2)}"
+        watch.wait_until_registered()
+        assert watch.waiting_text == f"waiting for executors: 0 of {max(promise or 0, 2)}"
 
 
 @pytest.mark.parametrize(
@@ -108,23 +114,23 @@ def test_a_job_is_shared_out_when_no_more_executors_come(monkeypatch: pytest.Mon
     ],
 )
 def test_the_files_of_a_job_are_called_like_their_folder(paths: list[str], name: str) -> None:
-    assert common_folder(paths) == name
+    assert describe_paths(paths) == name
 
 
 def test_an_application_is_named_after_its_work() -> None:
-    assert work_of("verify", ["/a", "/b", "/c"]) == "verify /a and 2 more"
-    assert Master("local").doing("verify /a").name == "binlogtool verify /a"
+    assert describe_work("verify", ["/a", "/b", "/c"]) == "verify /a and 2 more"
+    assert SparkMaster("local").named_for("verify /a").name == "binlogtool verify /a"
 
 
 def test_an_executor_that_changed_its_directory_finds_the_native_code_in_the_zip(tmp_path: Path) -> None:
-    if binlogtool.backend() != "native":
+    if binlogtool.resolve_backend() != "native":
         pytest.skip("no native code on this machine")
-    write_zip(tmp_path / "b.zip")
+    write_package_zip(tmp_path / "b.zip")
     program = (
         "import sys; sys.path[0] = './b.zip'\n"
         "import os, binlogtool.schema, binlogtool.pipeline.package as package\n"
         "package.anchor(); os.chdir('/'); package.anchor()\n"
-        "import binlogtool; print(binlogtool.backend(), binlogtool.__file__)"
+        "import binlogtool; print(binlogtool.resolve_backend(), binlogtool.__file__)"
     )
     environment = {**os.environ, "PYTHONPATH": sysconfig.get_path("purelib")}
     environment.pop("PYTHONSAFEPATH", None)  # a session that other tests share sets it; sys.path[0] is then no folder
@@ -151,7 +157,7 @@ def test_a_killed_executor_is_told_and_nothing_is_missing(tmp_path: Path) -> Non
     log, killed = synthetic(tmp_path, 160 * MIB, 1), list[int]()
     home, out = tmp_path / "cluster", tmp_path / "out"
     home.mkdir()
-    said: list[Step] = []
+    said: list[ProgressStep] = []
     with cluster(home) as url:
         killer = threading.Thread(target=kill_when, args=(home, out, 1, killed, []), daemon=True)
         killer.start()
@@ -159,7 +165,7 @@ def test_a_killed_executor_is_told_and_nothing_is_missing(tmp_path: Path) -> Non
         killer.join()
     spark = done.details["spark"]
     assert len(killed) == 1 and len(spark["lost"]) == 1 and "code 137" in spark["lost"][0]
-    assert spark["tried_again"] >= 1 and spark["engines"] == [binlogtool.backend()]
+    assert spark["tried_again"] >= 1 and spark["engines"] == [binlogtool.resolve_backend()]
     assert done.complete and done.rows == done.inputs[0].records
     far = [step.done for step in said]
     assert far == sorted(far) and far[-1] <= said[-1].total

@@ -14,9 +14,9 @@ from binlogtool.log.select import Selection
 from binlogtool.log.source import read_range
 from binlogtool.pipeline import remote
 from binlogtool.pipeline.inputs import find_inputs
-from binlogtool.pipeline.remote import BLOCK, RemoteSource
-from binlogtool.pipeline.session import Session
-from binlogtool.report.following import after_verify
+from binlogtool.pipeline.remote import BLOCK_BYTES, RemoteSource
+from binlogtool.pipeline.session import SparkJobSession
+from binlogtool.report.following import suggest_after_verify
 from tests.pipeline.reading import load
 from tests.pipeline.store import put, with_place
 
@@ -24,20 +24,26 @@ DRIZZLE = "drizzle/basic-checksum.log"
 
 
 def test_ranges_of_a_remote_file_are_its_bytes(store: Any) -> None:
-    data = os.urandom(3 * BLOCK + 77)
+    data = os.urandom(3 * BLOCK_BYTES + 77)
     source = RemoteSource(put(store, "ranges", data))
-    for offset, size in ((0, 10), (BLOCK - 3, 6), (5, BLOCK), (2 * BLOCK - 1, BLOCK + 90), (len(data) - 5, 50)):
+    for offset, size in (
+        (0, 10),
+        (BLOCK_BYTES - 3, 6),
+        (5, BLOCK_BYTES),
+        (2 * BLOCK_BYTES - 1, BLOCK_BYTES + 90),
+        (len(data) - 5, 50),
+    ):
         assert read_range(source, offset, size) == data[offset : offset + size]
     assert read_range(source, len(data), 5) == read_range(source, len(data) + 99, 5) == b""
-    assert (source.size, source.changed()) == (len(data), None)
+    assert (source.size, source.find_change()) == (len(data), None)
     source.close()
 
 
 def test_small_reads_fetch_a_block_once(store: Any) -> None:
-    source = RemoteSource(put(store, "blocks", bytes(10 * BLOCK)))
-    for offset in range(0, 2 * BLOCK, 4096):
+    source = RemoteSource(put(store, "blocks", bytes(10 * BLOCK_BYTES)))
+    for offset in range(0, 2 * BLOCK_BYTES, 4096):
         read_range(source, offset, 4096)
-    assert source.fetched == 2 * BLOCK
+    assert source.fetched == 2 * BLOCK_BYTES
     source.close()
 
 
@@ -45,10 +51,10 @@ def test_a_file_that_is_replaced_or_removed_is_noticed(store: Any) -> None:
     url = put(store, "changing", b"x" * 100)
     source = RemoteSource(url)
     put(store, "changing", b"x" * 101)
-    found = source.changed()
+    found = source.find_change()
     assert found is not None and found.facts["size_after"] == 101
     store.delete_file("logs/changing")
-    gone = source.changed()
+    gone = source.find_change()
     assert gone is not None and "removed" in gone.message
     source.close()
 
@@ -130,7 +136,7 @@ def test_a_file_url_is_the_file(samples: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.spark
-def test_executors_read_the_store_themselves(store: Any, spark_session: Session, samples: Path) -> None:
+def test_executors_read_the_store_themselves(store: Any, spark_session: SparkJobSession, samples: Path) -> None:
     url = put(store, "spark/transaction.log", (samples / DRIZZLE).read_bytes() * 3)
     place = with_place(url)
 
@@ -149,4 +155,4 @@ def test_a_log_in_a_store_is_not_repaired_and_verify_does_not_propose_it(store: 
         binlogtool.plan_truncate(url)
     report = binlogtool.verify([url])
     assert [one.id for one in report.files[0].findings] == ["torn-tail"]
-    assert after_verify(report) is None
+    assert suggest_after_verify(report) is None

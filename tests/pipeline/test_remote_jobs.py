@@ -13,8 +13,8 @@ import zstandard
 import binlogtool
 from binlogtool.pipeline import remote
 from binlogtool.pipeline.datasource import BinlogSource
-from binlogtool.pipeline.remote import BLOCK, RemoteSource
-from binlogtool.pipeline.session import Session
+from binlogtool.pipeline.remote import BLOCK_BYTES, RemoteSource
+from binlogtool.pipeline.session import SparkJobSession
 from tests.cli.invoke import invoke
 from tests.pipeline.reading import load
 from tests.pipeline.store import put, with_place
@@ -83,7 +83,7 @@ def test_a_part_fetches_its_own_bytes(store: Any, samples: Path, monkeypatch: py
         opened: list[RemoteSource] = []
         monkeypatch.setattr(remote, "open_remote", lambda url, to=opened: to.append(RemoteSource(url)) or to[-1])
         rows += sum(batch.num_rows for batch in reader.read(part))
-        assert sum(source.fetched for source in opened) < len(data) // 4 + (1 << 20) + 4 * BLOCK
+        assert sum(source.fetched for source in opened) < len(data) // 4 + (1 << 20) + 4 * BLOCK_BYTES
     assert rows == 67 * (len(data) // (samples / DRIZZLE).stat().st_size)
 
 
@@ -91,7 +91,7 @@ def test_a_part_fetches_its_own_bytes(store: Any, samples: Path, monkeypatch: py
 @pytest.mark.spark
 @pytest.mark.parametrize("to", ["parquet", "json"])
 def test_a_table_of_a_remote_log_is_that_of_the_local_one(
-    to: str, store: Any, samples: Path, tmp_path: Path, spark_session: Session
+    to: str, store: Any, samples: Path, tmp_path: Path, spark_session: SparkJobSession
 ) -> None:
     url = with_place(put(store, "table/transaction.log", (samples / DRIZZLE).read_bytes() * 3))
     (tmp_path / "transaction.log").write_bytes((samples / DRIZZLE).read_bytes() * 3)

@@ -12,9 +12,9 @@ import pytest
 import binlogtool
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Severity
-from binlogtool.log.parts import parts
-from binlogtool.log.records import Block
-from binlogtool.pipeline.session import Session
+from binlogtool.log.parts import split_file
+from binlogtool.log.records import RecordBlock
+from binlogtool.pipeline.session import SparkJobSession
 from tests.cli.invoke import invoke
 from tests.pipeline.reading import Row, load
 
@@ -83,7 +83,7 @@ def as_text(line: dict[str, Any]) -> dict[str, Any]:
 def troubles(path: Path) -> list[tuple[Any, ...]]:
     """The findings between the records, of one pass, that are damage of a file read alone: all but notes."""
     with binlogtool.open(path, hints=binlogtool.read_hints(**keys(path))) as log:
-        told = [one.finding for one in log.blocks() if not isinstance(one, Block)]
+        told = [one.finding for one in log.blocks() if not isinstance(one, RecordBlock)]
     found = [one for one in told if one.severity is not Severity.NOTE or one.id == "encrypted"]
     return [(one.id, one.offset, one.length, one.record, one.message) for one in found]
 
@@ -96,7 +96,7 @@ def split_size(path: Path) -> int:
 def parts_of(path: Path) -> int:
     """So many parts are read apart."""
     with binlogtool.open(path, hints=binlogtool.read_hints(**keys(path))) as log:
-        return len(parts(log.scan(log.files[0]), split_size(path)))
+        return len(split_file(log.make_scan(log.files[0]), split_size(path)))
 
 
 @pytest.mark.full
@@ -117,7 +117,7 @@ def test_the_rows_of_every_file_are_the_lines_of_dump(corpus: Path, name: str) -
 
 @pytest.mark.full
 @pytest.mark.spark
-def test_spark_reads_the_big_files_in_parts(corpus: Path, spark_session: Session) -> None:
+def test_spark_reads_the_big_files_in_parts(corpus: Path, spark_session: SparkJobSession) -> None:
     files = [corpus / name for name in BIG]
 
     def rows() -> list[Row]:

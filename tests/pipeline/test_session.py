@@ -14,8 +14,8 @@ import pytest
 
 from binlogtool.errors import InputOutputError, LimitError, MissingExtraError
 from binlogtool.pipeline import session as sessions
-from binlogtool.pipeline.master import demand_sense
-from binlogtool.pipeline.session import Progress, Session, open_session
+from binlogtool.pipeline.master import check_master_url
+from binlogtool.pipeline.session import SparkJobSession, SparkProgress, open_session
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -107,8 +107,8 @@ def test_an_interrupt_ends_everything_within_three_seconds(tmp_path: Path, line:
 
 
 @pytest.mark.spark
-def test_a_session_gives_results_errors_and_progress(spark_session: Session) -> None:
-    seen: list[Progress] = []
+def test_a_session_gives_results_errors_and_progress(spark_session: SparkJobSession) -> None:
+    seen: list[SparkProgress] = []
     context = spark_session.spark.sparkContext
 
     def job() -> list[int]:
@@ -126,7 +126,7 @@ def test_a_session_gives_results_errors_and_progress(spark_session: Session) -> 
 
 @pytest.mark.full
 @pytest.mark.spark
-def test_a_job_that_takes_too_long_is_cancelled(spark_session: Session) -> None:
+def test_a_job_that_takes_too_long_is_cancelled(spark_session: SparkJobSession) -> None:
     context = spark_session.spark.sparkContext
 
     def job() -> None:
@@ -140,7 +140,7 @@ def test_a_job_that_takes_too_long_is_cancelled(spark_session: Session) -> None:
 
 
 @pytest.mark.spark
-def test_the_session_reads_with_this_python_and_in_utc(spark_session: Session) -> None:
+def test_the_session_reads_with_this_python_and_in_utc(spark_session: SparkJobSession) -> None:
     spark: Any = spark_session.spark
     seen = spark.sparkContext.parallelize([0], 1).map(lambda _: sys.executable).collect()
     assert seen == [sys.executable]
@@ -187,20 +187,20 @@ def test_the_last_words_of_a_start_leave_out_where_in_the_code_it_was(tmp_path: 
         "\t... 12 more\n\n"
     )
     words = "spark: ERROR SparkContext: Error initializing SparkContext. | System memory 5 must be at least 9."
-    assert sessions._last_words(tmp_path) == words
+    assert sessions._read_last_messages(tmp_path) == words
     log.write_text(
         log.read_text() + "Caused by: java.net.ConnectException: refused\n\tat java.net.Socket.x(Socket:1)\n"
     )
-    assert sessions._last_words(tmp_path) == "refused"
+    assert sessions._read_last_messages(tmp_path) == "refused"
     log.unlink()
-    assert sessions._last_words(tmp_path) == ""
+    assert sessions._read_last_messages(tmp_path) == ""
 
 
 def test_the_cause_of_an_error_is_the_innermost_without_names_of_classes() -> None:
     text = "Failed\n\tat a.b(C.java:1)\nCaused by: a.b.Outer: first\nCaused by: java.io.IOException: disk: full\n"
-    assert sessions.cause_of(ValueError(text)) == "disk: full"
-    assert sessions.cause_of(ValueError("just this\nand that")) == "just this"
-    assert sessions.cause_of(ValueError()) == "ValueError"
+    assert sessions.root_cause(ValueError(text)) == "disk: full"
+    assert sessions.root_cause(ValueError("just this\nand that")) == "just this"
+    assert sessions.root_cause(ValueError()) == "ValueError"
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_the_cause_of_an_error_is_the_innermost_without_names_of_classes() -> No
     ],
 )
 def test_masters_of_all_kinds_make_sense(master: str) -> None:
-    demand_sense(master)
+    check_master_url(master)
 
 
 @pytest.mark.nightly
@@ -234,7 +234,7 @@ def test_executors_of_a_cluster_on_this_machine_say_what_one_process_says(sample
 def test_the_environment_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PRESENT", "1")
     monkeypatch.delenv("ABSENT", raising=False)
-    with sessions._environment(PRESENT="2", ABSENT="3"):
+    with sessions._set_environment(PRESENT="2", ABSENT="3"):
         assert (os.environ["PRESENT"], os.environ["ABSENT"]) == ("2", "3")
     assert os.environ["PRESENT"] == "1" and "ABSENT" not in os.environ
 

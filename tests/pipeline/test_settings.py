@@ -9,8 +9,8 @@ import pytest
 
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.pipeline import executors
-from binlogtool.pipeline.executors import Executors
-from binlogtool.pipeline.spark_settings import NEEDED, as_setting, settings, user_settings
+from binlogtool.pipeline.executors import ExecutorWatch
+from binlogtool.pipeline.spark_settings import REQUIRED_SETTINGS, build_settings, parse_setting, read_user_settings
 from tests.cli.invoke import invoke
 from tests.pipeline.cluster import cluster
 
@@ -30,11 +30,13 @@ def test_the_word_goes_before_the_file_before_ours_and_nothing_before_what_resul
 ) -> None:
     (tmp_path / "spark-defaults.conf").write_text(FILE)
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    made = settings(tmp_path, user_settings([as_setting("spark.app.name=typed = here")]), loopback=True)
+    made = build_settings(tmp_path, read_user_settings([parse_setting("spark.app.name=typed = here")]), loopback=True)
     assert made["spark.app.name"] == "typed = here"
     assert (made["spark.driver.memory"], made["spark.ui.enabled"]) == ("3g", "true")
     assert made["spark.sql.shuffle.partitions"] == "8" and made["spark.driver.host"] == "127.0.0.1"
-    assert {key: made[key] for key in NEEDED} == dict(NEEDED) and made["spark.sql.session.timeZone"] == "UTC"
+    assert {key: made[key] for key in REQUIRED_SETTINGS} == dict(REQUIRED_SETTINGS) and made[
+        "spark.sql.session.timeZone"
+    ] == "UTC"
     assert made["spark.driver.extraJavaOptions"].endswith(" -Da=b")
     assert "log4j2.configurationFile" in made["spark.driver.extraJavaOptions"]
 
@@ -42,18 +44,18 @@ def test_the_word_goes_before_the_file_before_ours_and_nothing_before_what_resul
 def test_the_file_is_also_found_in_the_home_of_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
-    assert user_settings(()) == {}
+    assert read_user_settings(()) == {}
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.executor.cores 2\r\n")
-    assert user_settings(()) == {"spark.executor.cores": "2"}
+    assert read_user_settings(()) == {"spark.executor.cores": "2"}
 
 
 @pytest.mark.parametrize(
-    "text", ["", "spark.a", "a=b", "=", "spark.=1", "spark.master=local", *(f"{n}=x" for n in NEEDED)]
+    "text", ["", "spark.a", "a=b", "=", "spark.=1", "spark.master=local", *(f"{n}=x" for n in REQUIRED_SETTINGS)]
 )
 def test_what_is_no_setting_of_the_user_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--conf"):
-        as_setting(text)
+        parse_setting(text)
 
 
 @pytest.mark.parametrize("words", [("--conf", "spark.ui.enabled=true"), ("--wait-executors", "5s")])
@@ -79,12 +81,12 @@ class Context:
 def test_a_cluster_without_executors_is_waited_for_so_long_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter([0.0, 0.5, 1.5, 3.0, 4.5, 6.0, 8.0, 9.0, 15.0])
     monkeypatch.setattr(executors.time, "monotonic", lambda: next(now))
-    watch = Executors(Context(1, 1, 2, 1, 1, 1, 1), 5.0)
+    watch = ExecutorWatch(Context(1, 1, 2, 1, 1, 1, 1), 5.0)
     context: Any = watch._context
     context._jsc = context
-    assert [watch.missing() for _ in range(7)] == [False, True, True, False, True, True, True]
+    assert [watch.is_waiting() for _ in range(7)] == [False, True, True, False, True, True, True]
     with pytest.raises(InputOutputError, match="no executor for 5 seconds"):
-        watch.missing()
+        watch.is_waiting()
 
 
 @pytest.mark.nightly

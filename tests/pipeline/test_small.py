@@ -16,9 +16,9 @@ from binlogtool.limits import MIB, Limits
 from binlogtool.log.select import Selection
 from binlogtool.pipeline import small
 from binlogtool.pipeline.conversions import convert
-from binlogtool.pipeline.request import Request, members_of
-from binlogtool.pipeline.session import Session
-from binlogtool.pipeline.writers.table_form import Shape
+from binlogtool.pipeline.request import ReadRequest, list_members
+from binlogtool.pipeline.session import SparkJobSession
+from binlogtool.pipeline.writers.table_form import TableFileOptions
 
 SKIP = Selection(on_damage="skip")
 
@@ -28,8 +28,8 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: (row["file"], row["offset"], row["record"] or -1))
 
 
-def request_of(samples: Path) -> Request:
-    return Request(tuple(members_of(str(samples / "drizzle" / "basic-checksum.log"), "auto")))
+def request_of(samples: Path) -> ReadRequest:
+    return ReadRequest(tuple(list_members(str(samples / "drizzle" / "basic-checksum.log"), "auto")))
 
 
 def said(manifest: Any, folder: Path) -> Any:
@@ -40,12 +40,14 @@ def said(manifest: Any, folder: Path) -> Any:
 
 @pytest.mark.full
 @pytest.mark.spark
-def test_a_small_job_says_and_writes_what_executors_do(samples: Path, tmp_path: Path, spark_session: Session) -> None:
+def test_a_small_job_says_and_writes_what_executors_do(
+    samples: Path, tmp_path: Path, spark_session: SparkJobSession
+) -> None:
     paths = [samples / "drizzle" / "damaged" / "zero-hole.log", samples / "tarantool" / "chain"]
     words = ["convert", "--to", "parquet", "--on-damage", "skip", "-o", tmp_path / "here", "-O", "json", *paths]
     run = subprocess.run([sys.executable, "-m", "binlogtool", *words], capture_output=True, text=True, check=False)
     here = json.loads(run.stdout)
-    there = convert(paths, "parquet", tmp_path / "there", selection=SKIP, session=spark_session).as_value()
+    there = convert(paths, "parquet", tmp_path / "there", selection=SKIP, session=spark_session).to_dict()
     assert said(here, tmp_path / "here") == said(there, tmp_path / "there")
     assert here["damage_rows"] > 0 and run.stderr == ""
     assert rows_of(tmp_path / "here") == rows_of(tmp_path / "there")
@@ -53,22 +55,22 @@ def test_a_small_job_says_and_writes_what_executors_do(samples: Path, tmp_path: 
 
 
 def test_the_rows_of_a_small_job_are_counted_before_spark_gets_them(samples: Path) -> None:
-    found = small.made(request_of(samples), None, None)
+    found = small.build_small_job_rows(request_of(samples), None, None)
     assert found is not None
-    handed = found.handed(Shape("parquet"))
+    handed = found.row_totals(TableFileOptions("parquet"))
     assert (handed.rows, handed.records, handed.damage) == (67, 67, 0)
 
 
 def test_what_is_small_goes_by_bytes_and_files() -> None:
-    assert small.is_small([MIB, 2 * MIB]) and small.is_small([])
-    assert not small.is_small([4 * MIB, 1]) and not small.is_small([1] * 300)
+    assert small.is_small_job([MIB, 2 * MIB]) and small.is_small_job([])
+    assert not small.is_small_job([4 * MIB, 1]) and not small.is_small_job([1] * 300)
 
 
 def test_rows_that_need_too_much_memory_are_left_to_executors(samples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = small.made(request_of(samples), None, None)
+    found = small.build_small_job_rows(request_of(samples), None, None)
     assert found is not None
-    monkeypatch.setattr(small, "OUTPUT", found.rows.nbytes - 1)
-    assert small.made(request_of(samples), None, None) is None
+    monkeypatch.setattr(small, "MAX_OUTPUT_BYTES", found.rows.nbytes - 1)
+    assert small.build_small_job_rows(request_of(samples), None, None) is None
 
 
 def test_a_small_job_ends_when_its_time_is_over(samples: Path, tmp_path: Path) -> None:

@@ -7,38 +7,38 @@ import pytest
 
 from binlogtool.limits import Limits
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.datasource import BinlogSource, Member, Request, grouped, read_member
-from binlogtool.pipeline.session import Session
+from binlogtool.pipeline.datasource import BinlogSource, ReadRequest, TaskFile, group_files, read_member
+from binlogtool.pipeline.session import SparkJobSession
 
 
-def member(name: str, size: int) -> Member:
-    return Member(f"/logs/{name}", name, "drizzle", size)
+def member(name: str, size: int) -> TaskFile:
+    return TaskFile(f"/logs/{name}", name, "drizzle", size)
 
 
 def test_small_files_share_partitions_balanced_by_bytes_and_each_file_is_in_one() -> None:
     files = [member("a", 10), member("b", 1000), member("c", 10), member("d", 500), member("e", 490)]
-    groups = grouped(files, 2)
+    groups = group_files(files, 2)
     assert [[m.name for m in group] for group in groups] == [["a", "d", "e"], ["b", "c"]]
 
 
 def test_there_are_never_more_partitions_than_files() -> None:
-    assert [len(group) for group in grouped([member("a", 0), member("b", 0)], 8)] == [1, 1]
-    assert grouped([], 8) == []
+    assert [len(group) for group in group_files([member("a", 0), member("b", 0)], 8)] == [1, 1]
+    assert group_files([], 8) == []
 
 
 def test_a_thousand_empty_files_are_spread_evenly() -> None:
-    assert [len(group) for group in grouped([member(str(i), 0) for i in range(1000)], 8)] == [125] * 8
+    assert [len(group) for group in group_files([member(str(i), 0) for i in range(1000)], 8)] == [125] * 8
 
 
 def test_a_request_comes_back_from_its_option_as_it_was() -> None:
     selection = Selection(start="seq:5", types=("INSERT",), origins=(1, 2), start_time=7, on_damage="stop")
-    request = Request((member("a", 1), member("b", 2)), 3, "python", Limits(max_depth=9, timeout=1.5), selection)
-    assert Request.from_json(request.to_json()) == request
+    request = ReadRequest((member("a", 1), member("b", 2)), 3, "python", Limits(max_depth=9, timeout=1.5), selection)
+    assert ReadRequest.from_json(request.to_json()) == request
 
 
 def test_a_file_that_went_away_is_a_damage_row(tmp_path: Path) -> None:
-    gone = Member(str(tmp_path / "gone.log"), "gone.log", "drizzle", 5)
-    (batch,) = read_member(gone, Request((gone,)))
+    gone = TaskFile(str(tmp_path / "gone.log"), "gone.log", "drizzle", 5)
+    (batch,) = read_member(gone, ReadRequest((gone,)))
     (row,) = batch.to_pylist()
     assert (row["file"], row["type"], row["record"]) == ("gone.log", "DAMAGE", None)
     (found,) = json.loads(row["findings"])
@@ -46,7 +46,7 @@ def test_a_file_that_went_away_is_a_damage_row(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_the_data_source_loads_a_path_by_itself(spark_session: Session, samples: Path) -> None:
+def test_the_data_source_loads_a_path_by_itself(spark_session: SparkJobSession, samples: Path) -> None:
     def names() -> list[str]:
         frame = spark_session.spark.read.format(BinlogSource.name()).load(
             str(samples / "drizzle" / "basic-checksum.log")

@@ -25,9 +25,9 @@ import binlogtool
 from binlogtool.errors import UsageError
 from binlogtool.pipeline import rows
 from binlogtool.pipeline.datasource import BinlogReader, BinlogSource
-from binlogtool.pipeline.pushdown import narrowed
-from binlogtool.pipeline.request import from_options
-from binlogtool.pipeline.session import Session
+from binlogtool.pipeline.pushdown import narrow_request
+from binlogtool.pipeline.request import parse_options
+from binlogtool.pipeline.session import SparkJobSession
 from tests.cli.samples import plain_log
 from tests.pipeline.reading import Row, load
 
@@ -55,7 +55,7 @@ def test_bodies_are_not_decoded_where_nobody_wants_them(
     log.write_bytes(gzip.decompress((samples / f"{IBB}.gz").read_bytes()))
     count = len(load(log))
     assert count > 10
-    monkeypatch.setattr("binlogtool.log.blocks.Blocks._bodies", refuse)
+    monkeypatch.setattr("binlogtool.log.blocks.BlockDecoder._decode_bodies", refuse)
     assert len(load(log, columns="file,type")) == count
     assert len(load(log, payload="none")) == count
     with pytest.raises(AssertionError, match="decoded"):
@@ -193,21 +193,21 @@ def test_only_the_files_that_are_asked_for_are_opened(samples: Path, tmp_path: P
     ],
 )
 def test_conditions_that_are_not_understood_narrow_nothing(condition: Filter) -> None:
-    request = from_options({"path": "/x"}, files=False)
-    assert narrowed(request, [condition]) == request
+    request = parse_options({"path": "/x"}, files=False)
+    assert narrow_request(request, [condition]) == request
 
 
 def test_two_ranges_of_time_are_their_common_part() -> None:
-    request = from_options({"path": "/x", "startTime": "5000000"}, files=False)
+    request = parse_options({"path": "/x", "startTime": "5000000"}, files=False)
     early, late = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), datetime(1970, 1, 1, 0, 0, 9, tzinfo=UTC)
-    assert narrowed(request, [GreaterThan(("time",), early)]).selection.start_time == 5_000_000
-    assert narrowed(request, [GreaterThan(("time",), late)]).selection.start_time == 9_000_000
+    assert narrow_request(request, [GreaterThan(("time",), early)]).selection.start_time == 5_000_000
+    assert narrow_request(request, [GreaterThan(("time",), late)]).selection.start_time == 9_000_000
 
 
 @pytest.mark.full
 @pytest.mark.spark
 def test_spark_gets_the_same_rows_from_splits_and_with_conditions(
-    spark_session: Session, samples: Path, tmp_path: Path
+    spark_session: SparkJobSession, samples: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "transaction.log"
     path.write_bytes((samples / DRIZZLE).read_bytes() * 20)
@@ -232,4 +232,4 @@ def test_a_condition_travels_as_text_and_is_compiled_where_records_are_read() ->
     log = Path(__file__).parents[1] / "corpus/guides/mariadb/mariadb-bin.000002"
     assert [row["offset"] for row in load(log, where="object = 'shop.stock' and after.pieces < 10")] == [1611]
     with pytest.raises(UsageError, match=r"--where: column 1: a record has type"):
-        from_options({"path": str(log), "where": "pieces < 10"})
+        parse_options({"path": str(log), "where": "pieces < 10"})

@@ -9,15 +9,15 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import BinlogtoolError
-from binlogtool.formats.binlog_events.groups.groups import Groups
-from binlogtool.formats.columns import integers
+from binlogtool.formats.binlog_events.groups.groups import TransactionGroups
+from binlogtool.formats.columns import to_int_list
 from binlogtool.formats.detecting import Hints
 from binlogtool.formats.layouts import Batch
 from binlogtool.limits import Limits
-from binlogtool.log.open import Log
-from binlogtool.log.parts import Cuts, Part, parts
+from binlogtool.log.open import LogReader
+from binlogtool.log.parts import FilePart, ResumePointFinder, split_file
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.tasks import Member, can_split, parts_of, planned
+from binlogtool.pipeline.tasks import TaskFile, can_split, find_parts, plan_tasks
 from tests.pipeline.parts import chained, every_border_holds, one_by_one
 from tests.pipeline.reading import Row, borders, facts, hints_for, load
 
@@ -42,9 +42,9 @@ def test_an_overwrite_can_be_cut_between_its_records(samples: Path) -> None:
         places, groups = borders(log), [record.txn for record in log.records()]
     inside = [place for place in places if groups[place.record] != place.record]
     assert len(inside) > 50 and len(places) == len(groups) - 1
-    assert one_by_one(path, chained(inside)) == one_by_one(path, [Part()])
+    assert one_by_one(path, chained(inside)) == one_by_one(path, [FilePart()])
     for place in inside[::10]:
-        assert one_by_one(path, [Part(place)]) == one_by_one(path, [Part()])[place.record :], place
+        assert one_by_one(path, [FilePart(place)]) == one_by_one(path, [FilePart()])[place.record :], place
 
 
 @pytest.mark.parametrize("level", ["record", "event"])
@@ -101,15 +101,15 @@ def test_a_mysql_log_can_be_cut_between_any_two_transactions(corpus: Path) -> No
 NAMES = ("type_code", "body_start", "body_end", "end")
 
 
-def ungrouped(log: Log) -> list[int]:
+def ungrouped(log: LogReader) -> list[int]:
     """Offsets behind the events where no group is open, by the rules that all other code follows events with."""
-    groups, found = Groups(), list[int]()
-    for batch in log.scan(log.files[0]).segments():
+    groups, found = TransactionGroups(), list[int]()
+    for batch in log.make_scan(log.files[0]).segments():
         assert isinstance(batch, Batch)
-        columns = [integers(batch.frames[name], 0, batch.frames.count) for name in NAMES]
+        columns = [to_int_list(batch.frames[name], 0, batch.frames.count) for name in NAMES]
         for code, start, stop, end in zip(*columns, strict=True):
-            groups.take(code, batch.window[start:stop])
-            if not groups.open:
+            groups.add_event(code, batch.window[start:stop])
+            if not groups.is_open:
                 found.append(batch.base + end)
     return found
 
@@ -128,7 +128,11 @@ def test_batches_of_any_size_find_the_borders_that_single_events_do(corpus: Path
             assert [*single] == [offset for offset in ungrouped(log) if offset < path.stat().st_size]
         for piece in (700, 3000, 20_000):
             with binlogtool.open(path, backend=backend) as log:
-                places = [one for one in Cuts(log.scan(log.files[0]), piece).places() if one.offset in single]
+                places = [
+                    one
+                    for one in ResumePointFinder(log.make_scan(log.files[0]), piece).find_all()
+                    if one.offset in single
+                ]
             assert places == [single[place.offset] for place in places]
             count += len(places)
     assert count > 100
@@ -147,7 +151,7 @@ def test_names_and_table_maps_from_before_the_cut_are_known_behind_it(corpus: Pa
         last = borders(log)[-1]
     assert "ops" in last.carried.values()
     with binlogtool.open(path) as log:
-        assert facts(log, Part(last)) == one_by_one(path, [Part()])[last.record :]
+        assert facts(log, FilePart(last)) == one_by_one(path, [FilePart()])[last.record :]
 
 
 @pytest.mark.parametrize(
@@ -168,7 +172,7 @@ def test_splits_of_64_kib_give_the_rows_of_one_pass(corpus: Path, name: str) -> 
     path = corpus / name
     split = load(path, splitSize="64KiB")
     with binlogtool.open(path) as log:
-        assert len(parts(log.scan(log.files[0]), 65536)) > 1
+        assert len(split_file(log.make_scan(log.files[0]), 65536)) > 1
         records = [r.record for r in log.records()]
     assert sorted(split, key=order) == sorted(load(path), key=order)
     assert [row["record"] for row in sorted(split, key=order) if row["record"] is not None] == records
@@ -216,7 +220,7 @@ def has_nothing_to_cut(path: Path) -> bool:
     """A stream, a file whose head cannot be read, or one with a single frame before its end or its first damage."""
     with binlogtool.open(path, hints=hints_for(path)) as log:
         file = log.files[0]
-        good = takewhile(lambda one: isinstance(one, Batch), log.scan(file, rows=False).segments())
+        good = takewhile(lambda one: isinstance(one, Batch), log.make_scan(file, rows=False).segments())
         return file.size is None or not file.layout.readable or sum(one.frames.count for one in good) < 2
 
 
@@ -245,18 +249,18 @@ def test_nothing_is_cut_behind_a_damage(samples: Path, tmp_path: Path) -> None:
 
 def test_small_files_share_tasks_and_each_part_of_a_big_one_is_one(samples: Path) -> None:
     path = samples / "drizzle" / "basic-checksum.log"
-    big = Member(str(path), "big", "drizzle", path.stat().st_size)
-    small = [Member(f"/{i}", f"{i}", "drizzle", 10) for i in range(5)]
-    cut = parts_of(big, 100, "auto", Limits(), None)
-    tasks = planned([*small, big], [None] * len(small) + [cut], 2)
+    big = TaskFile(str(path), "big", "drizzle", path.stat().st_size)
+    small = [TaskFile(f"/{i}", f"{i}", "drizzle", 10) for i in range(5)]
+    cut = find_parts(big, 100, "auto", Limits(), None)
+    tasks = plan_tasks([*small, big], [None] * len(small) + [cut], 2)
     assert sorted(p.member.name for task in tasks[:2] for p in task) == ["0", "1", "2", "3", "4"]
     assert [p.member.name for task in tasks[2:] for p in task] == ["big"] * (len(tasks) - 2)
 
 
 def test_a_file_that_cannot_be_opened_is_one_task(tmp_path: Path) -> None:
-    gone = Member(str(tmp_path / "gone"), "gone", "drizzle", 1 << 40)
-    ((piece,),) = planned([gone], [parts_of(gone, 64, "auto", Limits(), None)], 8)
-    assert piece.part == Part()
+    gone = TaskFile(str(tmp_path / "gone"), "gone", "drizzle", 1 << 40)
+    ((piece,),) = plan_tasks([gone], [find_parts(gone, 64, "auto", Limits(), None)], 8)
+    assert piece.part == FilePart()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 import binlogtool
 from binlogtool.formats.detecting import Hints
 from binlogtool.limits import KIB
-from binlogtool.log.parts import Cuts, Part, parts
+from binlogtool.log.parts import FilePart, ResumePointFinder, split_file
 from binlogtool.log.source import FileSource
 from tests.formats.mysql_binlog import crypt_writer as writer
 from tests.pipeline.ibb_writer import COMMIT, IbbWriter, cint
@@ -110,8 +110,8 @@ def test_the_parts_of_an_encrypted_log_are_read_without_those_before(
     path, hints = tmp_path / "log.000001", Hints(keyfile=b"1;" + KEY.hex().encode())
     path.write_bytes(sealed_log(samples, mode, 2500))
     with binlogtool.open(path, hints=hints) as log:
-        cut = parts(log.scan(log.files[0]), 256 * KIB)
-    whole = one_by_one(path, [Part()], hints)
+        cut = split_file(log.make_scan(log.files[0]), 256 * KIB)
+    whole = one_by_one(path, [FilePart()], hints)
     assert len(cut) > 4 and len(whole) > 7500
     assert one_by_one(path, cut, hints) == whole
 
@@ -133,13 +133,13 @@ def test_servers_of_earlier_parts_are_known_behind_a_damage(samples: Path, tmp_p
     path.write_bytes(data)
     with binlogtool.open(path, hints=hints) as log:
         offsets = [record.offset for record in log.records()]
-        cut = parts(log.scan(log.files[0]), 256 * KIB)
+        cut = split_file(log.make_scan(log.files[0]), 256 * KIB)
     start, stop = offsets[-12], offsets[-9]  # the transaction before that of server 9
     data[start + 9 : start + 13] = b"\xff" * 4
     data[start + 20 : stop - 1] = bytes(stop - 1 - start - 20)
     path.write_bytes(data)
     assert cut[-1].start is not None and cut[-1].start.offset < start
-    whole = one_by_one(path, [Part()], hints)
+    whole = one_by_one(path, [FilePart()], hints)
     assert f"next_provable={stop}" in repr(whole).replace("'next_provable': ", "next_provable=")
     assert one_by_one(path, cut, hints) == whole
 
@@ -154,5 +154,5 @@ def test_maps_are_carried_in_the_order_of_their_last_use(samples: Path, tmp_path
     path = tmp_path / "log.000001"
     path.write_bytes(data)
     with binlogtool.open(path) as log:
-        (place,) = Cuts(log.scan(log.files[0])).places()
+        (place,) = ResumePointFinder(log.make_scan(log.files[0])).find_all()
     assert place.carried == {"maps": [first.hex(), second.hex()]}

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from binlogtool.errors import LimitError
-from binlogtool.formats.described import Described
-from binlogtool.log.records import Block
+from binlogtool.formats.described import EnvelopeColumns
+from binlogtool.log.records import RecordBlock
 from binlogtool.report import series
-from binlogtool.report.chart import chart, nice
-from binlogtool.report.series import Series, series_text
+from binlogtool.report.chart import render_chart, round_up_scale
+from binlogtool.report.series import SeriesCounter, encode_series_text
 from tests.cli.invoke import invoke
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -67,12 +67,12 @@ def test_records_can_be_chosen_and_damage_is_told(samples: Path, log: str) -> No
     assert invoke("stats").code == 2 and invoke("stats", "--bucket", "3h", log).code == 2
 
 
-def made(times: list[int | None], names: list[str | None]) -> Block:
+def made(times: list[int | None], names: list[str | None]) -> RecordBlock:
     count = len(times)
     none = [None] * count
-    envelope = Described(type=["X"] * count, seq=none, time=times, object=names, origin=none, txn=none)
+    envelope = EnvelopeColumns(type=["X"] * count, seq=none, time=times, object=names, origin=none, txn=none)
     nothing: Any = none
-    return Block(
+    return RecordBlock(
         file="f", format="x", record=range(count), offset=[0] * count, size=[10] * count, inner=nothing,
         envelope=envelope, checksum=nothing, bodies=nothing, extras=None, findings={},
     )  # fmt: skip
@@ -82,36 +82,36 @@ def made(times: list[int | None], names: list[str | None]) -> Block:
     (60_000_000, 151, "1m"), (60_000_000, 152, "1h"), (HOUR, 151, "1h"), (HOUR, 152, "1d"), (24 * HOUR, 900, "1d"),
 ])  # fmt: skip
 def test_auto_takes_the_shortest_steps_that_are_not_too_many(step: int, count: int, expected: str) -> None:
-    one = Series("object")
-    one.block(made([0, *(1000 * 24 * HOUR + i * step for i in range(1, count))], ["a"] * count))
-    found = one.end()
+    one = SeriesCounter("object")
+    one.encode_block(made([0, *(1000 * 24 * HOUR + i * step for i in range(1, count))], ["a"] * count))
+    found = one.finish()
     assert found.bucket == expected
     assert sum(tally.records for tally in found.cells.values()) == count == found.groups["a"].records
     assert sum(tally.bytes for tally in found.cells.values()) == 10 * count
 
 
 def test_too_many_steps_are_joined_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(series, "_MOST_CELLS", 50)
+    monkeypatch.setattr(series, "_MAX_CELLS", 50)
     block = made([24 * HOUR + i * 60_000_000 for i in range(200)], [None] * 200)
-    auto = Series("object")
-    auto.block(block)
-    assert (auto.end().bucket, len(auto.end().cells)) == ("1h", 4)
+    auto = SeriesCounter("object")
+    auto.encode_block(block)
+    assert (auto.finish().bucket, len(auto.finish().cells)) == ("1h", 4)
     with pytest.raises(LimitError, match="longer --bucket"):
-        Series("object", "1m").block(block)
+        SeriesCounter("object", "1m").encode_block(block)
 
 
 def test_more_groups_than_fit_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(series, "_MOST_GROUPS", 3)
-    one = Series("object")
-    one.block(made([0] * 10, [f"t{i}" for i in range(10)]))
-    groups = one.end().groups
+    monkeypatch.setattr(series, "_MAX_GROUPS", 3)
+    one = SeriesCounter("object")
+    one.encode_block(made([0] * 10, [f"t{i}" for i in range(10)]))
+    groups = one.finish().groups
     assert {name: tally.records for name, tally in groups.items()} == {"t0": 1, "t1": 1, "t2": 1, "(others)": 7}
 
 
 def test_records_without_time_have_a_step_of_their_own() -> None:
-    one = Series("object")
-    one.block(made([None, 0, None], ["a", "a", "b"]))
-    lines = series_text(one.end()).decode().splitlines()
+    one = SeriesCounter("object")
+    one.encode_block(made([None, 0, None], ["a", "a", "b"]))
+    lines = encode_series_text(one.finish()).decode().splitlines()
     assert lines[-2].split()[:2] == ["1970-01-01T00:00Z", "1"] and lines[-1].split()[:2] == ["-", "2"]
 
 
@@ -125,9 +125,9 @@ def bars(text: bytes) -> list[tuple[str, float, float]]:
 
 
 def test_the_bars_of_a_chart_stand_on_each_other_and_are_as_high_as_the_figures() -> None:
-    one = Series("object", "1h")
-    one.block(made([0] * 6 + [HOUR] * 4, ["a"] * 4 + ["b"] * 2 + ["a"] * 4))
-    drawn = bars(chart(one.end(), "log"))
+    one = SeriesCounter("object", "1h")
+    one.encode_block(made([0] * 6 + [HOUR] * 4, ["a"] * 4 + ["b"] * 2 + ["a"] * 4))
+    drawn = bars(render_chart(one.finish(), "log"))
     records, sizes = drawn[:3], drawn[3:]
     assert [height for _, _, height in records] == [72.0, 36.0, 72.0]  # of 180 pixels for 10 records
     assert [height for _, _, height in sizes] == [72.0, 36.0, 72.0]  # of 180 pixels for 100 bytes
@@ -136,10 +136,10 @@ def test_the_bars_of_a_chart_stand_on_each_other_and_are_as_high_as_the_figures(
 
 
 def test_a_chart_is_the_same_each_time_and_shows_hostile_names_as_text(log: str, tmp_path: Path) -> None:
-    one = Series("object")
-    one.block(made([0, 1, None], [EVIL, None, "x" * 100]))
-    text = chart(one.end(), f"{EVIL} log")
-    assert text == chart(one.end(), f"{EVIL} log")
+    one = SeriesCounter("object")
+    one.encode_block(made([0, 1, None], [EVIL, None, "x" * 100]))
+    text = render_chart(one.finish(), f"{EVIL} log")
+    assert text == render_chart(one.finish(), f"{EVIL} log")
     shown = [node.text or "" for node in ElementTree.fromstring(text).iter(f"{SVG}text")]
     assert '<b>&"\\x1b[31m\\u202e' in shown and f"{'x' * 25}…" in shown
     assert shown[0].startswith('<b>&"\\x1b[31m\\u202e log: by object')
@@ -151,16 +151,16 @@ def test_a_chart_is_the_same_each_time_and_shows_hostile_names_as_text(log: str,
 
 
 def test_a_chart_of_many_groups_and_of_nothing_can_be_drawn() -> None:
-    one = Series("object")
-    one.block(made([0] * 40, [f"t{i % 20}" for i in range(40)]))
-    shown = [node.text for node in ElementTree.fromstring(chart(one.end(), "x")).iter(f"{SVG}text")]
+    one = SeriesCounter("object")
+    one.encode_block(made([0] * 40, [f"t{i % 20}" for i in range(40)]))
+    shown = [node.text for node in ElementTree.fromstring(render_chart(one.finish(), "x")).iter(f"{SVG}text")]
     assert "(12 others)" in shown and "24 records" in shown
-    ElementTree.fromstring(chart(Series("type").end(), "x"))
-    far = Series("object", "1m")
-    far.block(made([0, 10**9 * 60_000_000], ["a", "a"]))
-    assert len(chart(far.end(), "x")) < 5000  # steps without records are left out when they are too many
+    ElementTree.fromstring(render_chart(SeriesCounter("type").finish(), "x"))
+    far = SeriesCounter("object", "1m")
+    far.encode_block(made([0, 10**9 * 60_000_000], ["a", "a"]))
+    assert len(render_chart(far.finish(), "x")) < 5000  # steps without records are left out when they are too many
 
 
 @pytest.mark.parametrize(("value", "expected"), [(0, 1), (1, 1), (3, 5), (6, 10), (11, 20), (51, 100), (100, 100)])
 def test_scales_end_at_round_numbers(value: int, expected: int) -> None:
-    assert nice(value) == expected
+    assert round_up_scale(value) == expected

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 import binlogtool
 from binlogtool.errors import UsageError
 from binlogtool.pipeline.datasource import BinlogSource
-from binlogtool.pipeline.session import Session
+from binlogtool.pipeline.session import SparkJobSession
 from binlogtool.pipeline.streaming import BinlogStream
 from tests.pipeline.reading import Row, load
 from tests.pipeline.store import put
@@ -391,7 +391,7 @@ def test_the_flag_that_a_server_clears_when_it_closes_its_log_makes_no_other_fil
     ],
 )
 def test_typed_rows_of_one_object_come_as_in_a_batch_query(
-    spark_session: Session, corpus: Path, tmp_path: Path, log: str, name: str
+    spark_session: SparkJobSession, corpus: Path, tmp_path: Path, log: str, name: str
 ) -> None:
     path, source = tmp_path / Path(log).name, BinlogSource({"path": str(tmp_path), "object": name})
     shutil.copy(corpus / log, path)
@@ -410,16 +410,16 @@ def test_typed_rows_of_one_object_come_as_in_a_batch_query(
 @pytest.mark.full
 @pytest.mark.spark
 def test_what_a_space_is_called_is_known_after_its_definition_was_removed(
-    spark_session: Session, corpus: Path, tmp_path: Path
+    spark_session: SparkJobSession, corpus: Path, tmp_path: Path
 ) -> None:
     (first, second) = sorted((corpus / "tarantool" / "generated" / "rotated").glob("*.xlog"))[:2]
     shutil.copy(first, tmp_path)
     options = {"path": str(tmp_path), "object": "big"}
     follower, schema = Follower(tmp_path), StructType.fromDDL(BinlogSource(options).schema())
-    follower.batch(BinlogStream.of(options, schema))
+    follower.batch(BinlogStream.from_options(options, schema))
     shutil.copy(second, tmp_path)
     (tmp_path / first.name).unlink()
-    rows = follower.batch(BinlogStream.of(options, schema))
+    rows = follower.batch(BinlogStream.from_options(options, schema))
     assert [row["offset"] for row in rows if row["op"] != "DAMAGE"] == records_of(tmp_path / second.name)
 
 
@@ -450,7 +450,7 @@ def test_offsets_of_logs_in_a_store_are_like_those_of_files(store: Any, chain: P
 @pytest.mark.spark
 @pytest.mark.parametrize("trigger", [{"availableNow": True}, {"processingTime": "0 seconds"}])
 def test_spark_reads_a_backlog_in_batches_of_the_limit(
-    spark_session: Session, samples: Path, tmp_path: Path, trigger: dict[str, Any]
+    spark_session: SparkJobSession, samples: Path, tmp_path: Path, trigger: dict[str, Any]
 ) -> None:
     data = (samples / DRIZZLE).read_bytes() * 40
     (tmp_path / "in").mkdir()
@@ -478,7 +478,7 @@ def test_spark_reads_a_backlog_in_batches_of_the_limit(
 @pytest.mark.full
 @pytest.mark.spark
 def test_spark_streams_a_growing_file_and_goes_on_from_its_checkpoint(
-    spark_session: Session, samples: Path, tmp_path: Path
+    spark_session: SparkJobSession, samples: Path, tmp_path: Path
 ) -> None:
     data = (samples / DRIZZLE).read_bytes()
     with binlogtool.open(samples / DRIZZLE) as log:

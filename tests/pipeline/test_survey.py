@@ -12,25 +12,25 @@ import binlogtool
 from binlogtool.errors import InputOutputError
 from binlogtool.limits import Limits
 from binlogtool.pipeline import table_outputs
-from binlogtool.pipeline.fleet import Fleet
-from binlogtool.pipeline.request import Request
-from binlogtool.pipeline.session import Session
-from binlogtool.pipeline.survey import Hash, Ways, surveyed
-from binlogtool.pipeline.tasks import Member, parts_of
-from binlogtool.pipeline.writers.table_form import Shape
-from binlogtool.pipeline.written import counted
+from binlogtool.pipeline.fleet import SparkJobRunner
+from binlogtool.pipeline.request import ReadRequest
+from binlogtool.pipeline.session import SparkJobSession
+from binlogtool.pipeline.survey import FileHash, SplitOptions, scan_inputs
+from binlogtool.pipeline.tasks import TaskFile, find_parts
+from binlogtool.pipeline.writers.table_form import TableFileOptions
+from binlogtool.pipeline.written import count_output
 
 pytestmark = pytest.mark.spark
 
 
-def member(path: Path) -> Member:
-    return Member(str(path), path.name, "auto", path.stat().st_size)
+def member(path: Path) -> TaskFile:
+    return TaskFile(str(path), path.name, "auto", path.stat().st_size)
 
 
 def test_a_big_input_is_converted_in_parts_and_the_manifest_accounts_for_each(
-    samples: Path, tmp_path: Path, spark_session: Session, monkeypatch: pytest.MonkeyPatch
+    samples: Path, tmp_path: Path, spark_session: SparkJobSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_outputs, "SPLIT_SIZE", 1024)
+    monkeypatch.setattr(table_outputs, "MIN_SPLIT_SIZE", 1024)
     path = samples / "drizzle" / "basic-checksum.log"
     done = binlogtool.convert([path], "parquet", tmp_path / "out", session=spark_session, target_file_size=1024)
     (source,) = done.inputs
@@ -48,23 +48,25 @@ def test_a_big_input_is_converted_in_parts_and_the_manifest_accounts_for_each(
     assert sorted(found) == offsets
 
 
-def test_only_files_above_the_size_are_cut(samples: Path, spark_session: Session) -> None:
+def test_only_files_above_the_size_are_cut(samples: Path, spark_session: SparkJobSession) -> None:
     small, big = samples / "drizzle" / "rare-statements.log", samples / "drizzle" / "basic-checksum.log"
     size = big.stat().st_size - 1
-    known = surveyed(Fleet(session=spark_session), [member(small), member(big)], Ways(size, Request(()), None))
-    assert known.hashes == tuple(Hash(hashlib.sha256(path.read_bytes()).hexdigest()) for path in (small, big))
-    assert known.cuts == (None, parts_of(member(big), size, "auto", Limits(), None))
-    uncut = surveyed(Fleet(session=spark_session), [member(big)], Ways(None, Request(()), None))
+    known = scan_inputs(
+        SparkJobRunner(session=spark_session), [member(small), member(big)], SplitOptions(size, ReadRequest(()), None)
+    )
+    assert known.hashes == tuple(FileHash(hashlib.sha256(path.read_bytes()).hexdigest()) for path in (small, big))
+    assert known.cuts == (None, find_parts(member(big), size, "auto", Limits(), None))
+    uncut = scan_inputs(SparkJobRunner(session=spark_session), [member(big)], SplitOptions(None, ReadRequest(()), None))
     assert uncut.cuts == (None,)
 
 
-def test_an_input_that_cannot_be_hashed_is_one_line(tmp_path: Path, spark_session: Session) -> None:
-    gone = Member(str(tmp_path / "gone.log"), "gone.log", "drizzle", 10)
+def test_an_input_that_cannot_be_hashed_is_one_line(tmp_path: Path, spark_session: SparkJobSession) -> None:
+    gone = TaskFile(str(tmp_path / "gone.log"), "gone.log", "drizzle", 10)
     with pytest.raises(InputOutputError, match=r"gone\.log: cannot be read"):
-        surveyed(Fleet(session=spark_session), [gone], Ways(None, Request(()), None))
+        scan_inputs(SparkJobRunner(session=spark_session), [gone], SplitOptions(None, ReadRequest(()), None))
 
 
-def test_a_part_that_is_no_table_any_more_is_one_line(tmp_path: Path, spark_session: Session) -> None:
+def test_a_part_that_is_no_table_any_more_is_one_line(tmp_path: Path, spark_session: SparkJobSession) -> None:
     (tmp_path / "part-0.parquet").write_bytes(b"PAR1 nothing of the kind PAR1")
     with pytest.raises(InputOutputError, match="read back"):
-        counted(Fleet(session=spark_session), tmp_path, Shape("parquet"))
+        count_output(SparkJobRunner(session=spark_session), tmp_path, TableFileOptions("parquet"))

@@ -11,10 +11,10 @@ import pytest
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.formats.detecting import Hints
 from binlogtool.pipeline import rows
-from binlogtool.pipeline.conversions import TABLES, convert
-from binlogtool.pipeline.session import Session
+from binlogtool.pipeline.conversions import TABLE_TARGETS, convert
+from binlogtool.pipeline.session import SparkJobSession
 from binlogtool.pipeline.writers import readback
-from binlogtool.pipeline.written import EventTiles
+from binlogtool.pipeline.written import EventRanges
 from tests.cli.invoke import invoke
 
 EVENTS = Hints(level="event")
@@ -33,7 +33,7 @@ def expected(ibb: Path, name: str) -> list[tuple[int, int]]:
 
 
 def read(to: str, folder: Path) -> list[dict[str, Any]]:
-    made = [(path, readback.tables(to, path, ["file", "record", "inner_offset", "inner_size", "type", "extras"]))
+    made = [(path, readback.read_tables(to, path, ["file", "record", "inner_offset", "inner_size", "type", "extras"]))
             for path in folder.rglob("part-*")]  # fmt: skip
     found = [row for _, tables in made for table in tables for row in table.to_pylist()]
     return sorted(found, key=lambda row: (row["file"], row["record"], row["inner_offset"]))
@@ -41,8 +41,10 @@ def read(to: str, folder: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.full
 @pytest.mark.spark
-@pytest.mark.parametrize("to", TABLES)
-def test_every_event_is_a_row_of_every_table_format(ibb: Path, tmp_path: Path, spark_session: Session, to: str) -> None:
+@pytest.mark.parametrize("to", TABLE_TARGETS)
+def test_every_event_is_a_row_of_every_table_format(
+    ibb: Path, tmp_path: Path, spark_session: SparkJobSession, to: str
+) -> None:
     done = convert([ibb / "edges"], to, tmp_path / "out", hints=EVENTS, session=spark_session)
     found = read(to, tmp_path / "out")
     assert done.complete and done.damage == 0
@@ -58,7 +60,7 @@ def test_every_event_is_a_row_of_every_table_format(ibb: Path, tmp_path: Path, s
 @pytest.mark.full
 @pytest.mark.spark
 def test_records_without_an_object_have_a_partition_with_a_name(
-    ibb: Path, tmp_path: Path, spark_session: Session
+    ibb: Path, tmp_path: Path, spark_session: SparkJobSession
 ) -> None:
     out = tmp_path / "out"
     done = convert([ibb / "edges"], "parquet", out, hints=EVENTS, session=spark_session, partition_by=["object"])
@@ -96,16 +98,16 @@ def batch(*events: tuple[str, int | None, int | None, int | None]) -> Any:
     ],
 )
 def test_an_event_that_is_missing_or_there_twice_is_found(events: list[Any], broken: str | None) -> None:
-    whole, pieces = EventTiles(), EventTiles()
-    whole.take(batch(*events))
+    whole, pieces = EventRanges(), EventRanges()
+    whole.add_rows(batch(*events))
     for event in events:
-        pieces.take(batch(event))
+        pieces.add_rows(batch(event))
     for tiles in (whole, pieces):
         if broken is None:
-            assert tiles.check().detail.startswith("3 events of 2 groups")
+            assert tiles.to_check().detail.startswith("3 events of 2 groups")
         else:
             with pytest.raises(InputOutputError, match=broken):
-                tiles.check()
+                tiles.to_check()
 
 
 def test_rule_breaks_are_noted_by_verify_and_written_on_demand_only(ibb: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.cli.progress import Progress
+from binlogtool.cli.progress import ProgressDisplay
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log as make
 
@@ -75,11 +75,11 @@ def test_a_log_without_statements_is_refused_for_a_script(samples: Path, tmp_pat
 def test_progress_says_how_long_the_stage_still_needs(capsys: pytest.CaptureFixture[str]) -> None:
     before = signal.getsignal(signal.SIGUSR1)
     try:
-        progress = Progress()
-        progress.listen()
-        progress.update("convert: reading back", 0, total=4000)
+        progress = ProgressDisplay()
+        progress.handle_sigusr1()
+        progress.update_stage("convert: reading back", 0, total=4000)
         time.sleep(0.3)
-        progress.update("convert: reading back", 1000, total=4000)
+        progress.update_stage("convert: reading back", 1000, total=4000)
         os.kill(os.getpid(), signal.SIGUSR1)
         said = capsys.readouterr().err
     finally:

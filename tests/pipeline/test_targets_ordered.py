@@ -16,10 +16,10 @@ import pytest
 
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.account import Step
+from binlogtool.pipeline.account import ProgressStep
 from binlogtool.pipeline.conversions import convert
 from binlogtool.pipeline.manifest import Manifest
-from binlogtool.pipeline.writers.backwards import Backwards
+from binlogtool.pipeline.writers.backwards import ReverseSpool
 from binlogtool.pipeline.writers.scripts import count_statements
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log as make
@@ -171,7 +171,7 @@ def test_flat_statements_cannot_roll_back(tmp_path: Path) -> None:
 
 
 def test_raw_is_the_records_bytes_in_their_order(good: Path, tmp_path: Path) -> None:
-    steps: list[Step] = []
+    steps: list[ProgressStep] = []
     done = convert([good], "raw", tmp_path / "all", on_step=steps.append)
     whole = good.read_bytes()
     assert (tmp_path / "all").read_bytes() == whole
@@ -187,7 +187,7 @@ def test_pieces_come_back_in_the_opposite_order_whatever_fits_into_memory(tmp_pa
     chance = random.Random(7)
     pieces = [chance.randbytes(chance.choice((0, 1, 30, 5000))) for _ in range(400)]
     for held in (1, 700, 100_000, 1 << 30):
-        with Backwards(tmp_path, held) as backwards:
+        with ReverseSpool(tmp_path, held) as backwards:
             backwards.add(pieces[:150])
             backwards.add(pieces[150:])
             assert b"".join(backwards.read()) == b"".join(reversed(pieces))

@@ -16,9 +16,9 @@ import pytest
 from binlogtool.errors import InputOutputError, MissingExtraError, RefusedError, UsageError
 from binlogtool.pipeline import rows
 from binlogtool.pipeline.conversions import convert
-from binlogtool.pipeline.session import Session
+from binlogtool.pipeline.session import SparkJobSession
 from binlogtool.pipeline.writers import table_form
-from binlogtool.pipeline.writers.table_form import COMPRESSIONS, Shape
+from binlogtool.pipeline.writers.table_form import COMPRESSIONS, TableFileOptions
 
 HOSTILE = (
     "a", "", None, " lead", "trail ", 'q"q', '"', '""', "a,b", "a\nb", "a\r\nb", "\r", "\n", "\x00", "a\x00b", "#c",
@@ -45,17 +45,17 @@ def hostile_rows() -> pa.Table:
     return pa.table(columns, schema=rows.SCHEMA)
 
 
-def written(session: Session, shape: Shape, folder: Path) -> list[Path]:
-    frame = table_form.shaped(session.spark.createDataFrame(hostile_rows()).coalesce(1), shape)
-    table_form.write(frame, shape, folder.as_uri(), session.spark)
+def written(session: SparkJobSession, shape: TableFileOptions, folder: Path) -> list[Path]:
+    frame = table_form.prepare_frame(session.spark.createDataFrame(hostile_rows()).coalesce(1), shape)
+    table_form.write_frame(frame, shape, folder.as_uri(), session.spark)
     return parts(folder)
 
 
 @pytest.mark.spark
-def test_hostile_texts_survive_csv(tmp_path: Path, spark_session: Session) -> None:
+def test_hostile_texts_survive_csv(tmp_path: Path, spark_session: SparkJobSession) -> None:
     import pyarrow.csv
 
-    (path,) = written(spark_session, Shape("csv"), tmp_path / "out")
+    (path,) = written(spark_session, TableFileOptions("csv"), tmp_path / "out")
     with path.open(newline="", encoding="utf-8") as file:
         lines = list(csv.DictReader(file, strict=True))
     assert [line["object"] for line in lines] == [text or "" for text in HOSTILE]
@@ -75,8 +75,8 @@ def test_hostile_texts_survive_csv(tmp_path: Path, spark_session: Session) -> No
 
 
 @pytest.mark.spark
-def test_safe_csv_has_no_cell_that_starts_a_formula(tmp_path: Path, spark_session: Session) -> None:
-    (path,) = written(spark_session, Shape("csv", csv_safe=True, compression="gzip"), tmp_path / "out")
+def test_safe_csv_has_no_cell_that_starts_a_formula(tmp_path: Path, spark_session: SparkJobSession) -> None:
+    (path,) = written(spark_session, TableFileOptions("csv", csv_safe=True, compression="gzip"), tmp_path / "out")
     with gzip.open(path, "rt", newline="", encoding="utf-8") as file:
         cells = [line["object"] for line in csv.DictReader(file, strict=True)]
     expected = [f"'{text}" if text and text[0] in "=+-@\t\r" else text or "" for text in HOSTILE]
@@ -85,15 +85,15 @@ def test_safe_csv_has_no_cell_that_starts_a_formula(tmp_path: Path, spark_sessio
 
 
 @pytest.mark.spark
-def test_hostile_texts_survive_json_and_avro(tmp_path: Path, spark_session: Session) -> None:
+def test_hostile_texts_survive_json_and_avro(tmp_path: Path, spark_session: SparkJobSession) -> None:
     import fastavro
 
-    (path,) = written(spark_session, Shape("json"), tmp_path / "json")
+    (path,) = written(spark_session, TableFileOptions("json"), tmp_path / "json")
     lines = [json.loads(line) for line in path.read_text("utf-8").split("\n")[:-1]]
     assert [line["object"] for line in lines] == list(HOSTILE)
     assert {line["time"] for line in lines} == {TEXT_TIME}
     assert set(lines[0]) == {name for name, _ in rows.COLUMNS}
-    (path,) = written(spark_session, Shape("avro"), tmp_path / "avro")
+    (path,) = written(spark_session, TableFileOptions("avro"), tmp_path / "avro")
     with path.open("rb") as file:
         reader = fastavro.reader(file)
         found: list[Any] = list(reader)
@@ -124,7 +124,7 @@ def records_of(to: str, path: Path) -> list[int]:
 @pytest.mark.spark
 @pytest.mark.parametrize(("to", "compression"), [("orc", None), ("csv", "gzip"), ("json", "gzip"), ("avro", "xz")])
 def test_a_table_holds_every_record_in_its_partition_and_its_manifest_has_its_hash(
-    to: str, compression: str | None, good: Path, tmp_path: Path, spark_session: Session
+    to: str, compression: str | None, good: Path, tmp_path: Path, spark_session: SparkJobSession
 ) -> None:
     out = tmp_path / "out"
     options: dict[str, Any] = {"session": spark_session, "compression": compression}
@@ -148,12 +148,12 @@ def test_a_table_holds_every_record_in_its_partition_and_its_manifest_has_its_ha
 
 @pytest.mark.spark
 def test_a_row_that_is_lost_or_changed_on_the_way_is_found_out(
-    good: Path, tmp_path: Path, spark_session: Session, monkeypatch: pytest.MonkeyPatch
+    good: Path, tmp_path: Path, spark_session: SparkJobSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = table_form.write
+    write = table_form.write_frame
     for change, words in (("record <> 3", "66 written"), ("true", "bytes of text were read")):
 
-        def lossy(frame: Any, shape: Shape, place: str, spark: Any, change: str = change) -> None:
+        def lossy(frame: Any, shape: TableFileOptions, place: str, spark: Any, change: str = change) -> None:
             from pyspark.sql import functions as sql
 
             short = frame.where(change)
@@ -164,14 +164,16 @@ def test_a_row_that_is_lost_or_changed_on_the_way_is_found_out(
                 spark,
             )
 
-        monkeypatch.setattr(table_form, "write", lossy)
+        monkeypatch.setattr(table_form, "write_frame", lossy)
         with pytest.raises(InputOutputError, match=words):
             convert([good], "json", tmp_path / "out", session=spark_session)
         assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.spark
-def test_an_avro_file_that_cannot_be_written_is_one_line(good: Path, tmp_path: Path, spark_session: Session) -> None:
+def test_an_avro_file_that_cannot_be_written_is_one_line(
+    good: Path, tmp_path: Path, spark_session: SparkJobSession
+) -> None:
     log = tmp_path / ("x" * 200 + ".log")
     log.write_bytes(good.read_bytes())
     (tmp_path / "o").mkdir()
@@ -214,6 +216,6 @@ def test_avro_without_its_library_names_the_command_that_installs_it(
 
 
 def test_every_table_has_a_default_compression_of_its_own_list() -> None:
-    assert {to: Shape(to).codec for to in COMPRESSIONS} == {
+    assert {to: TableFileOptions(to).codec for to in COMPRESSIONS} == {
         "parquet": "zstd", "orc": "zstd", "csv": "none", "json": "none", "avro": "deflate",
     }  # fmt: skip

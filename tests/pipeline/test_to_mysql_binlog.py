@@ -169,7 +169,7 @@ def test_the_manifest_accounts_for_all(corpus: Path, tmp_path: Path) -> None:
     digest = hashlib.sha256()
     for group in groups(tmp_path / "new"):
         for event in group.events:
-            digest.update(struct.pack("<IBI", event.time, event.code, event.server))
+            digest.update(struct.pack("<IBI", event.time, event.code, event.server_id))
             digest.update(struct.pack("<H", event.flags) + event.body)
     checks = {one["name"]: one["detail"] for one in told["checks"]}
     assert digest.hexdigest() in checks["event-bodies-equal"]
@@ -223,7 +223,7 @@ def test_damage_stops_the_work_and_leaves_nothing(corpus: Path, tmp_path: Path, 
     source, before = damaged(corpus, tmp_path, case), sorted(tmp_path.iterdir())
     done = convert(source, tmp_path / "log", max_binlog_size=30000)
     report = binlogtool.verify([source])
-    assert done.complete == (report.count(Severity.ERROR) == 0)
+    assert done.complete == (report.count_findings(Severity.ERROR) == 0)
     assert done.complete == (case["dir"].partition("/")[2] in HARMLESS)
     if not done.complete:
         assert done.exit_code == 1 and done.outputs == ()
@@ -331,7 +331,7 @@ def test_existing_files_are_never_replaced(corpus: Path, tmp_path: Path) -> None
 def test_a_failure_while_the_files_appear_takes_them_back(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rename, done = atomic_output.rename_new, list[Path]()
+    rename, done = atomic_output.rename_without_replacing, list[Path]()
 
     def broken(source: Path, target: Path) -> None:
         if len(done) == 2:
@@ -339,7 +339,7 @@ def test_a_failure_while_the_files_appear_takes_them_back(
         done.append(source)
         rename(source, target)
 
-    monkeypatch.setattr(atomic_output, "rename_new", broken)
+    monkeypatch.setattr(atomic_output, "rename_without_replacing", broken)
     with pytest.raises(InputOutputError, match="No space left"):
         convert(corpus / IBB / "dbase", tmp_path / "log", max_binlog_size=30000)
     assert len(done) == 2
@@ -368,7 +368,7 @@ def test_a_binary_log_of_mariadb_can_be_written_anew(corpus: Path, tmp_path: Pat
     assert [(one.gtid, [event.body for event in one.events]) for one in after] == [
         (one.gtid, [event.body for event in one.events]) for one in before
     ]
-    assert binlogtool.verify([tmp_path / "out"]).count(Severity.ERROR) == 0
+    assert binlogtool.verify([tmp_path / "out"]).count_findings(Severity.ERROR) == 0
 
 
 def test_an_encrypted_log_becomes_a_plain_one(corpus: Path, tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.formats.binlog_events.changes.row_tables import type_of
-from binlogtool.formats.binlog_events.values.columns import Column, ColumnType, Logical
+from binlogtool.formats.binlog_events.changes.row_tables import column_type_name
+from binlogtool.formats.binlog_events.values.columns import ColumnType, LogicalType, TableMapColumn
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import image, optional, rows_body, sized, table_map_body
@@ -62,17 +62,17 @@ def test_messages_as_tables_have_them_too(tmp_path: Path, envelope: str, image: 
 @pytest.mark.parametrize(
     ("column", "kind"),
     [
-        (Column(ColumnType.BLOB_COMPRESSED, 2, charset="binary"), "binary"),
-        (Column(ColumnType.BLOB_COMPRESSED, 2), "binary"),
-        (Column(ColumnType.BLOB_COMPRESSED, 2, charset="latin1"), "string"),
-        (Column(ColumnType.VARCHAR_COMPRESSED, 99, charset="binary"), "binary"),
-        (Column(ColumnType.VARCHAR_COMPRESSED, 99, charset="utf8mb4"), "string"),
-        (Column(ColumnType.VARCHAR, 12, charset="binary", logical=Logical.VECTOR), "array<double>"),
-        (Column(ColumnType.STRING, 16, charset="binary", logical=Logical.UUID), "string"),
+        (TableMapColumn(ColumnType.BLOB_COMPRESSED, 2, charset="binary"), "binary"),
+        (TableMapColumn(ColumnType.BLOB_COMPRESSED, 2), "binary"),
+        (TableMapColumn(ColumnType.BLOB_COMPRESSED, 2, charset="latin1"), "string"),
+        (TableMapColumn(ColumnType.VARCHAR_COMPRESSED, 99, charset="binary"), "binary"),
+        (TableMapColumn(ColumnType.VARCHAR_COMPRESSED, 99, charset="utf8mb4"), "string"),
+        (TableMapColumn(ColumnType.VARCHAR, 12, charset="binary", logical=LogicalType.VECTOR), "array<double>"),
+        (TableMapColumn(ColumnType.STRING, 16, charset="binary", logical=LogicalType.UUID), "string"),
     ],
 )
-def test_what_mariadb_stores_as_something_else_has_the_type_of_what_it_is(column: Column, kind: str) -> None:
-    assert type_of(column) == kind
+def test_what_mariadb_stores_as_something_else_has_the_type_of_what_it_is(column: TableMapColumn, kind: str) -> None:
+    assert column_type_name(column) == kind
 
 
 def is_as_selected(programs: Programs | None, definition: str, rows: str, columns: tuple[str, ...]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import binlogtool
-from binlogtool.log.records import Crowd
+from binlogtool.log.records import RowBatch
 from binlogtool.log.select import Selection
 from binlogtool.pipeline.conversions import convert
 from tests.formats.mysql_binlog import make_log as make
@@ -80,8 +80,8 @@ def both(log: Path, folder: Path, **options: Any) -> dict[str, list[dict[str, An
 def crowds(log: Path) -> tuple[int, int]:
     """How many row events come at once, and in how many crowds."""
     with binlogtool.open(log, backend="native") as opened:
-        found = [one for one in opened.crowds(SKIP) if isinstance(one, Crowd)]
-    return sum(len(one.told.which) for one in found), len(found)
+        found = [one for one in opened.row_batches(SKIP) if isinstance(one, RowBatch)]
+    return sum(len(one.rows.record_indexes) for one in found), len(found)
 
 
 @pytest.mark.full

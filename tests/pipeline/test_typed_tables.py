@@ -177,15 +177,15 @@ OLD, NEW = {"id": 1, "v": 1}, {"id": 1, "v": 2}
 )  # fmt: skip
 def test_an_image_is_what_its_name_says(image: str, wanted: list[dict[str, Any]]) -> None:
     """A row that is inserted with 1, updated to 2 and deleted; its key is not known."""
-    from binlogtool.pipeline.object_columns import Field
-    from binlogtool.pipeline.typed.batches import piece_of
-    from binlogtool.pipeline.typed.evolution import Form
+    from binlogtool.pipeline.object_columns import TypedColumn
+    from binlogtool.pipeline.typed.batches import build_table_batch
+    from binlogtool.pipeline.typed.evolution import TableLayout
 
-    fields = (Field("id", "int"), Field("v", "int"))
+    fields = (TypedColumn("id", "int"), TypedColumn("v", "int"))
     images: list[dict[str, Any]] = [
         {"before": None, "after": OLD}, {"before": OLD, "after": NEW}, {"before": NEW, "after": None},
     ]  # fmt: skip
-    made = Form(fields, (), image, operations=False).table(piece_of(fields, images)).to_pylist()
+    made = TableLayout(fields, (), image, operations=False).to_table(build_table_batch(fields, images)).to_pylist()
     assert [{name: row[name] for name in one} for row, one in zip(made, wanted, strict=True)] == wanted
 
 
@@ -263,11 +263,16 @@ def test_partitions_are_directories_and_no_longer_columns(samples: Path, tmp_pat
 
 
 def test_a_column_that_is_called_like_one_of_ours_gets_another_name(samples: Path, tmp_path: Path) -> None:
-    from binlogtool.pipeline.object_columns import Field
-    from binlogtool.pipeline.typed.evolution import Form
+    from binlogtool.pipeline.object_columns import TypedColumn
+    from binlogtool.pipeline.typed.evolution import TableLayout
 
-    form = Form((Field("Time", "int"), Field("time_", "int"), Field("x", "int")), (), "after", operations=False)
-    assert form.names == ["Time_", "time__", "x"]
+    form = TableLayout(
+        (TypedColumn("Time", "int"), TypedColumn("time_", "int"), TypedColumn("x", "int")),
+        (),
+        "after",
+        operations=False,
+    )
+    assert form.column_names == ["Time_", "time__", "x"]
 
 
 @pytest.mark.parametrize("image", ["after", "both", "changes"])
@@ -381,10 +386,10 @@ def test_rows_of_drizzle_are_the_records_of_its_statements(corpus: Path, tmp_pat
 
 def row_events_of_compiled_code(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Gets an entry for each row event: did compiled code make its rows?"""
-    from binlogtool.formats.binlog_events.changes.cells import Fillers
-    from binlogtool.pipeline.typed.gather import Gatherer
+    from binlogtool.formats.binlog_events.changes.cells import RowCellFillers
+    from binlogtool.pipeline.typed.gather import TableRouter
 
-    made, cells, crowd = list[bool](), Fillers.cells, Gatherer.crowd
+    made, cells, crowd = list[bool](), RowCellFillers.store_event, TableRouter.add_row_batch
 
     def counted(*arguments: Any) -> Any:
         made.append((found := cells(*arguments)) is not None)
@@ -394,8 +399,8 @@ def row_events_of_compiled_code(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         made.extend([True] * len(one.told.which))
         crowd(self, one)
 
-    monkeypatch.setattr(Fillers, "cells", counted)
-    monkeypatch.setattr(Gatherer, "crowd", counted_at_once)
+    monkeypatch.setattr(RowCellFillers, "store_event", counted)
+    monkeypatch.setattr(TableRouter, "add_row_batch", counted_at_once)
     return made
 
 

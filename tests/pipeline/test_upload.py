@@ -11,9 +11,9 @@ import pytest
 import binlogtool
 from binlogtool.errors import InputOutputError, RefusedError, UsageError
 from binlogtool.pipeline import upload
-from binlogtool.pipeline.account import Step
-from binlogtool.pipeline.session import Session
-from binlogtool.pipeline.upload import uploaded
+from binlogtool.pipeline.account import ProgressStep
+from binlogtool.pipeline.session import SparkJobSession
+from binlogtool.pipeline.upload import stage_upload
 from tests.cli.invoke import invoke
 from tests.pipeline.store import keys_below, put
 
@@ -28,10 +28,10 @@ def make(stage: Path) -> None:
 
 def test_a_finished_directory_appears_with_its_mark_last(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[str] = []
-    copied = upload._copied
-    monkeypatch.setattr(upload, "_copied", lambda path, fs, to: sent.append(path.name) or copied(path, fs, to))
-    steps: list[Step] = []
-    with uploaded("s3://logs/lake/rows", overwrite=False, on_step=steps.append) as stage:
+    copied = upload._copy_file
+    monkeypatch.setattr(upload, "_copy_file", lambda path, fs, to: sent.append(path.name) or copied(path, fs, to))
+    steps: list[ProgressStep] = []
+    with stage_upload("s3://logs/lake/rows", overwrite=False, on_step=steps.append) as stage:
         make(stage)
     assert keys_below(store, "lake/rows") == ["_SUCCESS", "part-0", "type=A%2FB/part-1"]
     assert sent == ["part-0", "part-1", "_SUCCESS"]
@@ -45,49 +45,49 @@ def test_what_exists_is_refused_and_stays(store: Any) -> None:
     for key in ("old/rows/part-0", "old/file"):
         put(store, key, b"old")
     for name in ("rows", "file"):
-        with pytest.raises(RefusedError, match="exists"), uploaded(f"s3://logs/old/{name}", overwrite=False):
+        with pytest.raises(RefusedError, match="exists"), stage_upload(f"s3://logs/old/{name}", overwrite=False):
             pytest.fail("the block must not run")
-    with pytest.raises(UsageError, match="--overwrite"), uploaded("s3://logs/old/rows", overwrite=True):
+    with pytest.raises(UsageError, match="--overwrite"), stage_upload("s3://logs/old/rows", overwrite=True):
         pytest.fail("the block must not run")
     assert keys_below(store, "old") == ["file", "rows/part-0"]
 
 
 @pytest.mark.parametrize("error", [OSError("the line is dead"), KeyboardInterrupt()])
 def test_an_upload_that_fails_leaves_nothing(error: BaseException, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    copied = upload._copied
+    copied = upload._copy_file
 
     def failing(path: Path, fs: Any, target: str) -> Iterator[int]:
         if path.name == "part-1":
             raise error
         return copied(path, fs, target)
 
-    monkeypatch.setattr(upload, "_copied", failing)
+    monkeypatch.setattr(upload, "_copy_file", failing)
     put(store, "failed/other", b"stays")
     expected = InputOutputError if isinstance(error, OSError) else KeyboardInterrupt
-    with pytest.raises(expected), uploaded("s3://logs/failed/rows", overwrite=False) as stage:
+    with pytest.raises(expected), stage_upload("s3://logs/failed/rows", overwrite=False) as stage:
         make(stage)
     assert keys_below(store, "failed") == ["other"]
 
 
 def test_what_reads_back_differently_is_not_left_there(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upload, "_hash", lambda fs, name: "0" * 64)
+    monkeypatch.setattr(upload, "_hash_remote", lambda fs, name: "0" * 64)
     words = "what was read back is not what was written"
-    with pytest.raises(InputOutputError, match=words), uploaded("s3://logs/odd", overwrite=False) as stage:
+    with pytest.raises(InputOutputError, match=words), stage_upload("s3://logs/odd", overwrite=False) as stage:
         make(stage)
     assert keys_below(store, "odd") == []
 
 
 def test_nothing_is_uploaded_where_nothing_was_made(store: Any) -> None:
-    with uploaded("s3://logs/none/rows", overwrite=False):
+    with stage_upload("s3://logs/none/rows", overwrite=False):
         pass
-    with pytest.raises(ValueError, match="told"), uploaded("s3://logs/none/rows", overwrite=False) as stage:
+    with pytest.raises(ValueError, match="told"), stage_upload("s3://logs/none/rows", overwrite=False) as stage:
         make(stage)
         raise ValueError("told")
     assert keys_below(store, "none") == []
 
 
 def test_a_bucket_that_is_not_there_is_told_before_the_work(store: Any) -> None:
-    with pytest.raises(InputOutputError, match="no bucket"), uploaded("s3://nowhere/rows", overwrite=False):
+    with pytest.raises(InputOutputError, match="no bucket"), stage_upload("s3://nowhere/rows", overwrite=False):
         pytest.fail("the block must not run")
 
 
@@ -102,7 +102,9 @@ def test_ordered_outputs_stay_on_the_local_disk(to: str, samples: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.spark
-def test_a_table_is_written_to_the_store(store: Any, samples: Path, tmp_path: Path, spark_session: Session) -> None:
+def test_a_table_is_written_to_the_store(
+    store: Any, samples: Path, tmp_path: Path, spark_session: SparkJobSession
+) -> None:
     import pyarrow.parquet as parquet
 
     log = samples / "drizzle" / "basic-checksum.log"

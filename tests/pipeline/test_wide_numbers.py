@@ -18,7 +18,7 @@ import pytest
 import binlogtool
 from binlogtool.errors import UsageError
 from binlogtool.pipeline.conversions import convert
-from binlogtool.pipeline.session import Session
+from binlogtool.pipeline.session import SparkJobSession
 from tests.formats.tarantool.server import program
 
 _SCRIPT = """
@@ -104,7 +104,7 @@ def test_rows_of_a_notebook_have_them_in_one_schema(
     with binlogtool.open(told[0]) as log:
         given = log.rows("wide", image=image)
         made = list(given)
-        assert str(log.rows("plain").schema.field("id").type) == "int64"
+        assert str(log.rows("plain").read_schema.field("id").type) == "int64"
     rows = [row["after"] for row in made] if image == "both" else made
     assert isinstance(rows[0]["u"], Decimal) and _values(rows) == told[1]
     assert {row["unfit"] for row in made} == {None}
@@ -139,7 +139,7 @@ def test_a_query_has_wide_columns_where_the_data_needs_them_or_the_option_asks(
 @pytest.mark.spark
 @pytest.mark.skipif(program() is None, reason="no tarantool")
 def test_rows_of_a_query_have_the_values_of_the_server(
-    told: tuple[Path, list[tuple[int | None, ...]]], spark_session: Session
+    told: tuple[Path, list[tuple[int | None, ...]]], spark_session: SparkJobSession
 ) -> None:
     log, said = told
     reader = spark_session.spark.read.format("binlogtool").option("object", "wide").option("unsigned", "decimal")

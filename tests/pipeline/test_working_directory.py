@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool.pipeline.session import _worker_environment
-from binlogtool.pipeline.spark_settings import settings
+from binlogtool.pipeline.spark_settings import build_settings
 from tests.cli.invoke import ROOT
 
 NAMES = (
@@ -74,7 +74,7 @@ with open_session("local[1]") as session:
 
 def test_files_that_settings_name_are_found_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    found = settings(tmp_path, {"spark.jars": "a.jar,/b.jar,hdfs://c/d.jar"}, loopback=True)["spark.jars"]
+    found = build_settings(tmp_path, {"spark.jars": "a.jar,/b.jar,hdfs://c/d.jar"}, loopback=True)["spark.jars"]
     assert found.split(",") == [str(tmp_path / "a.jar"), "/b.jar", "hdfs://c/d.jar"]
 
 
@@ -88,4 +88,4 @@ def test_the_environment_of_workers_names_no_working_directory(monkeypatch: pyte
 
 def test_executors_of_a_cluster_get_the_same(tmp_path: Path) -> None:
     user = {"spark.executorEnv.PYTHONSAFEPATH": ""}
-    assert settings(tmp_path, user, loopback=False)["spark.executorEnv.PYTHONSAFEPATH"] == "1"
+    assert build_settings(tmp_path, user, loopback=False)["spark.executorEnv.PYTHONSAFEPATH"] == "1"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.recovery.system import System
+from binlogtool.recovery.system import SystemCalls
 from tests.recovery.cut_logs import Quick
 
 
@@ -30,5 +30,5 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 def quick_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The same, where no repair waits for the disk or looks through the other processes (`Quick`)."""
     for name in ("fsync", "fsync_directory", "holders"):
-        monkeypatch.setattr(System, name, getattr(Quick, name))
+        monkeypatch.setattr(SystemCalls, name, getattr(Quick, name))
     return folder

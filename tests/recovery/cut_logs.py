@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from binlogtool.findings import Severity
-from binlogtool.recovery.system import System
+from binlogtool.recovery.system import SystemCalls
 from binlogtool.recovery.verify import verify_bytes
 from tests.harness import oracle
 from tests.harness.samples import samples
@@ -40,7 +40,7 @@ class Log(NamedTuple):
         return self.durable[bisect.bisect_right(self.ends, cut)]
 
 
-class Quick(System):
+class Quick(SystemCalls):
     """The real calls on a disk in memory, without those that only a crash could tell from nothing."""
 
     def fsync(self, fd: int) -> None:
@@ -49,7 +49,7 @@ class Quick(System):
     def fsync_directory(self, path: str) -> None:
         pass
 
-    def holders(self, status: object) -> list[str]:
+    def list_holders(self, status: object) -> list[str]:
         return []
 
 

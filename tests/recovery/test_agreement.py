@@ -11,7 +11,7 @@ import pytest
 import binlogtool
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Severity
-from binlogtool.report.policy import exit_code
+from binlogtool.report.policy import compute_exit_code
 
 _NO_LOGS = (".json", ".jsonl", ".gz", ".txt", ".md", ".sql", ".tsv", ".py")
 HOMES = {
@@ -46,7 +46,7 @@ def test_verify_has_an_error_wherever_a_replay_says_that_the_server_does_not_sta
         seen += 1
         if any(one.starts is False for one in replays):
             refused += 1
-            assert exit_code(report, Severity.ERROR), f"{path}: {[one.stop for one in replays]}"
+            assert compute_exit_code(report, Severity.ERROR), f"{path}: {[one.stop for one in replays]}"
     assert seen >= LEAST.get(format_, 3) and refused >= REFUSED.get(format_, 0), (seen, refused)
 
 
@@ -57,7 +57,7 @@ def test_a_tail_at_which_manticore_refuses_to_start_is_an_error_and_an_ordinary_
     """The manifest holds what the real server did: `server_started` is false."""
     path = corpus / "manticore/generated/v16/damaged" / name
     report = binlogtool.verify([path])
-    assert report.count(Severity.ERROR) >= 1
+    assert report.count_findings(Severity.ERROR) >= 1
     if name != "log-magic":
         plan = binlogtool.plan_truncate(path)
         assert not plan.refused and sum(one.cut_bytes for one in plan.files) > 0

@@ -13,8 +13,8 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import UnknownFormatError
-from binlogtool.log.left import Left
-from binlogtool.log.logset import members
+from binlogtool.log.left import SkippedFile
+from binlogtool.log.logset import find_logs
 from tests.cli.invoke import invoke
 from tests.recovery.copies import hashes
 
@@ -83,7 +83,7 @@ def test_only_proven_logs_take_part_in_a_data_directory(fill: Fill, tmp_path: Pa
     others = {path.name for path in tmp_path.iterdir()} - logs
     report = binlogtool.verify([tmp_path])
     assert {Path(one.path).name for one in report.files} == logs
-    assert {one.name for part in report.left for one in part.files} == others
+    assert {one.name for part in report.skipped for one in part.files} == others
     assert [one.severity.label for one in report.findings if one.severity.label == "error"] == []
 
 
@@ -185,7 +185,7 @@ def test_a_directory_of_text_is_no_log_whatever_format_is_named(tmp_path: Path) 
         assert result.code == 3, result
         assert hashes(tmp_path) == before
     with pytest.raises(UnknownFormatError, match=r"no log files .* named like one, and none: .*server\.log"):
-        members(str(tmp_path), None)
+        find_logs(str(tmp_path), None)
 
 
 def test_an_empty_newest_log_takes_part_only_beside_a_proven_one(tmp_path: Path, samples: Path) -> None:
@@ -193,9 +193,9 @@ def test_an_empty_newest_log_takes_part_only_beside_a_proven_one(tmp_path: Path,
     shutil.copyfile(first, tmp_path / first.name)
     (tmp_path / "00000000000000009999.xlog").write_bytes(b"XLO")
     (tmp_path / "empty.xlog").write_bytes(b"")
-    found = members(str(tmp_path), None)
+    found = find_logs(str(tmp_path), None)
     assert found.logs[0].names == [first.name, "00000000000000009999.xlog"]
-    assert found.left == [Left("empty.xlog", "file")]
+    assert found.skipped == [SkippedFile("empty.xlog", "file")]
 
 
 def test_a_file_with_a_log_s_name_and_nothing_of_it_is_an_error_and_is_never_changed(
@@ -217,7 +217,7 @@ def test_a_log_whose_head_is_lost_takes_part_by_the_records_in_it(tmp_path: Path
     tarantool(tmp_path, samples)
     hurt = tmp_path / "00000000000000000227.xlog"
     hurt.write_bytes(bytes(5000) + hurt.read_bytes()[5000:])
-    assert hurt.name in members(str(tmp_path), None).logs[0].names
+    assert hurt.name in find_logs(str(tmp_path), None).logs[0].names
 
 
 def test_copies_under_other_names_are_left_out(tmp_path: Path, samples: Path) -> None:
@@ -226,6 +226,6 @@ def test_copies_under_other_names_are_left_out(tmp_path: Path, samples: Path) ->
         shutil.copyfile(tmp_path / "rot-bin.000004", tmp_path / f"rot-bin.000004{suffix}")
     (tmp_path / "lost+found").mkdir()
     shutil.copyfile(tmp_path / "rot-bin.000004", tmp_path / "lost+found" / "#12345")
-    found = members(str(tmp_path), None)
+    found = find_logs(str(tmp_path), None)
     assert [set(one.names) for one in found.logs] == [logs]
-    assert {"rot-bin.000004.bak", "lost+found/#12345"} <= {one.name for one in found.left}
+    assert {"rot-bin.000004.bak", "lost+found/#12345"} <= {one.name for one in found.skipped}

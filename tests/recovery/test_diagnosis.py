@@ -142,7 +142,7 @@ def test_it_says_of_every_crashed_ibb_log_that_mariadb_recovers_it(corpus: Path,
         folder, _ = ibb_logs.crashed(corpus, tmp_path / Path(case["dir"]).name, case)
         (one,) = binlogtool.diagnose([folder.parent]).logs
         if (one.start == STARTS) != (case["real_recovery"]["exit"] == 0):
-            wrong.append((case["dir"], one.start, one.trouble))
+            wrong.append((case["dir"], one.start, one.incomplete_reason))
     print(f"\ndiagnose .ibb: {len(crashed) - len(wrong)} of {len(crashed)} recoveries told right; {wrong}")
     assert len(crashed) == 15 and not wrong
 
@@ -208,7 +208,7 @@ def test_the_steps_can_be_pasted_one_after_the_other(
             continue
         (told,) = diagnosed(log)["logs"]
         assert content(folder) == files, name
-        ends[_followed(told["steps"], one.well, folder, monkeypatch, name)] += 1
+        ends[_followed(told["steps"], one.is_healthy, folder, monkeypatch, name)] += 1
         if any("undo --apply" in (step["command"] or "") for step in told["steps"]):
             assert {k: v for k, v in content(folder).items() if k in files} == files, name
     print(f"\nsteps {format}: {dict(ends)}")

@@ -12,18 +12,18 @@ import binlogtool
 from binlogtool.errors import RefusedError, UsageError
 from binlogtool.limits import Limits
 from binlogtool.recovery import intent
-from binlogtool.recovery.durable import result_check
-from binlogtool.recovery.plan import Asked, Plan
-from binlogtool.recovery.reading import Reading
+from binlogtool.recovery.durable import make_result_check
+from binlogtool.recovery.plan import RepairPlan, RepairPolicy
+from binlogtool.recovery.reading import LogExaminer
 from tests.cli.samples import damaged_log, plain_log
 from tests.formats.manticore import make as manticore
 from tests.formats.mariadb_innodb_binlog import ibb_make as ibb
 from tests.formats.tarantool.make import block, dml, header, log
 from tests.harness.hostile_ibb import chunk
 
-LEFT = Asked(allow_discard_valid=True)
-SALVAGE = Asked(salvage=True)
-FIX = Asked(fix_meta=True)
+LEFT = RepairPolicy(allow_discard_valid=True)
+SALVAGE = RepairPolicy(salvage=True)
+FIX = RepairPolicy(fix_meta=True)
 FIRST, SECOND = log([block(dml(1)), block(dml(2))]), log([block(dml(3)), block(dml(4))], vclock="{1: 2}")
 ROW = len(block(dml(1)))
 CAME_AFTER = "00000000000000000002.xlog came after it: the server will not append here"
@@ -40,7 +40,7 @@ def pair(tmp_path: Path) -> Sequence[Path]:
     return (*paths, folder)
 
 
-def actions(plan: Plan) -> list[tuple[str, int]]:
+def actions(plan: RepairPlan) -> list[tuple[str, int]]:
     return [(one.action, one.cut_bytes) for one in plan.files]
 
 
@@ -89,27 +89,27 @@ def test_a_result_that_would_not_be_clean_is_refused_also_with_leave_to_discard(
     first, _, folder = pair
     first.write_bytes(flipped())
     for path in (first, folder):
-        (reason,) = (one for one in binlogtool.plan_truncate(path, asked=LEFT).reasons if "clean" in one)
+        (reason,) = (one for one in binlogtool.plan_truncate(path, policy=LEFT).reasons if "clean" in one)
         assert reason.startswith(f"the result would not be clean: {first}: gap-in-sequence: LSN 1..2 of replica 1")
 
 
 def test_rows_that_are_missing_in_the_middle_of_one_file_are_taken_where_salvage_was_asked(tmp_path: Path) -> None:
     path = tmp_path / "00000000000000000000.xlog"
     path.write_bytes(flipped())
-    plan = binlogtool.plan_truncate(path, asked=SALVAGE)
+    plan = binlogtool.plan_truncate(path, policy=SALVAGE)
     assert (plan.refused, actions(plan)) == (False, [("rewrite", ROW)])
     path.write_bytes(log([block(dml(1)), block(dml(3))]))
     (reason,) = binlogtool.plan_truncate(path).reasons
     assert reason == (f"{path}: gap-in-sequence: LSN 2 of replica 1 is missing (nothing that this command can mend)")
-    plan = binlogtool.plan_truncate(path, asked=SALVAGE)
+    plan = binlogtool.plan_truncate(path, policy=SALVAGE)
     assert (plan.refused, actions(plan)) == (False, [("none", 0)])
 
 
 def test_other_damage_that_no_cut_mends_is_told_also_where_salvage_was_asked(tmp_path: Path) -> None:
     path = tmp_path / "00000000000000000000.xlog"
     path.write_bytes(log([block(dml(1)), block(dml(1))]))
-    for asked in (Asked(), SALVAGE):
-        plan = binlogtool.plan_truncate(path, asked=asked)
+    for asked in (RepairPolicy(), SALVAGE):
+        plan = binlogtool.plan_truncate(path, policy=asked)
         assert plan.refused and "nothing that this command can mend" in plan.reasons[0], asked
 
 
@@ -132,12 +132,13 @@ def test_nothing_is_cut_away_altogether_unless_a_file_of_a_named_format_may_beco
     path.write_bytes(plain_log(1)[:-3])
     monkeypatch.chdir(tmp_path)
     file, folder = (Path(path.name), Path(".")) if relative else (path, tmp_path)
-    allowed = Asked(allow_empty_result=True)
-    assert binlogtool.plan_truncate(file, format="drizzle", asked=allowed).refused is False
+    allowed = RepairPolicy(allow_empty_result=True)
+    assert binlogtool.plan_truncate(file, format="drizzle", policy=allowed).refused is False
     for target, format, asked in (
-        (file, "drizzle", Asked()), (file, "auto", allowed), (folder, "drizzle", allowed), (folder, "auto", allowed),
+        (file, "drizzle", RepairPolicy()), (file, "auto", allowed), (folder, "drizzle", allowed), (folder,
+        "auto", allowed),
     ):  # fmt: skip
-        plan = binlogtool.plan_truncate(target, format=format, asked=asked)
+        plan = binlogtool.plan_truncate(target, format=format, policy=asked)
         assert plan.refused and "no record would be kept" in plan.reasons[0], (target, format)
 
 
@@ -177,7 +178,7 @@ def test_logs_of_several_formats_are_not_mended_together_where_one_mends_all_fil
 def test_a_format_without_transactions_over_records_refuses_a_cut_behind_them(pages: Path) -> None:
     for path in (pages, pages / "binlog-000000.ibb"):
         with pytest.raises(UsageError, match="--transactions"):
-            binlogtool.plan_truncate(path, asked=Asked(transactions=True))
+            binlogtool.plan_truncate(path, policy=RepairPolicy(transactions=True))
 
 
 # -- the list of files
@@ -192,7 +193,7 @@ def test_a_list_of_files_is_made_anew_only_if_that_is_asked(tmp_path: Path, ther
         meta.write_bytes(b"XXXXXXX")
     plan = binlogtool.plan_truncate(tmp_path)
     assert plan.refused and plan.reasons[0].endswith("(--fix-meta may mend it)") and not plan.changes
-    plan = binlogtool.plan_truncate(tmp_path, asked=FIX)
+    plan = binlogtool.plan_truncate(tmp_path, policy=FIX)
     (file,) = plan.changes
     assert not plan.refused and (file.path, file.action, file.durable_end) == (str(meta), "rewrite", None)
     assert (file.size, file.cut_bytes, file.cut_valid_records) == (7 * there, 0, 0)
@@ -205,8 +206,8 @@ def test_what_a_new_list_does_not_mend_is_told_as_such(tmp_path: Path) -> None:
                          manticore.add_txn(0, 1, manticore.killed(2)))  # fmt: skip
     (tmp_path / "binlog.0000").write_bytes(data)
     (tmp_path / "binlog.meta").write_bytes(manticore.meta([0]))
-    for asked in (Asked(), FIX):
-        plan = binlogtool.plan_truncate(tmp_path, asked=asked)
+    for asked in (RepairPolicy(), FIX):
+        plan = binlogtool.plan_truncate(tmp_path, policy=asked)
         assert plan.refused and plan.reasons[0].endswith("(nothing that this command can mend)"), plan.reasons
 
 
@@ -220,7 +221,7 @@ def test_while_a_repair_of_several_files_is_not_finished_nothing_is_planned(
     first, _, folder = pair
     if relative:
         monkeypatch.chdir(folder)
-    (folder / intent.NAME).write_bytes(b"{}")
+    (folder / intent.INTENT_NAME).write_bytes(b"{}")
     for path in (first.name if relative else first, "." if relative else folder):
         plan = binlogtool.plan_truncate(path)
         assert plan.refused and "a repair of several files was interrupted here" in plan.reasons[0]
@@ -239,15 +240,15 @@ def test_what_an_earlier_run_left_beside_the_files_is_told(pair: Sequence[Path])
 # -- the look at the result
 
 
-def reading() -> Reading:
-    return Reading("auto", Limits(), "python")
+def reading() -> LogExaminer:
+    return LogExaminer("auto", Limits(), "python")
 
 
 def test_a_result_that_is_not_as_planned_is_told(tmp_path: Path) -> None:
     path = tmp_path / "transaction.log"
     path.write_bytes(damaged_log(5))
-    plan = binlogtool.plan_truncate(path, asked=LEFT)
-    check = result_check(plan, reading())
+    plan = binlogtool.plan_truncate(path, policy=LEFT)
+    check = make_result_check(plan, reading())
     assert f"{path}: still has something to cut" in check()
     kept = path.read_bytes()[: plan.files[0].durable_end]
     path.write_bytes(kept)
@@ -262,9 +263,9 @@ def test_a_result_that_is_not_as_planned_is_told(tmp_path: Path) -> None:
 def test_a_bound_of_the_loss_is_for_the_plan_and_not_for_the_result(tmp_path: Path) -> None:
     path = tmp_path / "transaction.log"
     path.write_bytes(plain_log() + b"\1")
-    plan = binlogtool.plan_truncate(path, asked=Asked(max_loss=1))
+    plan = binlogtool.plan_truncate(path, policy=RepairPolicy(max_loss=1))
     path.write_bytes(plain_log())
-    assert result_check(plan, reading())() == []
+    assert make_result_check(plan, reading())() == []
 
 
 def test_a_file_that_should_be_gone_is_looked_for(pair: Sequence[Path]) -> None:
@@ -273,7 +274,7 @@ def test_a_file_that_should_be_gone_is_looked_for(pair: Sequence[Path]) -> None:
     first, second, folder = pair
     plan = binlogtool.plan_truncate(folder)
     gone = replace(plan, files=tuple(replace(one, action="remove", pieces=()) for one in plan.files))
-    check = result_check(gone, reading())
+    check = make_result_check(gone, reading())
     assert check() == [f"{first}: is still there", f"{second}: is still there"]
     first.unlink()
     assert check() == [f"{second}: is still there"]

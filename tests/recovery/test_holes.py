@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.recovery.fileio import chunks
-from binlogtool.recovery.system import System
+from binlogtool.recovery.fileio import read_chunks
+from binlogtool.recovery.system import SystemCalls
 from tests.cli.samples import plain_log
 
 GIB = 1 << 30
@@ -51,7 +51,7 @@ def test_bytes_around_holes_are_what_they_are(tmp_path: Path) -> None:
         file.truncate(size)
     fd = os.open(path, os.O_RDONLY)
     for start, end in ((0, size), (1, size - 1), (2 << 20, (2 << 20) + 400), ((2 << 20) + 399, 4 << 20)):
-        assert b"".join(chunks(System(), fd, start, end)) == path.read_bytes()[start:end]
+        assert b"".join(read_chunks(SystemCalls(), fd, start, end)) == path.read_bytes()[start:end]
     with pytest.raises(OSError, match="shorter"):
-        list(chunks(System(), fd, 0, size + 1))
+        list(read_chunks(SystemCalls(), fd, 0, size + 1))
     os.close(fd)

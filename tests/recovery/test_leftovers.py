@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.recovery.leftovers import clear, leftovers
+from binlogtool.recovery.leftovers import describe_leftovers, remove_temporaries
 from binlogtool.recovery.system import SYSTEM
 from tests.cli.samples import plain_log
 from tests.crash.disk import Disk
@@ -31,7 +31,7 @@ def torn(tmp_path: Path) -> Path:
 
 def told(disk: Disk, case: Case) -> list[str]:
     names = [os.path.basename(path) for path in case.before]
-    return leftovers(disk, "/disk", names)  # type: ignore[arg-type]
+    return describe_leftovers(disk, "/disk", names)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["cut", "rewrite", "several"])
@@ -53,8 +53,8 @@ def _all_told(case: Case, disk: Disk) -> list[str]:
     state = case.hold(disk)  # finishes a repair of several files, as the next run does
     lines = told(disk, case)
     kinds = []
-    undo_files = [one for one in disk.names("/disk") if one.startswith("transaction.log.binlogtool-undo-")]
-    for one in [one for one in disk.names("/disk") if "binlogtool" in one]:
+    undo_files = [one for one in disk.list_directory("/disk") if one.startswith("transaction.log.binlogtool-undo-")]
+    for one in [one for one in disk.list_directory("/disk") if "binlogtool" in one]:
         mine = [line for line in lines if line.startswith(f"/disk/{one}: ")]
         if one in undo_files and state == "after" and not mine:
             kinds.append("undo file, marked as done")
@@ -68,8 +68,8 @@ def _all_told(case: Case, disk: Disk) -> list[str]:
             assert "a temporary file" in text
             kinds.append("temporary file")
     names = [os.path.basename(path) for path in case.before]
-    clear(disk, "/disk", names)  # type: ignore[arg-type]
-    assert [one for one in disk.names("/disk") if "binlogtool" in one] == undo_files
+    remove_temporaries(disk, "/disk", names)  # type: ignore[arg-type]
+    assert [one for one in disk.list_directory("/disk") if "binlogtool" in one] == undo_files
     assert set(case.states(disk)) == {state}
     return kinds
 
@@ -101,7 +101,7 @@ def test_a_plan_tells_and_a_repair_removes(torn: Path) -> None:
 def test_other_files_are_not_touched(torn: Path, name: str) -> None:
     other = torn.with_name(name)
     other.write_bytes(b"mine")
-    assert leftovers(SYSTEM, str(torn.parent), [torn.name]) == []
+    assert describe_leftovers(SYSTEM, str(torn.parent), [torn.name]) == []
     done = binlogtool.apply_plan(binlogtool.plan_truncate(torn))
     assert (other.read_bytes(), done.notes) == (b"mine", ())
 
@@ -115,10 +115,10 @@ def test_a_temporary_file_in_use_or_with_another_name_stays(torn: Path) -> None:
     held = os.open(used, os.O_RDWR)
     fcntl.flock(held, fcntl.LOCK_EX)
     try:
-        assert clear(SYSTEM, str(torn.parent), [torn.name]) == []
+        assert remove_temporaries(SYSTEM, str(torn.parent), [torn.name]) == []
     finally:
         os.close(held)
-    assert clear(SYSTEM, str(torn.parent), [torn.name]) == [
+    assert remove_temporaries(SYSTEM, str(torn.parent), [torn.name]) == [
         f"{used}: removed: a temporary file of a run that broke off"
     ]
     assert linked.exists() and link.is_symlink()
@@ -131,7 +131,7 @@ def test_temporary_files_of_undo_files_and_of_long_names_are_known(tmp_path: Pat
     names += [f".{UNDO}.binlogtool-tmp-0123456789ab", "..binlogtool-intent.binlogtool-tmp-0123456789ab"]
     for name in names:
         (tmp_path / name).write_bytes(b"half")
-    removed = clear(SYSTEM, str(tmp_path), [torn.name, short.name])
+    removed = remove_temporaries(SYSTEM, str(tmp_path), [torn.name, short.name])
     assert len(removed) == 3
     assert [p.name for p in tmp_path.iterdir()] == [".binlogtool-intent"]
 
@@ -154,17 +154,17 @@ def test_an_undo_file_of_a_repair_that_never_was_is_told_of_and_stays(torn: Path
 
 
 def test_a_saved_plan_holds_although_something_was_left_since(torn: Path) -> None:
-    from binlogtool.report.json import document, plan_json
+    from binlogtool.report.json import encode_document, plan_to_json
 
     file = torn.parent / "plan.json"
-    file.write_bytes(document(plan_json(binlogtool.plan_truncate(torn))))
+    file.write_bytes(encode_document(plan_to_json(binlogtool.plan_truncate(torn))))
     torn.with_name(TEMPORARY).write_bytes(b"half")
-    binlogtool.apply_plan(binlogtool.saved_plan(file))
+    binlogtool.apply_plan(binlogtool.load_plan(file))
     assert not torn.with_name(TEMPORARY).exists()
 
 
 def test_a_copy_removes_what_an_earlier_copy_left(torn: Path, tmp_path: Path) -> None:
     left = tmp_path / ".new.log.binlogtool-tmp-0123456789ab"
     left.write_bytes(b"half")
-    done = binlogtool.write_repaired(binlogtool.plan_truncate(torn), tmp_path / "new.log")
+    done = binlogtool.write_repaired_copy(binlogtool.plan_truncate(torn), tmp_path / "new.log")
     assert not left.exists() and len(done.notes) == 1

@@ -7,7 +7,7 @@ import copy
 import pytest
 
 from binlogtool.errors import RefusedError
-from binlogtool.recovery.mounts import is_network, type_of
+from binlogtool.recovery.mounts import find_filesystem_type, is_network
 from binlogtool.recovery.undo import apply_undo
 from tests.crash.disk import Disk
 from tests.crash.runs import Case
@@ -45,13 +45,13 @@ TABLE = r"""22 1 8:2 / / rw,relatime shared:1 - ext4 /dev/sda2 rw,errors=remount
     ],
 )
 def test_the_last_mount_that_a_path_is_below_says_its_type(path: str, kind: str, network: bool) -> None:
-    assert type_of(TABLE, path) == kind
+    assert find_filesystem_type(TABLE, path) == kind
     assert is_network(kind) == network
 
 
 @pytest.mark.parametrize("table", ["", "\n\n", "garbage", "1 2 3 / / rw", "1 2 3 / / rw - ", "1 2 - ext4 x rw", " - "])
 def test_a_table_that_says_nothing_gives_no_type(table: str) -> None:
-    assert type_of(table, "/var/lib") is None
+    assert find_filesystem_type(table, "/var/lib") is None
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_repair_there_is_refused_unless_it_is_asked_for() -> None:
     disk = remote(case.disk)
     with pytest.raises(RefusedError, match=r"/disk: is on a network file system \(nfs4\).*--allow-network-file-system"):
         case.apply(disk)
-    assert (disk.names("/disk"), set(case.states(disk))) == (case.disk.names("/disk"), {"before"})
+    assert (disk.list_directory("/disk"), set(case.states(disk))) == (case.disk.list_directory("/disk"), {"before"})
     case.apply(disk, network=True)
     assert set(case.states(disk)) == {"after"}
 
@@ -89,7 +89,7 @@ def test_an_undo_there_is_refused_unless_it_is_asked_for() -> None:
     with pytest.raises(RefusedError, match="network file system"):
         apply_undo(undo, system=disk)  # type: ignore[arg-type]
     assert set(case.states(disk)) == {"after"}
-    apply_undo(undo, network=True, system=disk)  # type: ignore[arg-type]
+    apply_undo(undo, allow_network=True, system=disk)  # type: ignore[arg-type]
     assert set(case.states(disk)) == {"before"}
 
 

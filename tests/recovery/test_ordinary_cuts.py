@@ -11,7 +11,7 @@ import pytest
 
 import binlogtool
 from binlogtool.findings import Severity
-from binlogtool.recovery.plan import Asked
+from binlogtool.recovery.plan import RepairPolicy
 from tests.cli.invoke import invoke
 
 
@@ -39,7 +39,7 @@ def test_a_list_of_a_file_that_the_crash_never_made_is_mended(corpus: Path, tmp_
     assert plan.code == 0 and "(binlog.001)" in plan.text and "given up" in plan.text, plan
     assert invoke(*words, "--apply", "-y").code == 0
     assert (folder / "binlog.meta").read_bytes() == b"SPLI\x05\0\0\0\x01\0"
-    assert binlogtool.verify([folder]).count(Severity.ERROR) == 0
+    assert binlogtool.verify([folder]).count_findings(Severity.ERROR) == 0
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_the_last_number_of_a_plan_is_that_of_the_last_record_kept(samples: Path
     shutil.copyfile(source, log)
     lines = invoke("dump", "-O", "jsonl", "--on-damage", "stop", str(log)).text.splitlines()
     last = json.loads(lines[-1])["seq"]
-    plan = binlogtool.plan_truncate(log, asked=Asked(allow_discard_valid=True))
+    plan = binlogtool.plan_truncate(log, policy=RepairPolicy(allow_discard_valid=True))
     (file,) = plan.files
     assert file.proof["last_seq"] == last
     assert file.proof["records_kept"] == len(lines)

@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 
 import binlogtool
-from binlogtool.errors import RefusedError, RestoredError
+from binlogtool.errors import RefusedError, RepairFailedError
 from binlogtool.limits import Limits
 from binlogtool.recovery import intent
-from binlogtool.recovery.plan import Asked
+from binlogtool.recovery.plan import RepairPolicy
 from binlogtool.recovery.repair import apply_plan
-from binlogtool.recovery.restore import restore
-from binlogtool.recovery.system import System
-from binlogtool.recovery.undofile import read_undo
+from binlogtool.recovery.restore import restore_file
+from binlogtool.recovery.system import SystemCalls
+from binlogtool.recovery.undofile import read_undo_file
 from tests.formats.manticore.make import add_index, add_txn, killed, log, meta
 from tests.formats.mariadb_innodb_binlog.ibb_repairs import case_of, repaired
 
@@ -70,10 +70,10 @@ def made(folder: Path, *, listed: bool = True) -> Path:
 
 
 def planned(folder: Path) -> Any:
-    return binlogtool.plan_truncate(folder, asked=Asked(fix_meta=True), format=FORMAT, backend="python")
+    return binlogtool.plan_truncate(folder, policy=RepairPolicy(fix_meta=True), format=FORMAT, backend="python")
 
 
-def applied(folder: Path, system: System | None = None) -> str:
+def applied(folder: Path, system: SystemCalls | None = None) -> str:
     done = apply_plan(
         planned(folder), format=FORMAT, limits=Limits(), backend="python", **({"system": system} if system else {})
     )
@@ -209,7 +209,7 @@ def test_root_does_not_do_what_an_undo_file_of_another_user_says(tmp_path: Path)
     with pytest.raises(RefusedError, match="belongs to user 4321; run this as that user; nothing was changed"):
         binlogtool.undo(undo)
     os.chown(undo, 0, 0)
-    guard = folder / intent.NAME
+    guard = folder / intent.INTENT_NAME
     guard.write_text(json.dumps({"undo": str(undo), "direction": "undo"}))
     os.chown(guard, UID, GID)
     with pytest.raises(RefusedError, match="belongs to user 4321"):
@@ -219,15 +219,15 @@ def test_root_does_not_do_what_an_undo_file_of_another_user_says(tmp_path: Path)
 
 @pytest.mark.parametrize("text", ["", "[]", "7", "{}", '{"undo": 1}', "[" * 60_000, "\xff"])
 def test_a_damaged_mark_of_a_repair_is_told_in_a_line(tmp_path: Path, text: str) -> None:
-    (tmp_path / intent.NAME).write_text(text, "latin-1")
+    (tmp_path / intent.INTENT_NAME).write_text(text, "latin-1")
     with pytest.raises(RefusedError, match="is damaged"):
         binlogtool.finish_repair(tmp_path)
 
 
-class Unlucky(System):
+class Unlucky(SystemCalls):
     """Attributes cannot be given to new files."""
 
-    def set_attributes(self, fd: int, wanted: dict[str, bytes]) -> None:
+    def set_attributes(self, fd: int, attributes: dict[str, bytes]) -> None:
         pass
 
 
@@ -240,12 +240,12 @@ def test_attributes_that_cannot_be_kept_are_named(tmp_path: Path) -> None:
     assert all(str(folder / "binlog.meta") in text for text in lost)
 
 
-class Interrupted(System):
+class Interrupted(SystemCalls):
     """Ends when the mark of an undoing that broke off would be away for a moment."""
 
     def unlink(self, path: str) -> None:
-        if path.endswith(intent.NAME):
-            raise RestoredError("the mark was removed")
+        if path.endswith(intent.INTENT_NAME):
+            raise RepairFailedError("the mark was removed")
         super().unlink(path)
 
 
@@ -256,12 +256,12 @@ def test_the_mark_of_an_undoing_stays_until_all_is_done(tmp_path: Path) -> None:
     (folder / "binlog.0000").write_bytes(DATA[:-3])
     (folder / "binlog.meta").write_bytes(meta([0, 1]))
     undo, before = applied(folder), DATA[:-3]
-    whole = read_undo(System(), undo)
-    intent.write(System(), str(folder / intent.NAME), undo, "undo")
-    assert restore(System(), whole, whole.entries[0])
-    with pytest.raises(RestoredError):
+    whole = read_undo_file(SystemCalls(), undo)
+    intent.write_intent(SystemCalls(), str(folder / intent.INTENT_NAME), undo, "undo")
+    assert restore_file(SystemCalls(), whole, whole.entries[0])
+    with pytest.raises(RepairFailedError):
         binlogtool.recovery.undo.apply_undo(undo, system=Interrupted())
-    assert intent.read(System(), str(folder / intent.NAME)) == (undo, "undo")
+    assert intent.read_intent(SystemCalls(), str(folder / intent.INTENT_NAME)) == (undo, "undo")
     assert ((folder / "binlog.0000").read_bytes(), (folder / "binlog.meta").read_bytes()) == (before, meta([0, 1]))
     binlogtool.finish_repair(folder)
-    assert not (folder / intent.NAME).exists()
+    assert not (folder / intent.INTENT_NAME).exists()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.report.diagnosis import start_words
+from binlogtool.report.diagnosis import describe_start
 from tests.formats.mysql_binlog.starts import LOGS
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give fi
 
 def words(folder: Path) -> str:
     (one,) = binlogtool.diagnose([folder]).logs
-    assert one.well
-    return start_words(one)
+    assert one.is_healthy
+    return describe_start(one)
 
 
 @pytest.mark.parametrize(

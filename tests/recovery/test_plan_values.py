@@ -10,11 +10,11 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import RefusedError
-from binlogtool.formats.repair_rules import Piece
-from binlogtool.recovery.plan import Asked, FilePlan, Plan, pieces_from, pieces_value
-from binlogtool.recovery.system import System
+from binlogtool.formats.repair_rules import ResultPiece
+from binlogtool.recovery.plan import FilePlan, RepairPlan, RepairPolicy, pieces_from_json, pieces_to_json
+from binlogtool.recovery.system import SystemCalls
 
-PIECES = (Piece(3, 10), Piece(zeros=6), Piece(data=b"\x00\xff"))
+PIECES = (ResultPiece(3, 10), ResultPiece(zeros=6), ResultPiece(data=b"\x00\xff"))
 PIECES_VALUE = [{"start": 3, "end": 10}, {"zeros": 6}, {"bytes": "00ff"}]
 
 
@@ -40,7 +40,7 @@ PLAIN = {
         (file("zero-fill", pieces=PIECES), {"action": "zero-fill", "result": PIECES_VALUE}),
         (file("truncate", pieces=PIECES), {"action": "truncate"}),
         (
-            file("rewrite", pieces=(*PIECES, Piece(zeros=1))),
+            file("rewrite", pieces=(*PIECES, ResultPiece(zeros=1))),
             {"action": "rewrite", "result": [*PIECES_VALUE, {"zeros": 1}], "grows_to": 16},
         ),
     ],
@@ -50,8 +50,8 @@ def test_a_file_says_in_json_what_becomes_of_it(plan: FilePlan, beyond: dict[str
 
 
 def test_pieces_are_read_back_from_json_as_they_were() -> None:
-    assert pieces_value(PIECES) == PIECES_VALUE
-    assert pieces_from(PIECES_VALUE) == PIECES
+    assert pieces_to_json(PIECES) == PIECES_VALUE
+    assert pieces_from_json(PIECES_VALUE) == PIECES
 
 
 def test_the_size_and_the_records_of_the_result_are_counted() -> None:
@@ -62,19 +62,19 @@ def test_the_size_and_the_records_of_the_result_are_counted() -> None:
     assert file(proof={}).kept_records == 0
     gone = file("remove", pieces=PIECES)
     assert (gone.result_size, gone.kept_records) == (0, 0)
-    assert file(proof={"corrected": []}).corrects and not file().corrects
+    assert file(proof={"corrected": []}).corrects_bits and not file().corrects_bits
 
 
 def test_of_what_was_asked_only_what_is_no_default_is_told() -> None:
-    assert Asked().as_value() == {}
-    assert Asked(max_loss=0, max_loss_records=2).as_value() == {"max_loss": 0, "max_loss_records": 2}
-    assert Asked(salvage=True, copy=True).as_value() == {"salvage": True, "copy": True}
+    assert RepairPolicy().as_value() == {}
+    assert RepairPolicy(max_loss=0, max_loss_records=2).as_value() == {"max_loss": 0, "max_loss_records": 2}
+    assert RepairPolicy(salvage=True, copy=True).as_value() == {"salvage": True, "copy": True}
 
 
 def test_a_plan_says_only_what_there_is() -> None:
     least = {"schema": "binlogtool/plan/1", "format": "drizzle", "refused": False, "reasons": [], "files": [PLAIN]}
-    assert Plan("drizzle", False, (), (file(),)).as_value() == least
-    full = Plan("drizzle", True, ("why",), (file(),), "/x", Asked(copy=True), ("note",))
+    assert RepairPlan("drizzle", False, (), (file(),)).as_value() == least
+    full = RepairPlan("drizzle", True, ("why",), (file(),), "/x", RepairPolicy(copy=True), ("note",))
     more = {"refused": True, "reasons": ["why"], "target": "/x", "asked": {"copy": True}, "notes": ["note"]}
     assert full.as_value() == {**least, **more}
     assert json.loads(full.to_json()) == full.as_value()
@@ -82,8 +82,11 @@ def test_a_plan_says_only_what_there_is() -> None:
 
 def test_a_plan_knows_which_files_change_and_whether_one_could_not_be_read() -> None:
     kept, cut, locked = file(), file("truncate"), file(proof={"encrypted": True})
-    assert Plan("x", False, (), (kept, cut)).changes == (cut,)
-    assert (Plan("x", False, (), (kept, cut)).unread, Plan("x", False, (), (kept, locked)).unread) == (False, True)
+    assert RepairPlan("x", False, (), (kept, cut)).changes == (cut,)
+    assert (
+        RepairPlan("x", False, (), (kept, cut)).has_encrypted_file,
+        RepairPlan("x", False, (), (kept, locked)).has_encrypted_file,
+    ) == (False, True)
 
 
 def test_a_plan_carries_itself_out_with_its_undo_file_where_it_is_told(samples: Path, tmp_path: Path) -> None:
@@ -120,7 +123,7 @@ def test_a_plan_carries_itself_out_on_a_file_system_of_the_network_only_if_that_
     path.write_bytes(data)
     plan = binlogtool.plan_truncate(path)
     table = f"36 35 0:42 / {tmp_path.resolve()} rw shared:1 - nfs server:/logs rw\n"
-    monkeypatch.setattr(System, "mounts", lambda _: table)
+    monkeypatch.setattr(SystemCalls, "read_mount_table", lambda _: table)
     with pytest.raises(RefusedError, match="--allow-network-file-system"):
         plan.apply()
     assert path.read_bytes() == data

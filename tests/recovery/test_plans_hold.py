@@ -10,15 +10,15 @@ import pytest
 import binlogtool
 from binlogtool.errors import RefusedError, UnknownFormatError
 from binlogtool.findings import Severity
-from binlogtool.recovery.plan import Asked
+from binlogtool.recovery.plan import RepairPolicy
 from tests.recovery.damaged_logs import LEAST, cases, content, written
 
 pytestmark = pytest.mark.full
 
 CHOICES = (
-    Asked(),
-    Asked(allow_discard_valid=True),
-    Asked(allow_discard_valid=True, fix_meta=True, write_close_marker=True),
+    RepairPolicy(),
+    RepairPolicy(allow_discard_valid=True),
+    RepairPolicy(allow_discard_valid=True, fix_meta=True, write_close_marker=True),
 )
 
 
@@ -39,9 +39,9 @@ def test_a_plan_that_is_not_refused_is_carried_out_and_the_log_is_clean(
     assert outcomes["repaired"] >= 8
 
 
-def _outcome(log: Path, asked: Asked, name: str) -> str:
+def _outcome(log: Path, asked: RepairPolicy, name: str) -> str:
     try:
-        plan = binlogtool.plan_truncate(log, asked=asked)
+        plan = binlogtool.plan_truncate(log, policy=asked)
     except (UnknownFormatError, RefusedError):
         return "not a log"
     if plan.refused:
@@ -51,8 +51,8 @@ def _outcome(log: Path, asked: Asked, name: str) -> str:
         done = binlogtool.apply_plan(plan)  # never a RestoredError
         assert done.undo is not None
     report = binlogtool.verify([log])
-    assert report.count(Severity.ERROR) == 0, (name, asked, [str(f) for f in report.findings])
-    again = binlogtool.plan_truncate(log, asked=asked)
+    assert report.count_findings(Severity.ERROR) == 0, (name, asked, [str(f) for f in report.findings])
+    again = binlogtool.plan_truncate(log, policy=asked)
     assert (again.refused, again.changes) == (False, ()), (name, asked, again)
     if not plan.changes:
         return "nothing to do"

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from binlogtool.recovery.processes import holders
+from binlogtool.recovery.processes import find_holders
 
 LIKE_A_USER = """
 import ctypes, mmap, os, sys
@@ -32,7 +32,7 @@ def test_a_file_that_is_only_mapped_is_held(tmp_path: Path) -> None:
     assert holder.stdout.readline() == b"ready\n"
     try:
         assert _seen_by_a_user(path).endswith(f"(process {holder.pid})']")
-        assert len(list(holders(os.stat(path)))) == 1
+        assert len(list(find_holders(os.stat(path)))) == 1
     finally:
         holder.communicate(timeout=20)
     assert _seen_by_a_user(path) == "[]"

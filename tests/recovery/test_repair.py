@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 import binlogtool
 from binlogtool.errors import InputOutputError, RefusedError, UnknownFormatError
-from binlogtool.recovery.plan import Asked
-from binlogtool.recovery.undofile import HEAD, MAGIC
+from binlogtool.recovery.plan import RepairPolicy
+from binlogtool.recovery.undofile import FIXED_HEADER, MAGIC
 from tests.cli.samples import damaged_log, plain_log
 
 WHOLE = plain_log()
@@ -80,7 +80,7 @@ def test_the_undo_file_keeps_what_was_asked_where_it_was_asked(torn: Path, tmp_p
 def test_a_copy_leaves_the_source_alone(torn: Path, tmp_path: Path) -> None:
     before = everything(torn.parent)
     new = tmp_path / "new.log"
-    done = binlogtool.write_repaired(binlogtool.plan_truncate(torn), new)
+    done = binlogtool.write_repaired_copy(binlogtool.plan_truncate(torn), new)
     assert (new.read_bytes(), done.undo) == (TORN[:END], None)
     assert new.stat().st_mode & 0o777 == 0o640
     new.unlink()
@@ -91,16 +91,20 @@ def test_a_copy_replaces_nothing(torn: Path, tmp_path: Path) -> None:
     new = tmp_path / "new.log"
     new.write_bytes(b"mine")
     with pytest.raises(RefusedError, match="exists"):
-        binlogtool.write_repaired(binlogtool.plan_truncate(torn), new)
+        binlogtool.write_repaired_copy(binlogtool.plan_truncate(torn), new)
     assert new.read_bytes() == b"mine"
 
 
-@pytest.mark.parametrize("more", [Asked(), Asked(write_close_marker=True), Asked(fix_meta=True)], ids=repr)
-def test_a_log_without_a_whole_head_stays_if_empty_and_else_its_salvage_is_refused(tmp_path: Path, more: Asked) -> None:
+@pytest.mark.parametrize(
+    "more", [RepairPolicy(), RepairPolicy(write_close_marker=True), RepairPolicy(fix_meta=True)], ids=repr
+)
+def test_a_log_without_a_whole_head_stays_if_empty_and_else_its_salvage_is_refused(
+    tmp_path: Path, more: RepairPolicy
+) -> None:
     path = tmp_path / "binlog.001"
     for data in (b"", b"SPBL\5\0"):
         path.write_bytes(data)
-        plan = binlogtool.plan_truncate(path, format="manticore", asked=replace(more, salvage=True, copy=True))
+        plan = binlogtool.plan_truncate(path, format="manticore", policy=replace(more, salvage=True, copy=True))
         assert (plan.refused, len(plan.changes)) == ((True, 1) if data else (False, 0))
         assert ["no record would be kept" in reason for reason in plan.reasons] == [True] * bool(data)
 
@@ -109,10 +113,10 @@ def test_salvage_leaves_out_only_the_damage(tmp_path: Path) -> None:
     data = damaged_log(5)
     path, new = tmp_path / "damaged.log", tmp_path / "new.log"
     path.write_bytes(data)
-    plan = binlogtool.plan_truncate(path, asked=Asked(salvage=True, copy=True))
+    plan = binlogtool.plan_truncate(path, policy=RepairPolicy(salvage=True, copy=True))
     assert not plan.refused
     (left,) = plan.files[0].proof["left_out"]
-    binlogtool.write_repaired(plan, new)
+    binlogtool.write_repaired_copy(plan, new)
     assert new.read_bytes() == data[: left["offset"]] + data[left["offset"] + left["length"] :]
     assert plan.files[0].cut_bytes == left["length"] == len(data) // 5
     report = binlogtool.verify([new]).files[0]
@@ -126,7 +130,7 @@ def test_complete_records_behind_damage_are_cut_only_with_consent(tmp_path: Path
     with pytest.raises(RefusedError, match="valid-after-damage"):
         binlogtool.apply_plan(binlogtool.plan_truncate(path))
     assert path.read_bytes() == data
-    plan = binlogtool.plan_truncate(path, asked=Asked(allow_discard_valid=True))
+    plan = binlogtool.plan_truncate(path, policy=RepairPolicy(allow_discard_valid=True))
     assert (plan.refused, plan.files[0].cut_valid_records) == (False, 3)
     binlogtool.apply_plan(plan)
     assert path.read_bytes() == data[: len(data) // 5]
@@ -135,13 +139,13 @@ def test_complete_records_behind_damage_are_cut_only_with_consent(tmp_path: Path
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        (Asked(max_loss=84), ["85 bytes would be cut, --max-loss allows 84"]),
-        (Asked(max_loss=85), []),
-        (Asked(max_loss_records=0), []),
+        (RepairPolicy(max_loss=84), ["85 bytes would be cut, --max-loss allows 84"]),
+        (RepairPolicy(max_loss=85), []),
+        (RepairPolicy(max_loss_records=0), []),
     ],
 )
-def test_the_loss_can_be_bounded(torn: Path, asked: Asked, words: list[str]) -> None:
-    plan = binlogtool.plan_truncate(torn, asked=asked)
+def test_the_loss_can_be_bounded(torn: Path, asked: RepairPolicy, words: list[str]) -> None:
+    plan = binlogtool.plan_truncate(torn, policy=asked)
     assert plan.refused == bool(words)
     assert [reason.partition(": ")[2] for reason in plan.reasons] == words
 
@@ -150,7 +154,7 @@ def test_the_loss_of_records_can_be_bounded(tmp_path: Path) -> None:
     path = tmp_path / "damaged.log"
     path.write_bytes(damaged_log(5))
     for bound, refused in ((2, True), (3, False)):
-        plan = binlogtool.plan_truncate(path, asked=Asked(allow_discard_valid=True, max_loss_records=bound))
+        plan = binlogtool.plan_truncate(path, policy=RepairPolicy(allow_discard_valid=True, max_loss_records=bound))
         assert plan.refused == refused
 
 
@@ -195,38 +199,38 @@ CHANGES: dict[str, Callable[[Path], None]] = {
 def test_w9_any_change_between_plan_and_apply_is_refused(torn: Path, change: str, saved: bool) -> None:
     import json
 
-    from binlogtool.report.json import document, plan_json
+    from binlogtool.report.json import encode_document, plan_to_json
 
     plan = binlogtool.plan_truncate(torn)
     file = torn.parent / "plan.json"
-    file.write_bytes(document(plan_json(plan)))
+    file.write_bytes(encode_document(plan_to_json(plan)))
     assert json.loads(file.read_bytes())["files"][0]["inode"] == torn.stat().st_ino
     CHANGES[change](torn)
     before = everything(torn.parent)
     with pytest.raises((RefusedError, InputOutputError)) as raised:
-        binlogtool.apply_plan(binlogtool.saved_plan(file) if saved else plan)
+        binlogtool.apply_plan(binlogtool.load_plan(file) if saved else plan)
     if change != "gone":
         assert raised.type is RefusedError
     assert everything(torn.parent) == before
 
 
 def test_a_saved_plan_is_carried_out(torn: Path) -> None:
-    from binlogtool.report.json import document, plan_json
+    from binlogtool.report.json import encode_document, plan_to_json
 
     file = torn.parent / "plan.json"
-    file.write_bytes(document(plan_json(binlogtool.plan_truncate(torn, asked=Asked(max_loss=1000)))))
-    done = binlogtool.apply_plan(binlogtool.saved_plan(file, [torn]))
+    file.write_bytes(encode_document(plan_to_json(binlogtool.plan_truncate(torn, policy=RepairPolicy(max_loss=1000)))))
+    done = binlogtool.apply_plan(binlogtool.load_plan(file, [torn]))
     assert torn.read_bytes() == TORN[:END] and len(done.files) == 1
 
 
 def test_a_plan_of_another_file_is_refused(torn: Path) -> None:
-    from binlogtool.report.json import document, plan_json
+    from binlogtool.report.json import encode_document, plan_to_json
 
     file, other = torn.parent / "plan.json", torn.parent / "other.log"
-    file.write_bytes(document(plan_json(binlogtool.plan_truncate(torn))))
+    file.write_bytes(encode_document(plan_to_json(binlogtool.plan_truncate(torn))))
     other.write_bytes(TORN)
     with pytest.raises(RefusedError, match="another file"):
-        binlogtool.saved_plan(file, [other])
+        binlogtool.load_plan(file, [other])
 
 
 @pytest.mark.parametrize(
@@ -236,7 +240,7 @@ def test_what_is_no_plan_is_refused(torn: Path, text: str) -> None:
     file = torn.parent / "plan.json"
     file.write_text(text)
     with pytest.raises(RefusedError, match="not a saved plan"):
-        binlogtool.saved_plan(file)
+        binlogtool.load_plan(file)
 
 
 @pytest.mark.parametrize(
@@ -245,14 +249,14 @@ def test_what_is_no_plan_is_refused(torn: Path, text: str) -> None:
      ('"asked"', '"told"'), ('"max_loss": 1000', '"max_loss": 1001, "x": 1')],
 )  # fmt: skip
 def test_a_plan_that_was_edited_is_refused(torn: Path, old: str, new: str) -> None:
-    from binlogtool.report.json import document, plan_json
+    from binlogtool.report.json import encode_document, plan_to_json
 
     file = torn.parent / "plan.json"
-    text = document(plan_json(binlogtool.plan_truncate(torn, asked=Asked(max_loss=1000)))).decode()
+    text = encode_document(plan_to_json(binlogtool.plan_truncate(torn, policy=RepairPolicy(max_loss=1000)))).decode()
     assert text.count(old) >= 1
     file.write_text(text.replace(old, new))
     with pytest.raises(RefusedError):
-        binlogtool.apply_plan(binlogtool.saved_plan(file))
+        binlogtool.apply_plan(binlogtool.load_plan(file))
     assert torn.read_bytes() == TORN
 
 
@@ -269,7 +273,7 @@ def test_odd_files_are_refused(torn: Path, tmp_path: Path) -> None:
         binlogtool.apply_plan(binlogtool.plan_truncate(torn))
     new = tmp_path / "new.log"
     for path in (link, second):
-        binlogtool.write_repaired(binlogtool.plan_truncate(path), new)
+        binlogtool.write_repaired_copy(binlogtool.plan_truncate(path), new)
         assert new.read_bytes() == TORN[:END]
         new.unlink()
     assert torn.read_bytes() == TORN
@@ -432,7 +436,7 @@ def test_an_undo_file_with_any_changed_byte_is_refused(torn: Path) -> None:
             binlogtool.undo(undo)
     for size in (0, 10, 71, 72, 100, len(whole) - 1):
         undo.write_bytes(whole[:size])
-        with pytest.raises(UnknownFormatError if size < HEAD.size else RefusedError):
+        with pytest.raises(UnknownFormatError if size < FIXED_HEADER.size else RefusedError):
             binlogtool.undo(undo)
     assert torn.read_bytes() == TORN[:END]
 
@@ -445,15 +449,15 @@ def test_an_undo_file_that_is_gone_is_an_error(tmp_path: Path) -> None:
 def test_a_saved_plan_of_a_directory_is_carried_out_from_anywhere(
     samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from binlogtool.report.json import document, plan_json
+    from binlogtool.report.json import encode_document, plan_to_json
 
     log = manticore(samples, tmp_path / "log")
     size = log.stat().st_size
     monkeypatch.chdir(log.parent)
     file = tmp_path / "plan.json"
-    file.write_bytes(document(plan_json(binlogtool.plan_truncate("."))))
+    file.write_bytes(encode_document(plan_to_json(binlogtool.plan_truncate("."))))
     monkeypatch.chdir("/")
-    binlogtool.apply_plan(binlogtool.saved_plan(file))
+    binlogtool.apply_plan(binlogtool.load_plan(file))
     assert log.stat().st_size < size
 
 
@@ -461,11 +465,11 @@ def test_a_saved_plan_of_a_directory_is_carried_out_from_anywhere(
 def test_a_plan_with_odd_allowances_is_refused(torn: Path, asked: object) -> None:
     import json
 
-    from binlogtool.report.json import document, plan_json
+    from binlogtool.report.json import encode_document, plan_to_json
 
     file = torn.parent / "plan.json"
-    value = json.loads(document(plan_json(binlogtool.plan_truncate(torn))))
+    value = json.loads(encode_document(plan_to_json(binlogtool.plan_truncate(torn))))
     file.write_text(json.dumps({**value, "asked": asked}))
     with pytest.raises(RefusedError, match="does not know"):
-        binlogtool.saved_plan(file)
+        binlogtool.load_plan(file)
     assert torn.read_bytes() == TORN

@@ -14,7 +14,7 @@ import pytest
 import binlogtool
 from binlogtool.errors import RefusedError, UnknownFormatError
 from binlogtool.findings import Severity
-from binlogtool.recovery.plan import Asked
+from binlogtool.recovery.plan import RepairPolicy
 from tests.formats.drizzle.test_damage import BYTES_VALID, INTACT, MISLABELLED
 from tests.harness.oracle import MARK
 from tests.recovery.copies import own_copy
@@ -34,7 +34,7 @@ def test_mysql_logs_become_what_the_server_made_of_them(corpus: Path, tmp_path: 
     folder = own_copy(server / f"{name}-before", tmp_path / "log")
     log, truth = folder / "crash-bin.000001", server / f"{name}-after" / "crash-bin.000001"
     before = sha(log)
-    done = binlogtool.apply_plan(binlogtool.plan_truncate(folder, asked=Asked(fix_meta=True)))
+    done = binlogtool.apply_plan(binlogtool.plan_truncate(folder, policy=RepairPolicy(fix_meta=True)))
     ours, servers = bytearray(log.read_bytes()), truth.read_bytes()
     assert (ours[21], servers[21]) == (1, 0)
     ours[21] = 0
@@ -68,9 +68,9 @@ def test_manticore_logs_become_the_files_that_the_server_replayed(corpus: Path, 
         plan = binlogtool.plan_truncate(folder)
         assert plan.refused == hole, name
         if hole:
-            plan = binlogtool.plan_truncate(folder, asked=Asked(allow_discard_valid=True))
-            copy = binlogtool.plan_truncate(log, asked=Asked(salvage=True, copy=True))
-            binlogtool.write_repaired(copy, tmp_path / f"{name}.new")
+            plan = binlogtool.plan_truncate(folder, policy=RepairPolicy(allow_discard_valid=True))
+            copy = binlogtool.plan_truncate(log, policy=RepairPolicy(salvage=True, copy=True))
+            binlogtool.write_repaired_copy(copy, tmp_path / f"{name}.new")
             assert sha(tmp_path / f"{name}.new") == case["salvage"]["sha256"], name  # type: ignore[index]
             assert "unexpected tid" in copy.notes[0]
             salvaged += 1
@@ -89,11 +89,11 @@ def test_a_listed_file_that_is_missing_leaves_the_list_of_manticore(corpus: Path
     folder = own_copy(corpus / "manticore/generated/v16/damaged/log-missing", tmp_path / "x")
     assert binlogtool.plan_truncate(folder).refused
     meta = (folder / "binlog.meta").read_bytes()
-    plan = binlogtool.plan_truncate(folder, asked=Asked(fix_meta=True))
+    plan = binlogtool.plan_truncate(folder, policy=RepairPolicy(fix_meta=True))
     assert "binlog.0000" in plan.files[0].proof["why"] and "given up" in plan.files[0].proof["why"]
     done = binlogtool.apply_plan(plan)
     assert (folder / "binlog.meta").read_bytes() != meta
-    assert binlogtool.verify([folder]).count(Severity.ERROR) == 0
+    assert binlogtool.verify([folder]).count_findings(Severity.ERROR) == 0
     assert done.undo is not None
     binlogtool.undo(done.undo)
     assert (folder / "binlog.meta").read_bytes() == meta
@@ -135,7 +135,7 @@ def test_tarantool_logs_are_cut_where_the_manifest_says(corpus: Path, tmp_path: 
     for name, source, end in tarantool(corpus):
         path = own_copy(source, tmp_path / name)
         data = path.read_bytes()
-        plan = binlogtool.plan_truncate(path, asked=Asked(allow_discard_valid=True, write_close_marker=True))
+        plan = binlogtool.plan_truncate(path, policy=RepairPolicy(allow_discard_valid=True, write_close_marker=True))
         if plan.refused or not plan.changes:
             outcomes["refused" if plan.refused else "nothing to do"] += 1
             continue
@@ -147,7 +147,7 @@ def test_tarantool_logs_are_cut_where_the_manifest_says(corpus: Path, tmp_path: 
 
 
 FORMATS = ("drizzle", "eblob", "manticore", "sphinx", "tarantool", "mysql-binlog")
-CHOICES = (Asked(), Asked(allow_discard_valid=True), Asked(fix_meta=True, write_close_marker=True))
+CHOICES = (RepairPolicy(), RepairPolicy(allow_discard_valid=True), RepairPolicy(fix_meta=True, write_close_marker=True))
 
 
 def small_files(root: Path, limit: int) -> list[Path]:
@@ -176,9 +176,9 @@ def test_w5_w6_repaired_logs_are_clean_and_undone_ones_the_same(corpus: Path, qu
     assert outcomes["repaired"] >= 8
 
 
-def _repaired_and_undone(path: Path, data: bytes, asked: Asked) -> str:
+def _repaired_and_undone(path: Path, data: bytes, asked: RepairPolicy) -> str:
     try:
-        plan = binlogtool.plan_truncate(path, asked=asked)
+        plan = binlogtool.plan_truncate(path, policy=asked)
     except (UnknownFormatError, RefusedError):
         return "not a log"
     if plan.refused or not plan.changes:
@@ -202,7 +202,7 @@ def _repaired_and_undone(path: Path, data: bytes, asked: Asked) -> str:
             assert report.records == before.records, path
     assert max((f.severity for f in report.findings), default=Severity.NOTE) < Severity.ERROR, path
     assert report.records == file.proof.get("records_kept", file.proof["records"])
-    again = binlogtool.plan_truncate(path, asked=asked)
+    again = binlogtool.plan_truncate(path, policy=asked)
     assert (again.refused, again.changes) == (False, ()), path
     assert done.undo is not None
     binlogtool.undo(done.undo)

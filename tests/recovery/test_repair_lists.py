@@ -10,10 +10,10 @@ import pytest
 import binlogtool
 from binlogtool.errors import RefusedError
 from binlogtool.findings import Severity
-from binlogtool.recovery.plan import Asked
+from binlogtool.recovery.plan import RepairPolicy
 from tests.recovery.copies import own_copy
 
-FIX = Asked(fix_meta=True)
+FIX = RepairPolicy(fix_meta=True)
 SETS = ("v16/common-rotation-24k", "v16/common-three-starts", "v16/pertable-rotation-16k-digits6",
         "v15/common-rotation-24k", "v15/pertable-rotation-16k-digits6", "v14/rotation-24k")  # fmt: skip
 SPOILT: dict[str, Callable[[bytes], bytes | None]] = {
@@ -27,10 +27,10 @@ SPOILT: dict[str, Callable[[bytes], bytes | None]] = {
 
 def fixed(folder: Path) -> str:
     """Repairs a directory with --fix-meta; returns the undo file."""
-    done = binlogtool.apply_plan(binlogtool.plan_truncate(folder, asked=FIX))
+    done = binlogtool.apply_plan(binlogtool.plan_truncate(folder, policy=FIX))
     assert done.undo is not None
-    assert binlogtool.verify([folder]).count(Severity.ERROR) == 0
-    again = binlogtool.plan_truncate(folder, asked=FIX)
+    assert binlogtool.verify([folder]).count_findings(Severity.ERROR) == 0
+    again = binlogtool.plan_truncate(folder, policy=FIX)
     assert (again.refused, again.changes) == (False, ())
     return done.undo
 
@@ -97,7 +97,7 @@ def test_a_file_that_is_missing_between_others_stays_in_the_index(corpus: Path, 
     there = [name for name in names if (folder / name).exists()]
     (folder / there[len(there) // 2]).unlink()
     before = everything(folder)
-    plan = binlogtool.plan_truncate(folder, asked=FIX)
+    plan = binlogtool.plan_truncate(folder, policy=FIX)
     assert plan.refused and index.name not in {Path(file.path).name for file in plan.changes}
     with pytest.raises(RefusedError):
         binlogtool.apply_plan(plan)
@@ -115,7 +115,7 @@ def test_a_file_that_is_missing_between_others_stays_in_the_index(corpus: Path, 
 )
 def test_a_plan_that_would_leave_an_error_says_so(corpus: Path, case: str, why: str) -> None:
     """`verify` has an error, and no repair mends it: that is not "nothing to do"."""
-    plan = binlogtool.plan_truncate(corpus / case, asked=FIX)
+    plan = binlogtool.plan_truncate(corpus / case, policy=FIX)
     assert plan.refused and not plan.changes
     assert any(why in reason and "nothing that this command can mend" in reason for reason in plan.reasons)
 
@@ -133,8 +133,8 @@ def test_the_state_of_mariadb_knows_what_was_in_a_last_log_that_is_gone(corpus: 
     last = Path(index.read_text().splitlines()[-1]).name
     (folder / last).unlink()
     before = everything(folder)
-    for asked in (FIX, Asked(fix_meta=True, allow_discard_valid=True)):
-        plan = binlogtool.plan_truncate(folder, asked=asked)
+    for asked in (FIX, RepairPolicy(fix_meta=True, allow_discard_valid=True)):
+        plan = binlogtool.plan_truncate(folder, policy=asked)
         assert plan.refused
         assert any(".state: meta-mismatch" in reason and "1-2-48 to 1-2-53" in reason for reason in plan.reasons)
     assert everything(folder) == before

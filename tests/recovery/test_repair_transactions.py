@@ -8,10 +8,10 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import RefusedError, UsageError
-from binlogtool.recovery.plan import Asked
+from binlogtool.recovery.plan import RepairPolicy
 from tests.harness import oracle
 
-ASKED = Asked(transactions=True)
+ASKED = RepairPolicy(transactions=True)
 
 
 def whole_ends(data: bytes) -> list[int]:
@@ -36,7 +36,7 @@ def test_logs_of_large_transactions_are_cut_behind_the_last_whole_one(corpus: Pa
     shorter = 0
     for number, border in enumerate(borders, start=1):
         path.write_bytes(data[: border + 5])
-        plan = binlogtool.plan_truncate(path, asked=ASKED)
+        plan = binlogtool.plan_truncate(path, policy=ASKED)
         (file,) = plan.files
         end = expected[number]
         torn = data[border : border + 5] != b""
@@ -48,7 +48,7 @@ def test_logs_of_large_transactions_are_cut_behind_the_last_whole_one(corpus: Pa
         shorter += end < border
         binlogtool.apply_plan(plan)
         assert path.read_bytes() == data[:end]
-        assert not binlogtool.plan_truncate(path, asked=ASKED).changes
+        assert not binlogtool.plan_truncate(path, policy=ASKED).changes
     print(f"\n--transactions: {len(borders)} cuts, {shorter} of them within a transaction")
     assert shorter >= 5
 
@@ -58,9 +58,9 @@ def test_without_the_option_whole_records_stay(corpus: Path, tmp_path: Path) -> 
     data = (corpus / "drizzle/generated/damaged/unterminated-transaction.log").read_bytes()
     path.write_bytes(data)
     assert not binlogtool.plan_truncate(path).changes
-    plan = binlogtool.plan_truncate(path, asked=ASKED)
+    plan = binlogtool.plan_truncate(path, policy=ASKED)
     assert (plan.files[0].result_size, plan.files[0].cut_valid_records) == (whole_ends(data)[-1], 1)
-    assert binlogtool.plan_truncate(path, asked=Asked(transactions=True, max_loss_records=0)).refused
+    assert binlogtool.plan_truncate(path, policy=RepairPolicy(transactions=True, max_loss_records=0)).refused
     done = binlogtool.apply_plan(plan)
     assert done.undo is not None
     binlogtool.undo(done.undo)
@@ -73,14 +73,14 @@ def test_records_of_an_open_transaction_between_whole_ones_stay(corpus: Path, tm
     path.write_bytes((corpus / "drizzle/generated/segmented.log").read_bytes())
     report = binlogtool.verify([path]).files[0]
     assert report.details["transactions_unterminated"] == 1
-    assert not binlogtool.plan_truncate(path, asked=ASKED).changes
+    assert not binlogtool.plan_truncate(path, policy=ASKED).changes
 
 
 def test_nothing_is_cut_in_front_of_a_damage(corpus: Path, tmp_path: Path) -> None:
     """Whole transactions behind a damage do not move the end."""
     path = tmp_path / "transaction.log"
     path.write_bytes((corpus / "drizzle/generated/damaged/bitflip-payload.log").read_bytes())
-    plan = binlogtool.plan_truncate(path, asked=ASKED)
+    plan = binlogtool.plan_truncate(path, policy=ASKED)
     assert (plan.refused, plan.files[0].result_size) == (True, 13055)
     with pytest.raises(RefusedError, match="valid-after-damage"):
         binlogtool.apply_plan(plan)
@@ -89,4 +89,4 @@ def test_nothing_is_cut_in_front_of_a_damage(corpus: Path, tmp_path: Path) -> No
 def test_formats_whose_durable_end_is_that_of_a_transaction_say_so(samples: Path) -> None:
     path = sorted((samples / "readme/torn-tail").glob("*.xlog"))[-1]
     with pytest.raises(UsageError, match="--transactions does not fit"):
-        binlogtool.plan_truncate(path, asked=ASKED)
+        binlogtool.plan_truncate(path, policy=ASKED)

@@ -15,7 +15,7 @@ import pytest
 import binlogtool
 from binlogtool.findings import Severity
 from binlogtool.limits import Limits
-from binlogtool.recovery.plan import Asked, Piece, Plan
+from binlogtool.recovery.plan import RepairPlan, RepairPolicy, ResultPiece
 from binlogtool.recovery.repair import apply_plan
 from binlogtool.recovery.undo import apply_undo
 from tests.harness.samples import FULL
@@ -110,21 +110,21 @@ class Cuts:
             assert not data[end:].strip(b"\0"), where  # all of it, or space that the writer reserved
             return "whole already"
         (file,) = plan.files
-        assert (file.action, file.pieces, file.durable_end) == ("truncate", (Piece(0, end),), end), where
+        assert (file.action, file.pieces, file.durable_end) == ("truncate", (ResultPiece(0, end),), end), where
         assert file.sha256_kept == hashlib.sha256(data[:end]).hexdigest(), where
         if carry_out or (end, how) not in self._done:
             self._done.add((end, how))
             self._carry_out(plan, data, end)
         return how
 
-    def _plan(self) -> tuple[Plan, str]:
+    def _plan(self) -> tuple[RepairPlan, str]:
         plan = binlogtool.plan_truncate(self._path, format=self._log.format)
         if not plan.refused or plan.files[0].durable_end is None:
             return plan, "repaired"
-        asked = Asked(allow_discard_valid=True)
-        return binlogtool.plan_truncate(self._path, format=self._log.format, asked=asked), "repaired with consent"
+        asked = RepairPolicy(allow_discard_valid=True)
+        return binlogtool.plan_truncate(self._path, format=self._log.format, policy=asked), "repaired with consent"
 
-    def _carry_out(self, plan: Plan, data: bytes, end: int) -> None:
+    def _carry_out(self, plan: RepairPlan, data: bytes, end: int) -> None:
         """It must be the durable part then, and clean, and undo must bring everything back."""
         path, format = self._path, self._log.format
         done = apply_plan(plan, format=format, limits=Limits(), backend="auto", system=Quick())

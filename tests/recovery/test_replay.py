@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from binlogtool.errors import LimitError, UsageError
-from binlogtool.findings import finding
+from binlogtool.findings import make_finding
 from binlogtool.formats.replay_rules import (
     APPLIED,
     NOT_REACHED,
@@ -22,22 +22,22 @@ from binlogtool.formats.replay_rules import (
     REJECTED,
     SKIPPED,
     UNTIL,
-    Change,
-    Effects,
-    Itinerary,
-    Outcome,
-    Records,
-    Replay,
+    DecodedRecords,
+    EffectReader,
+    ReadPlan,
+    ReplayOutcome,
+    ReplayRules,
+    ReplaySituation,
+    ReplayStop,
     Ruling,
-    Situation,
-    Stop,
+    StateChange,
 )
 from binlogtool.limits import Limits
 from binlogtool.log import detect
-from binlogtool.log.named import Group
-from binlogtool.recovery.replay import replay_group
-from binlogtool.recovery.replay_result import Decision, Replayed
-from binlogtool.recovery.wish import Wish
+from binlogtool.log.named import LogGroup
+from binlogtool.recovery.replay import replay_log
+from binlogtool.recovery.replay_result import ReplayDecision, ReplayResult
+from binlogtool.recovery.wish import ReplayOptions
 from tests.formats.drizzle.make import insert, log, message
 
 REASONS = {"yes": "Applied.", "late": "Applied later.", "no": "Left out.", "old": "A file that is not read."}
@@ -48,7 +48,7 @@ Rule = Callable[[int, int], Iterable[Ruling]]
 """Numbers of the first record of a run and behind its last one -> what is ruled now."""
 
 
-STARTED = Outcome(True, None, {"at": 1})
+STARTED = ReplayOutcome(True, None, {"at": 1})
 
 
 @dataclass
@@ -57,36 +57,38 @@ class Scripted:
 
     rule: Rule
     last: tuple[Ruling, ...] = ()
-    outcome: Outcome = STARTED
-    itinerary_of: Callable[[Situation], Itinerary] | None = None
+    outcome: ReplayOutcome = STARTED
+    itinerary_of: Callable[[ReplaySituation], ReadPlan] | None = None
     fed: list[tuple[str, int]] = field(default_factory=list)
-    situation: Situation | None = None
+    situation: ReplaySituation | None = None
 
-    def begin(self, situation: Situation) -> Scripted:
+    def begin(self, situation: ReplaySituation) -> Scripted:
         self.situation = situation
         return self
 
-    def itinerary(self) -> Itinerary:
+    def plan_reads(self) -> ReadPlan:
         assert self.situation is not None
         if self.itinerary_of is not None:
             return self.itinerary_of(self.situation)
-        return Itinerary(tuple(file.name for file in self.situation.files))
+        return ReadPlan(tuple(file.name for file in self.situation.files))
 
-    def feed(self, name: str, first: int, records: Records) -> Iterable[Ruling]:
+    def feed(self, name: str, first: int, records: DecodedRecords) -> Iterable[Ruling]:
         self.fed.append((name, len(records)))
         return self.rule(first, first + len(records))
 
-    def finish(self) -> tuple[Iterable[Ruling], Outcome]:
+    def finish(self) -> tuple[Iterable[Ruling], ReplayOutcome]:
         return self.last, self.outcome
 
 
-class LastSequence(Effects):
+class LastSequence(EffectReader):
     """Each table has one row: the sequence number of the last record that was applied."""
 
-    def of(self, records: Records, i: int) -> Iterator[Change]:
-        yield Change(records.envelope.object[i] or "", PUT, b"%d" % (i % 7), b"%d" % (records.envelope.seq[i] or 0))
+    def of(self, records: DecodedRecords, index: int) -> Iterator[StateChange]:
+        yield StateChange(
+            records.envelope.object[index] or "", PUT, b"%d" % (index % 7), b"%d" % (records.envelope.seq[index] or 0)
+        )
 
-    def doubts(self) -> Mapping[str, str]:
+    def unknown_objects(self) -> Mapping[str, str]:
         return {"s.z": "why"}
 
 
@@ -107,15 +109,15 @@ def written(folder: Path, *files: Sequence[int], table: Callable[[int], bytes] =
 
 
 def run(
-    folder: Path, names: Iterable[str], script: Scripted, told: list[Decision] | None = None, **wish: Any
-) -> Replayed:
-    rules = Replay(script.begin, REASONS, LastSequence, force="does something special")
-    format_ = replace(detect.by_name("drizzle"), replay=rules)
-    group = Group(str(folder), format_, tuple(names), True)
-    return replay_group(group, Wish(**wish), None if told is None else told.append)
+    folder: Path, names: Iterable[str], script: Scripted, told: list[ReplayDecision] | None = None, **wish: Any
+) -> ReplayResult:
+    rules = ReplayRules(script.begin, REASONS, LastSequence, force="does something special")
+    format_ = replace(detect.find_format("drizzle"), replay=rules)
+    group = LogGroup(str(folder), format_, tuple(names), True)
+    return replay_log(group, ReplayOptions(**wish), None if told is None else told.append)
 
 
-def numbers(told: Iterable[Decision]) -> list[int | None]:
+def numbers(told: Iterable[ReplayDecision]) -> list[int | None]:
     return [one.seq for one in told]
 
 
@@ -123,7 +125,7 @@ def numbers(told: Iterable[Decision]) -> list[int | None]:
 
 
 def test_records_that_are_decided_at_once_are_told_in_the_order_of_the_log(tmp_path: Path) -> None:
-    told: list[Decision] = []
+    told: list[ReplayDecision] = []
     found = run(tmp_path, written(tmp_path, [1, 2, 3], [4, 5]), Scripted(everything), told)
     assert numbers(told) == [1, 2, 3, 4, 5]
     assert [(Path(one.file).name, one.record, one.offset) for one in told][2:4] == [("0.log", 2, 124), ("1.log", 0, 0)]
@@ -140,7 +142,7 @@ def test_late_rulings_take_effect_in_the_order_in_which_they_come(tmp_path: Path
             return [Ruling(1, 2, APPLIED, "yes")]
         return [Ruling(3, 4, APPLIED, "late"), Ruling(first, stop, REJECTED, "no"), Ruling(0, 1, APPLIED, "late")]
 
-    told: list[Decision] = []
+    told: list[ReplayDecision] = []
     names = written(tmp_path, [1, 2, 3, 4], [5, 6], table=lambda n: b"z" if n == 4 else b"t")
     script = Scripted(rule, last=(Ruling(2, 3, SKIPPED, "no"),))
     found = run(tmp_path, names, script, told)
@@ -152,11 +154,11 @@ def test_late_rulings_take_effect_in_the_order_in_which_they_come(tmp_path: Path
         "s.t": {"applied": 2, "skipped": 1, "rejected": 2},
         "s.z": {"applied": 1, "skipped": 0, "rejected": 0},
     }
-    assert not found.clean and sum(found.decisions.values()) == 6
+    assert not found.is_clean and sum(found.decisions.values()) == 6
 
 
 def test_one_ruling_may_reach_over_records_of_several_files(tmp_path: Path) -> None:
-    told: list[Decision] = []
+    told: list[ReplayDecision] = []
 
     def rule(first: int, stop: int) -> list[Ruling]:
         return [Ruling(1, stop, APPLIED, "yes")] if first == 4 else []
@@ -167,11 +169,11 @@ def test_one_ruling_may_reach_over_records_of_several_files(tmp_path: Path) -> N
 
 
 def test_what_nobody_rules_on_is_not_reached_and_what_is_passed_by_has_its_reason(tmp_path: Path) -> None:
-    told: list[Decision] = []
+    told: list[ReplayDecision] = []
     names = written(tmp_path, [1, 2], [3, 4, 5], [6])
 
-    def itinerary(situation: Situation) -> Itinerary:
-        return Itinerary((names[2], names[0]), {names[1]: "old"})
+    def itinerary(situation: ReplaySituation) -> ReadPlan:
+        return ReadPlan((names[2], names[0]), {names[1]: "old"})
 
     script = Scripted(lambda first, stop: [Ruling(first, first + 1, APPLIED, "yes")], itinerary_of=itinerary)
     found = run(tmp_path, names, script, told)
@@ -182,14 +184,16 @@ def test_what_nobody_rules_on_is_not_reached_and_what_is_passed_by_has_its_reaso
 
 def test_a_refusal_reads_nothing_and_a_stop_is_told_with_the_path(tmp_path: Path) -> None:
     names = written(tmp_path, [1, 2])
-    refused = Scripted(everything, itinerary_of=lambda _: Itinerary((), refusal=Stop(names[0], 7, "no")))
+    refused = Scripted(everything, itinerary_of=lambda _: ReadPlan((), refusal=ReplayStop(names[0], 7, "no")))
     found = run(tmp_path, names, refused)
-    assert found.stop == Stop(str(tmp_path / names[0]), 7, "no") and found.starts is False and refused.fed == []
-    assert found.reasons == {NOT_REACHED: 2} and not found.clean
-    late = finding("silent-loss", 3, 0, "lost")
-    stopped = Scripted(nothing, outcome=Outcome(False, Stop("elsewhere", None, "what"), {}, ((names[0], late),)))
+    assert found.stop == ReplayStop(str(tmp_path / names[0]), 7, "no") and found.starts is False and refused.fed == []
+    assert found.reasons == {NOT_REACHED: 2} and not found.is_clean
+    late = make_finding("silent-loss", 3, 0, "lost")
+    stopped = Scripted(
+        nothing, outcome=ReplayOutcome(False, ReplayStop("elsewhere", None, "what"), {}, ((names[0], late),))
+    )
     found = run(tmp_path, names, stopped)
-    assert found.stop == Stop("elsewhere", None, "what") and (str(tmp_path / names[0]), late) in found.findings
+    assert found.stop == ReplayStop("elsewhere", None, "what") and (str(tmp_path / names[0]), late) in found.findings
 
 
 # -- until, strict -----------------------------------------------------------------------------------------------------
@@ -219,14 +223,14 @@ def test_until_ends_the_replay_at_the_first_record_behind_it(
     assert script.fed == fed
     assert found.decisions == {"applied": 8 - left, "skipped": left, "rejected": 0}
     assert found.reasons.get(UNTIL, 0) == left
-    assert script.situation is not None and script.situation.cut() == (left > 0)
+    assert script.situation is not None and script.situation.ended_early() == (left > 0)
 
 
 def test_a_base_is_read_whole_before_the_log_is_cut(tmp_path: Path) -> None:
     names = written(tmp_path, [50, 60, 70], [1, 2, 3])
 
-    def itinerary(situation: Situation) -> Itinerary:
-        return Itinerary(tuple(names), base=frozenset(names[:1]))
+    def itinerary(situation: ReplaySituation) -> ReadPlan:
+        return ReadPlan(tuple(names), base=frozenset(names[:1]))
 
     for until, fed in (("seq:2", 1), ("record:2", 2), ("0", 0)):
         script = Scripted(everything, itinerary_of=itinerary)
@@ -260,7 +264,7 @@ def test_the_policy_strict_ends_in_front_of_the_first_error(tmp_path: Path) -> N
 
 def test_unknown_policies_are_refused() -> None:
     with pytest.raises(UsageError, match="unknown policy"):
-        Wish(policy="lenient")
+        ReplayOptions(policy="lenient")
 
 
 def test_what_force_means_and_what_is_doubted_stand_in_the_details(tmp_path: Path) -> None:
@@ -332,7 +336,7 @@ def test_undecided_records_are_bounded_by_the_memory(tmp_path: Path) -> None:
 
 def test_records_that_wait_are_packed_and_decided_as_they_were(tmp_path: Path) -> None:
     names = written(tmp_path, *([number] * 20 for number in range(1, 11)))
-    heard: dict[int, list[Decision]] = {}
+    heard: dict[int, list[ReplayDecision]] = {}
     for memory in (60_000, 1 << 28):
         heard[memory] = []
         run(tmp_path, names, Scripted(nothing), heard[memory], limits=Limits(max_memory=memory))
@@ -356,7 +360,7 @@ def test_a_known_position_reaches_the_rules(tmp_path: Path) -> None:
         state.write_text(text)
         script = Scripted(everything)
         run(tmp_path, names, script, against=str(state))
-        assert script.situation is not None and script.situation.against == wanted
+        assert script.situation is not None and script.situation.start_position == wanted
     for text in ("[1]", "no JSON", '{"position": 3}'):
         state.write_text(text)
         with pytest.raises(UsageError, match="neither a position as JSON"):

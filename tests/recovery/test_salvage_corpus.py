@@ -12,12 +12,12 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import RefusedError, UnknownFormatError
-from binlogtool.recovery.plan import Asked, Plan
+from binlogtool.recovery.plan import RepairPlan, RepairPolicy
 from tests.formats.tarantool.make import block, dml, header
 from tests.harness.oracle import MARK
 from tests.harness.samples import WALKERS, is_log
 
-SALVAGE = Asked(salvage=True, copy=True)
+SALVAGE = RepairPolicy(salvage=True, copy=True)
 
 
 def damaged(corpus: Path, format: str) -> list[Path]:
@@ -37,7 +37,7 @@ def damaged(corpus: Path, format: str) -> list[Path]:
     return found
 
 
-def left_in(path: Path, plan: Plan) -> bytes:
+def left_in(path: Path, plan: RepairPlan) -> bytes:
     """The file without what the account says is left out, and with the new heads of blocks as they are."""
     data = bytearray(path.read_bytes())
     pieces = plan.files[0].pieces
@@ -55,14 +55,14 @@ def test_a_salvaged_log_is_the_log_without_the_damage(corpus: Path, tmp_path: Pa
     outcomes: Counter[str] = Counter()
     for number, path in enumerate(damaged(corpus, format)):
         before = path.read_bytes()
-        plan = binlogtool.plan_truncate(path, asked=SALVAGE)
+        plan = binlogtool.plan_truncate(path, policy=SALVAGE)
         if plan.refused:
             known = ("was not declared", "head", "cannot be salvaged")
             assert any(words in plan.reasons[0] for words in known), plan.reasons
             outcomes["refused: records without their table, a damaged head, or no log that may lack records"] += 1
             continue
         new = tmp_path / f"{number}{path.suffix}"
-        binlogtool.write_repaired(plan, new)
+        binlogtool.write_repaired_copy(plan, new)
         assert new.read_bytes() == left_in(path, plan), path
         assert path.read_bytes() == before
         (report,) = binlogtool.verify([path]).files
@@ -88,16 +88,16 @@ def independent(format: str, path: Path) -> int:
 
 def test_mysql_logs_are_not_salvaged_and_it_is_said_why(corpus: Path) -> None:
     path = corpus / "mysql-binlog/generated/damaged/mysql-9.7/crc-bitflip-row-body.bin"
-    plan = binlogtool.plan_truncate(path, asked=SALVAGE)
+    plan = binlogtool.plan_truncate(path, policy=SALVAGE)
     assert plan.refused
     assert any("positions inside events" in reason for reason in plan.reasons)
     with pytest.raises(RefusedError):
-        binlogtool.write_repaired(plan, "never")
+        binlogtool.write_repaired_copy(plan, "never")
 
 
 def test_missing_rows_of_a_salvaged_tarantool_log_are_told(corpus: Path) -> None:
     path = corpus / "tarantool/generated/damaged/flip_plain_block/00000000000000000227.xlog"
-    plan = binlogtool.plan_truncate(path, asked=SALVAGE)
+    plan = binlogtool.plan_truncate(path, policy=SALVAGE)
     assert not plan.refused
     assert "force_recovery" in plan.notes[0]
     assert any("LSN 262 of replica 1 is missing" in note for note in plan.notes)
@@ -116,11 +116,11 @@ def test_blocks_with_a_damaged_head_are_given_back_whole(corpus: Path, tmp_path:
     """Length, filler or magic damaged, the payload proven by its stored crc: the result is the intact twin itself."""
     count = 0
     for path, twin in tarantool_cases(corpus, "fixheader_", "magic_"):
-        plan = binlogtool.plan_truncate(path, asked=SALVAGE)
+        plan = binlogtool.plan_truncate(path, policy=SALVAGE)
         assert not plan.refused and not plan.notes
         assert "left_out" not in plan.files[0].proof and plan.files[0].cut_bytes == 0
         new = tmp_path / f"{count}.xlog"
-        binlogtool.write_repaired(plan, new)
+        binlogtool.write_repaired_copy(plan, new)
         assert new.read_bytes() == twin, path
         count += 1
     assert count == 6
@@ -133,11 +133,11 @@ def test_several_damaged_heads_in_a_row_are_mended_and_the_garbage_before_them_i
     length = four[:4] + b"\x05" + four[5:]
     path = tmp_path / "00000000000000000000.xlog"
     path.write_bytes(header() + one + b"garbage" * 3 + filler + magic + length + five + MARK)
-    plan = binlogtool.plan_truncate(path, asked=SALVAGE)
+    plan = binlogtool.plan_truncate(path, policy=SALVAGE)
     left = [(part["offset"], part["length"]) for part in plan.files[0].proof["left_out"]]
     assert left == [(len(header() + one), 21)]
     assert len(plan.files[0].proof["mended"]) == 3 and not plan.refused
-    binlogtool.write_repaired(plan, tmp_path / "new")
+    binlogtool.write_repaired_copy(plan, tmp_path / "new")
     assert (tmp_path / "new").read_bytes() == header() + b"".join(blocks) + MARK
 
 
@@ -149,7 +149,7 @@ def test_a_damaged_head_in_front_of_a_damaged_payload_is_left_out(corpus: Path, 
         path = tmp_path / str(number) / source.name
         path.parent.mkdir()
         path.write_bytes(data)
-        plan = binlogtool.plan_truncate(path, asked=SALVAGE)
+        plan = binlogtool.plan_truncate(path, policy=SALVAGE)
         assert [(one["offset"], one["length"]) for one in plan.files[0].proof["left_out"]] == [(4508, 93)]
         assert "mended" not in plan.files[0].proof
         assert any("LSN 260 of replica 1 is missing" in note for note in plan.notes)
@@ -157,7 +157,7 @@ def test_a_damaged_head_in_front_of_a_damaged_payload_is_left_out(corpus: Path, 
 
 def test_garbage_between_blocks_is_no_missing_row(corpus: Path) -> None:
     for path, _ in tarantool_cases(corpus, "garbage_", "false_magic_"):
-        plan = binlogtool.plan_truncate(path, asked=SALVAGE)
+        plan = binlogtool.plan_truncate(path, policy=SALVAGE)
         assert plan.files[0].proof["left_out"] and not plan.notes, path
 
 
@@ -168,5 +168,5 @@ def test_garbage_between_blocks_is_no_missing_row(corpus: Path) -> None:
 def test_files_that_may_not_lack_anything_are_not_salvaged(corpus: Path, name: str, why: str) -> None:
     folder = corpus / "tarantool/generated/damaged_vinyl" / name
     (path,) = [path for path in folder.rglob("0*") if path.is_file()]
-    plan = binlogtool.plan_truncate(path, asked=SALVAGE)
+    plan = binlogtool.plan_truncate(path, policy=SALVAGE)
     assert plan.refused and any(why in reason for reason in plan.reasons)

@@ -90,7 +90,7 @@ def test_a_file_that_vanished_since_it_was_listed_is_no_failure_while_the_server
             Path(path).unlink(missing_ok=True)
         return real(path, *rest, **more)
 
-    monkeypatch.setattr(verify.examine, "__defaults__", (opened, verify.examine.__defaults__[1]))
+    monkeypatch.setattr(verify.examine_log, "__defaults__", (opened, verify.examine_log.__defaults__[1]))
     assert wrong(data, live=live) == ([] if live else ["status 4"])
 
 

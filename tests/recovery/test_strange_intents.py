@@ -15,7 +15,7 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import BinlogtoolError, RefusedError
-from binlogtool.recovery.undofile import HEAD
+from binlogtool.recovery.undofile import FIXED_HEADER
 from tests.cli.invoke import invoke
 from tests.formats.manticore.make import add_index, add_txn, killed, log, meta
 
@@ -40,9 +40,9 @@ def entry(path: object, **members: Any) -> dict[str, Any]:
 def write_undo(path: Path, entries: object, body: bytes = b"", state: bytes = b"prepared") -> Path:
     value = {"schema": "binlogtool/undo-file/1", "made": "x", "plan": {"format": "manticore"}, "files": entries}
     header = json.dumps(value).encode()
-    body_at = -(-(HEAD.size + len(header)) // 4096) * 4096
+    body_at = -(-(FIXED_HEADER.size + len(header)) // 4096) * 4096
     digest = hashlib.sha256(header + body).digest()
-    head = HEAD.pack(b"BLTUNDO1", state, len(header), body_at, len(body), digest) + header
+    head = FIXED_HEADER.pack(b"BLTUNDO1", state, len(header), body_at, len(body), digest) + header
     path.write_bytes(head.ljust(body_at, b"\0") + body)
     return path
 

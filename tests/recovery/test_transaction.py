@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from binlogtool.errors import InputOutputError, RefusedError, RestoredError
+from binlogtool.errors import InputOutputError, RefusedError, RepairFailedError
 from binlogtool.formats.repair_rules import EngineLock
 from binlogtool.limits import MIB
 from binlogtool.recovery import intent
-from binlogtool.recovery.plan import Applied, Written
-from binlogtool.recovery.transaction import apply
-from binlogtool.recovery.undofile import APPLIED, read_undo
+from binlogtool.recovery.plan import RepairResult, WrittenFile
+from binlogtool.recovery.transaction import execute_plan
+from binlogtool.recovery.undofile import APPLIED, read_undo_file
 from tests.crash.disk import Fault
 from tests.crash.runs import LOG, META, Case
 from tests.crash.world import World, carried, sha, whole, world
@@ -24,7 +24,7 @@ from tests.crash.world import World, carried, sha, whole, world
 CASES = ("cut", "rewrite", "several", "removal", "creation")
 LOCK = "/disk/server.lock"
 ENGINE = (EngineLock("server.lock", "flock"),)
-GUARD = intent.path_for(LOG)
+GUARD = intent.find_intent_path(LOG)
 
 
 @pytest.fixture(params=CASES)
@@ -38,13 +38,13 @@ def case(request: pytest.FixtureRequest) -> Case:
 def test_a_plan_that_something_forbids_is_not_carried_out(case: Case) -> None:
     plan = replace(case.plan, refused=True, reasons=("it is too large", "and old"))
     with pytest.raises(RefusedError, match=r"^it is too large; nothing was changed$"):
-        apply(plan, check=list, system=case.disk)  # type: ignore[arg-type]
+        execute_plan(plan, check=list, system=case.disk)  # type: ignore[arg-type]
     assert case.disk.log == []
 
 
 def test_where_nothing_is_to_do_nothing_is_done(case: Case) -> None:
     plan = replace(case.plan, files=tuple(replace(one, action="none") for one in case.plan.files))
-    assert apply(plan, check=list, system=case.disk) == Applied((), None)  # type: ignore[arg-type]
+    assert execute_plan(plan, check=list, system=case.disk) == RepairResult((), None)  # type: ignore[arg-type]
     assert case.disk.log == []
 
 
@@ -119,7 +119,7 @@ def test_an_error_with_a_name_is_told_with_this_name(case: Case) -> None:
     disk = world(case)
     disk.folders["/disk"].seen.pop("transaction.log")
     with pytest.raises(InputOutputError, match=f"^{LOG}: No such file or directory; nothing was changed$"):
-        apply(replace(case.plan, target="/elsewhere"), check=list, system=disk)  # type: ignore[arg-type]
+        execute_plan(replace(case.plan, target="/elsewhere"), check=list, system=disk)  # type: ignore[arg-type]
 
 
 # -- a plan is about one state of the files
@@ -201,7 +201,7 @@ def test_what_changes_while_the_undo_file_is_written_is_noticed(case: Case, happ
     disk = world(case, when={"transaction.log.binlogtool-undo": happens})
     with pytest.raises(RefusedError, match=f"^{LOG}: is not what the plan was made for"):
         carried(case, disk)
-    assert [name for name in disk.names("/disk") if "binlogtool" in name] == []
+    assert [name for name in disk.list_directory("/disk") if "binlogtool" in name] == []
     assert disk.open_files == {}
 
 
@@ -266,7 +266,7 @@ def test_the_undo_file_has_everything_that_the_files_were(case: Case, backup: st
     done = carried(case, disk, backup=backup)
     assert disk.open_files == {}
     assert done.undo is not None and done.notes == ()
-    undo = read_undo(disk, done.undo)  # type: ignore[arg-type]
+    undo = read_undo_file(disk, done.undo)  # type: ignore[arg-type]
     assert (undo.state, undo.format) == (APPLIED, "drizzle")
     assert [one.path for one in undo.entries] == [one.path for one in case.plan.files]
     first = undo.entries[0]
@@ -284,9 +284,9 @@ def test_the_undo_file_has_everything_that_the_files_were(case: Case, backup: st
     if case.after[LOG] is not None:
         assert (disk.inode(LOG).mode, disk.inode(LOG).owner) == (0o604, (11, 12))
     assert done.files == tuple(
-        Written(one.path, one.size, one.sha256, one.result_size, one.result_sha256) for one in undo.entries
+        WrittenFile(one.path, one.size, one.sha256, one.result_size, one.result_sha256) for one in undo.entries
     )
-    size = len(disk.content(done.undo) or b"") - undo.body_at
+    size = len(disk.content(done.undo) or b"") - undo.body_offset
     assert size == needed(case, backup == "full")["/undo"] - MIB
 
 
@@ -297,7 +297,7 @@ def test_the_undo_file_stands_beside_the_first_file_or_where_it_was_asked(case: 
     assert elsewhere is not None and elsewhere.startswith("/undo/transaction.log.binlogtool-undo-")
 
 
-def _elsewhere(name: str) -> Applied:
+def _elsewhere(name: str) -> RepairResult:
     case = Case(name)
     case.disk.add("/undo/other", b"")
     return carried(case, case.disk, undo_dir="/undo")
@@ -331,8 +331,8 @@ def test_what_an_earlier_run_left_beside_the_files_and_the_undo_file_is_cleared_
 
 def test_of_what_is_wrong_with_the_result_the_first_three_are_told(case: Case) -> None:
     disk = world(case)
-    with pytest.raises(RestoredError) as raised:
-        apply(case.plan, check=lambda: ["one", "two", "three", "four"], system=disk)  # type: ignore[arg-type]
+    with pytest.raises(RepairFailedError) as raised:
+        execute_plan(case.plan, check=lambda: ["one", "two", "three", "four"], system=disk)  # type: ignore[arg-type]
     assert str(raised.value) == "the repair did not hold (one; two; three); the original was restored"
     whole(case, disk)
 
@@ -348,7 +348,7 @@ def test_an_intent_that_cannot_be_written_leaves_nothing_unless_it_cannot_be_rem
     disk = world(case, when={".binlogtool-intent": lambda disk: _fail()}, breaks={"unlink .binlogtool-intent": 5})
     with pytest.raises(InputOutputError, match="nothing was changed"):
         carried(case, disk)
-    left = [name for name in disk.names("/disk") if "binlogtool" in name]
+    left = [name for name in disk.list_directory("/disk") if "binlogtool" in name]
     assert len(left) == 2, "the intent stays, and so must the undo file that it names"
     assert set(case.states(disk)) == {"before"}
 
@@ -369,7 +369,7 @@ def test_one_file_needs_no_intent() -> None:
 def test_an_intent_that_cannot_be_removed_keeps_the_undo_file_of_what_was_taken_back(name: str) -> None:
     case = Case(name)
     disk = world(case, breaks={"unlink .binlogtool-intent": errno.EIO})
-    with pytest.raises(RestoredError, match="the original was restored"):
-        apply(case.plan, check=lambda: ["wrong"], system=disk)  # type: ignore[arg-type]
-    assert len([name for name in disk.names("/disk") if "binlogtool-undo" in name]) == 1
+    with pytest.raises(RepairFailedError, match="the original was restored"):
+        execute_plan(case.plan, check=lambda: ["wrong"], system=disk)  # type: ignore[arg-type]
+    assert len([name for name in disk.list_directory("/disk") if "binlogtool-undo" in name]) == 1
     assert disk.content(GUARD) is not None

@@ -12,14 +12,14 @@ from msgspec.structs import replace
 
 from binlogtool.errors import RefusedError
 from binlogtool.recovery import intent
-from binlogtool.recovery.plan import Applied, Piece, Written
-from binlogtool.recovery.transaction import finish
-from binlogtool.recovery.undofile import APPLIED, mark, read_undo, write_undo
+from binlogtool.recovery.plan import RepairResult, ResultPiece, WrittenFile
+from binlogtool.recovery.transaction import finish_repair
+from binlogtool.recovery.undofile import APPLIED, read_undo_file, write_state, write_undo_file
 from tests.crash.disk import Disk
 from tests.crash.runs import LAST, LOG, META, NEXT, Case, file_plan
 from tests.crash.world import World, carried, sha, world
 
-GUARD = intent.path_for(LOG)
+GUARD = intent.find_intent_path(LOG)
 
 
 def broken_off(name: str, case: Case | None = None) -> tuple[Case, World, str]:
@@ -32,7 +32,7 @@ def broken_off(name: str, case: Case | None = None) -> tuple[Case, World, str]:
     carried(case, disk)
     (found,) = kept
     after = World(**{one.name: getattr(found, one.name) for one in fields(Disk)})
-    undo = next(f"/disk/{name}" for name in after.names("/disk") if "binlogtool-undo" in name)
+    undo = next(f"/disk/{name}" for name in after.list_directory("/disk") if "binlogtool-undo" in name)
     return case, after, undo
 
 
@@ -42,13 +42,13 @@ SEVERAL = pytest.mark.parametrize("name", ["several", "removal", "creation"])
 @SEVERAL
 def test_what_broke_off_is_finished_and_told_like_the_repair(name: str) -> None:
     case, disk, undo = broken_off(name)
-    done = finish(undo, GUARD, system=disk)  # type: ignore[arg-type]
+    done = finish_repair(undo, GUARD, system=disk)  # type: ignore[arg-type]
     assert set(case.states(disk)) == {"after"}
     assert disk.content(GUARD) is None and disk.open_files == {}
-    found = read_undo(disk, undo)  # type: ignore[arg-type]
+    found = read_undo_file(disk, undo)  # type: ignore[arg-type]
     assert found.state == APPLIED
-    assert done == Applied(
-        tuple(Written(e.path, e.size, e.sha256, e.result_size, e.result_sha256) for e in found.entries), undo
+    assert done == RepairResult(
+        tuple(WrittenFile(e.path, e.size, e.sha256, e.result_size, e.result_sha256) for e in found.entries), undo
     )
     assert disk.inode(LOG).mode == 0o640
 
@@ -56,8 +56,8 @@ def test_what_broke_off_is_finished_and_told_like_the_repair(name: str) -> None:
 @SEVERAL
 def test_of_what_was_marked_as_applied_only_the_intent_is_removed(name: str) -> None:
     case, disk, undo = broken_off(name)
-    mark(disk, undo, APPLIED)  # type: ignore[arg-type]
-    finish(undo, GUARD, system=disk)  # type: ignore[arg-type]
+    write_state(disk, undo, APPLIED)  # type: ignore[arg-type]
+    finish_repair(undo, GUARD, system=disk)  # type: ignore[arg-type]
     assert set(case.states(disk)) == {"before"} and disk.content(GUARD) is None
     assert "ftruncate" not in disk.log
 
@@ -67,7 +67,7 @@ def test_what_broke_off_is_not_finished_where_a_file_was_changed_since(name: str
     _, disk, undo = broken_off(name)
     disk.inode(LOG).seen += b"x"
     with pytest.raises(RefusedError, match=f"^{LOG}: changed since the repair was interrupted; see {undo}$"):
-        finish(undo, GUARD, system=disk)  # type: ignore[arg-type]
+        finish_repair(undo, GUARD, system=disk)  # type: ignore[arg-type]
     assert disk.content(GUARD) is not None
 
 
@@ -84,11 +84,11 @@ def test_what_broke_off_is_not_finished_under_others(name: str) -> None:
         if "who" in changes:
             now.inode(undo).owner = (7, 7)
         with pytest.raises(RefusedError, match="belongs to user 7" if "who" in changes else words):
-            finish(undo, GUARD, system=now)  # type: ignore[arg-type]
+            finish_repair(undo, GUARD, system=now)  # type: ignore[arg-type]
         assert set(case.states(now)) == {"before"} and now.open_files == {}
     disk.folders["/disk"].seen["second"] = disk.inode(LOG).number
     with pytest.raises(RefusedError, match="2 names"):
-        finish(undo, GUARD, system=disk)  # type: ignore[arg-type]
+        finish_repair(undo, GUARD, system=disk)  # type: ignore[arg-type]
 
 
 def vars_of(disk: World) -> dict[str, Any]:
@@ -103,10 +103,10 @@ def test_what_broke_off_is_not_finished_under_a_server_that_runs(name: str) -> N
     case, disk, undo = broken_off(name, case)
     disk.record_busy = {"/disk/binlog.lock"}
     with pytest.raises(RefusedError, match="the server is running"):
-        finish(undo, GUARD, system=disk)  # type: ignore[arg-type]
+        finish_repair(undo, GUARD, system=disk)  # type: ignore[arg-type]
     assert set(case.states(disk)) == {"before"}
     disk.record_busy = set()
-    finish(undo, GUARD, system=disk)  # type: ignore[arg-type]
+    finish_repair(undo, GUARD, system=disk)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("replaced", [True, False])
@@ -121,26 +121,26 @@ def test_who_cannot_keep_the_owner_of_a_file_that_is_replaced_does_not_finish_wh
     def refused(fd: int, like: Any) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
-    disk.dress = refused  # type: ignore[method-assign]
+    disk.copy_owner_and_mode = refused  # type: ignore[method-assign]
     if not replaced:
-        finish(undo, GUARD, system=disk)  # type: ignore[arg-type]
+        finish_repair(undo, GUARD, system=disk)  # type: ignore[arg-type]
         assert set(case.states(disk)) == {"after"}
         return
-    before = disk.names("/disk")
+    before = disk.list_directory("/disk")
     with pytest.raises((RefusedError, PermissionError)):
-        finish(undo, GUARD, system=disk)  # type: ignore[arg-type]
-    assert set(case.states(disk)) == {"before"} and disk.names("/disk") == before
+        finish_repair(undo, GUARD, system=disk)  # type: ignore[arg-type]
+    assert set(case.states(disk)) == {"before"} and disk.list_directory("/disk") == before
 
 
 @SEVERAL
 def test_a_result_that_is_not_the_planned_one_gets_no_name(name: str) -> None:
     case, disk, undo = broken_off(name)
-    found = read_undo(disk, undo)  # type: ignore[arg-type]
+    found = read_undo_file(disk, undo)  # type: ignore[arg-type]
     entries = [replace(e, result_sha256=sha(b"?")) if not e.cut and not e.removed else e for e in found.entries]
     other = f"{LOG}.binlogtool-undo-20260101T000000Z-00000000"
-    write_undo(disk, other, found.made, case.plan.as_value(), entries, [])  # type: ignore[arg-type]
+    write_undo_file(disk, other, found.made, case.plan.as_value(), entries, [])  # type: ignore[arg-type]
     with pytest.raises(RefusedError, match="does not give the planned result"):
-        finish(other, GUARD, system=disk)  # type: ignore[arg-type]
+        finish_repair(other, GUARD, system=disk)  # type: ignore[arg-type]
     (wrong,) = (e for e in entries if e.result_sha256 == sha(b"?"))
     assert disk.content(wrong.path) == case.before[wrong.path]
     assert disk.content(GUARD) is not None and disk.open_files == {}
@@ -149,7 +149,7 @@ def test_a_result_that_is_not_the_planned_one_gets_no_name(name: str) -> None:
 def test_the_intent_is_in_the_directory_that_all_of_the_files_are_below() -> None:
     case = Case("several")
     case.disk.add("/disk/below/other.log", b"old list of files")
-    other = file_plan(case.disk, "/disk/below/other.log", (Piece(data=b"new list"),))
+    other = file_plan(case.disk, "/disk/below/other.log", (ResultPiece(data=b"new list"),))
     case.plan = replace(case.plan, files=(case.plan.files[0], other))
     seen: set[str] = set()
     done = carried(case, world(case, when={"": lambda disk: seen.update(disk.names("/disk"))}))
@@ -167,8 +167,8 @@ def test_a_file_that_is_replaced_gets_its_attributes_and_owner_also_when_the_rep
     disk.when = {".binlogtool-intent": lambda disk: kept.append(disk.after_kill())}
     carried(case, disk)
     now = World(**{one.name: getattr(kept[0], one.name) for one in fields(Disk)})
-    undo = next(f"/disk/{name}" for name in now.names("/disk") if "binlogtool-undo" in name)
-    finish(undo, GUARD, system=now)  # type: ignore[arg-type]
+    undo = next(f"/disk/{name}" for name in now.list_directory("/disk") if "binlogtool-undo" in name)
+    finish_repair(undo, GUARD, system=now)  # type: ignore[arg-type]
     made = now.inode(NEXT)
     assert (made.owner, made.mode, now.has[made.number]) == ((21, 22), 0o604, {"user.note": b"kept"})
     assert now.content(LAST) is None

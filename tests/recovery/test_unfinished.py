@@ -17,7 +17,7 @@ from binlogtool.errors import LimitError
 from binlogtool.limits import Limits
 from binlogtool.log import scan
 from binlogtool.recovery import until
-from binlogtool.report.text import verify_text
+from binlogtool.report.text import render_verify_text
 from tests.cli.invoke import invoke
 from tests.cli.samples import insert, plain_log
 
@@ -36,7 +36,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each look at the clock takes a second; small pieces of a file are read at a time."""
     ticks = itertools.count()
     monkeypatch.setattr(scan, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
-    monkeypatch.setattr(scan, "_CHUNKS", {})
+    monkeypatch.setattr(scan, "_CHUNK_BYTES", {})
     monkeypatch.setattr(scan, "MIB", 4096)
 
 
@@ -55,7 +55,7 @@ def test_a_file_that_was_not_read_to_its_end_says_nothing_of_its_end(samples: Pa
     assert (file.size, sum(file.bytes.values())) == (size, size)
     assert 0 < file.details["unread"] == file.bytes["unknown"] <= size
     assert (file.findings, file.durable_end, file.closed) == ((), None, None)
-    text = "\n".join(verify_text(report, exit_code=6))
+    text = "\n".join(render_verify_text(report, exit_code=6))
     assert "PARTIAL" in text and "not read behind" in text and "the time limit" in text
     assert "100 %" not in text.splitlines()[2] and "accounted" not in text and "the file ends" not in text
 
@@ -132,7 +132,7 @@ def test_a_replay_that_a_limit_ended_gives_what_it_has_and_says_so(
     """The time is over before the first record."""
     monkeypatch.setattr(until, "time", SimpleNamespace(monotonic=iter([0.0, 9.0, 9.0]).__next__))
     (part,) = binlogtool.replay([plain], limits=Limits(timeout=5), format="drizzle")
-    assert part.incomplete is not None and "--timeout" in part.incomplete
+    assert part.incomplete_reason is not None and "--timeout" in part.incomplete_reason
     assert (part.starts, part.digest) == (None, None)
     assert part.decisions == {"applied": 0, "skipped": 3, "rejected": 0} and part.reasons == {"limit": 3}
 
@@ -140,11 +140,11 @@ def test_a_replay_that_a_limit_ended_gives_what_it_has_and_says_so(
 def test_a_replay_goes_no_further_than_the_look_at_the_log(samples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = itertools.count()
     monkeypatch.setattr(scan, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
-    monkeypatch.setattr(scan, "_CHUNKS", {})
+    monkeypatch.setattr(scan, "_CHUNK_BYTES", {})
     monkeypatch.setattr(scan, "MIB", 4096)
     (part,) = binlogtool.replay([samples / LOG], limits=Limits(timeout=5))
     (whole,) = binlogtool.replay([samples / LOG])
-    assert part.incomplete is not None and whole.incomplete is None
+    assert part.incomplete_reason is not None and whole.incomplete_reason is None
     assert 0 < part.decisions["applied"] < whole.decisions["applied"]
 
 

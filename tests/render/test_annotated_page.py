@@ -57,7 +57,7 @@ def test_hostile_names_and_values_are_text(tmp_path: Path, hostile: Path) -> Non
 
 
 def test_a_large_log_is_refused_with_the_way_to_see_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(annotated, "MOST_BYTES", 8000)
+    monkeypatch.setattr(annotated, "MAX_PAGE_BYTES", 8000)
     done = invoke("hexdump-annotate", "-O", "html", str(XLOG))
     assert (done.code, done.out) == (6, b"")
     assert "--at POS --length 1MiB" in done.err

@@ -8,11 +8,11 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import BinlogtoolError
-from binlogtool.render.drawn import drawn, gathered
-from binlogtool.render.hexdump import HexdumpOptions, hexdump
+from binlogtool.render.drawn import draw_hexdump, join_small_pieces
+from binlogtool.render.hexdump import HexdumpOptions, render_hexdump
 from binlogtool.schema import backends
-from binlogtool.schema.annotation import FieldRow, Space
-from binlogtool.schema.hexlines import put_lines
+from binlogtool.schema.annotation import AddressSpace, FieldRow
+from binlogtool.schema.hexlines import put_hexdump_lines
 
 OPTIONS = (
     HexdumpOptions(), HexdumpOptions(border="ascii", width=8, group=4), HexdumpOptions(width=5, squeeze=False),
@@ -23,15 +23,15 @@ OPTIONS = (
 
 def lines(path: Path, options: HexdumpOptions, compile_: object, *, folds: bool) -> bytes:
     with binlogtool.open(path) as log:
-        pieces = [one for one in binlogtool.annotated(log, folds=folds).pieces if one.rows]
-    parts = (drawn(*one, options, i == 0, compile_) for i, one in enumerate(gathered(pieces)))
+        pieces = [one for one in binlogtool.annotate_log(log, folds=folds).pieces if one.rows]
+    parts = (draw_hexdump(*one, options, i == 0, compile_) for i, one in enumerate(join_small_pieces(pieces)))
     return b"".join(text for part in parts for text in part)
 
 
 def plain(path: Path, options: HexdumpOptions) -> bytes:
     with binlogtool.open(path) as log:
-        pieces = [one for one in binlogtool.annotated(log).pieces if one.rows]
-    made = [line for i, one in enumerate(pieces) for line in hexdump(one.rows, one.spaces, options, i == 0)]
+        pieces = [one for one in binlogtool.annotate_log(log).pieces if one.rows]
+    made = [line for i, one in enumerate(pieces) for line in render_hexdump(one.rows, one.spaces, options, i == 0)]
     return "".join(line + "\n" for line in made).encode("utf-8", "backslashreplace")
 
 
@@ -39,7 +39,7 @@ def plain(path: Path, options: HexdumpOptions) -> bytes:
 @pytest.mark.parametrize("number", range(len(OPTIONS)))
 def test_samples_are_drawn_as_line_by_line(samples: Path, number: int) -> None:
     options, count = OPTIONS[number], 0
-    backend = backends.choose("native")
+    backend = backends.choose_backend("native")
     for path in sorted(set(samples.rglob("*")) - set(samples.rglob("*.gz")))[number::12]:
         try:
             expected = plain(path, options) if path.is_file() and path.stat().st_size < 9_000 else b""
@@ -47,15 +47,15 @@ def test_samples_are_drawn_as_line_by_line(samples: Path, number: int) -> None:
             continue
         if expected:
             count += 1
-            assert lines(path, options, backend.compile, folds=True) == expected, path
+            assert lines(path, options, backend.compile_kernel, folds=True) == expected, path
             assert lines(path, options, None, folds=True) == expected, path
     assert count > 1
 
 
 def test_the_kernel_as_python_and_as_native_code_draw_the_same(samples: Path) -> None:
     path = samples / "manticore/v16-mixed/binlog.0000"
-    native = backends.choose("native").compile
-    assert native(put_lines) is not put_lines
+    native = backends.choose_backend("native").compile_kernel
+    assert native(put_hexdump_lines) is not put_hexdump_lines
     assert lines(path, OPTIONS[0], lambda function: function, folds=True) == lines(path, OPTIONS[0], native, folds=True)
 
 
@@ -65,6 +65,6 @@ def test_labels_that_are_no_plain_ones() -> None:
     values = ("ü", "100 %d", 1 << 70, -1, None, "\0", "a\nb")
     rows = [FieldRow(f"p\0%s[{i}].ö", 4 * i, 4 * i + 4, value, ok=bool(i % 2)) for i, value in enumerate(values)]
     rows += [FieldRow("whole", 28, 64, data[28:]), FieldRow("beyond", 62, 70, 5)]
-    spaces, compile_ = (Space("", 0, data),), backends.choose("native").compile
-    made = b"".join(drawn(rows, spaces, OPTIONS[0], True, compile_)).decode()
-    assert made.splitlines() == list(hexdump(rows, spaces, OPTIONS[0]))
+    spaces, compile_ = (AddressSpace("", 0, data),), backends.choose_backend("native").compile_kernel
+    made = b"".join(draw_hexdump(rows, spaces, OPTIONS[0], True, compile_)).decode()
+    assert made.splitlines() == list(render_hexdump(rows, spaces, OPTIONS[0]))

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 import binlogtool
 from binlogtool.formats.detecting import Hints
 from binlogtool.limits import Limits
-from binlogtool.log.records import Block
+from binlogtool.log.records import RecordBlock
 from binlogtool.log.select import Selection
-from binlogtool.report.native import Lines, NativeLines
-from binlogtool.report.records import RecordLines
+from binlogtool.report.native import CompiledLineEncoder, EncodedLines
+from binlogtool.report.records import RecordJsonEncoder
 from tests.formats.tarantool import make
 
 
@@ -31,20 +31,22 @@ class Dumped:
 def general(
     path: Path, selection: Selection = Selection(), limits: Limits = Limits(), hints: Hints = Hints()
 ) -> Dumped:
-    writer = RecordLines()
+    writer = RecordJsonEncoder()
     with binlogtool.open(path, backend="native", limits=limits, hints=hints) as log:
-        return Dumped(b"".join(writer.lines(part) for part in log.blocks(selection) if isinstance(part, Block)))
+        return Dumped(
+            b"".join(writer.encode_lines(part) for part in log.blocks(selection) if isinstance(part, RecordBlock))
+        )
 
 
 def native(path: Path, selection: Selection = Selection(), limits: Limits = Limits(), hints: Hints = Hints()) -> Dumped:
-    writer, done = RecordLines(), Dumped(b"")
+    writer, done = RecordJsonEncoder(), Dumped(b"")
     with binlogtool.open(path, backend="native", limits=limits, hints=hints) as log:
-        for part in NativeLines().of(log.stretches(selection)):
-            if isinstance(part, Lines):
+        for part in CompiledLineEncoder().encode_ranges(log.record_ranges(selection)):
+            if isinstance(part, EncodedLines):
                 done.text += part.data
                 done.native += len(part.record)
-            elif isinstance(part, Block):
-                done.text += writer.lines(part)
+            elif isinstance(part, RecordBlock):
+                done.text += writer.encode_lines(part)
                 done.others += len(part)
     return done
 

@@ -11,27 +11,27 @@ from xml.etree import ElementTree
 import jsonschema
 import pytest
 
-from binlogtool.findings import EXPLANATIONS, Severity, finding
-from binlogtool.recovery.report import Failure, Report
-from binlogtool.report.github import message, value, workflow_commands
-from binlogtool.report.gitlab import gitlab
-from binlogtool.report.json import document
-from binlogtool.report.junit import CHECKS, junit
-from binlogtool.report.markdown import markdown, plain
-from binlogtool.report.sarif import MOST_RESULTS, sarif, uri
+from binlogtool.findings import EXPLANATIONS, Severity, make_finding
+from binlogtool.recovery.report import PathFailure, Report
+from binlogtool.report.github import escape_message, escape_property, render_workflow_commands
+from binlogtool.report.gitlab import report_to_gitlab
+from binlogtool.report.json import encode_document
+from binlogtool.report.junit import CHECKS, render_junit
+from binlogtool.report.markdown import escape_markdown, render_markdown
+from binlogtool.report.sarif import MAX_RESULTS, path_to_uri, report_to_sarif
 from tests.report.values import MISMATCH, TORN, file_report, report
 
 HOSTILE = "a\x1b[31m<b>&\"'\x00%\r\n::error::x,y:z|`@me`\u202e\ud83d]]>\ufffe"
-FAILED = [Failure("/data/gone", "No such file", 4)]
+FAILED = [PathFailure("/data/gone", "No such file", 4)]
 
 
 def hostile() -> Report:
-    bad = finding("checksum-mismatch", 5, 3, HOSTILE, record=1, stored=HOSTILE, list=[HOSTILE])
-    return Report((file_report(f"/data/{HOSTILE}", bad),), (), (Failure(HOSTILE, HOSTILE, 4),))
+    bad = make_finding("checksum-mismatch", 5, 3, HOSTILE, record=1, stored=HOSTILE, list=[HOSTILE])
+    return Report((file_report(f"/data/{HOSTILE}", bad),), (), (PathFailure(HOSTILE, HOSTILE, 4),))
 
 
 def test_junit_has_a_suite_per_file_and_a_case_per_check() -> None:
-    root = ElementTree.fromstring(junit(report(failures=FAILED)))
+    root = ElementTree.fromstring(render_junit(report(failures=FAILED)))
     suites = {s.get("name"): s for s in root}
     assert list(suites) == ["/data/binlog/0001.xlog", "/data/binlog/0002.xlog", "/data/binlog (set)", "/data/gone"]
     damaged = suites["/data/binlog/0002.xlog"]
@@ -41,7 +41,7 @@ def test_junit_has_a_suite_per_file_and_a_case_per_check() -> None:
 
 
 def test_a_junit_failure_says_where_and_what_to_do() -> None:
-    root = ElementTree.fromstring(junit(report()))
+    root = ElementTree.fromstring(render_junit(report()))
     (failure,) = root.findall("testsuite[2]/testcase[@name='checksums']/failure")
     assert failure.get("type") == "checksum-mismatch"
     assert "0x00a1f3c0" in failure.text
@@ -49,21 +49,21 @@ def test_a_junit_failure_says_where_and_what_to_do() -> None:
 
 
 def test_findings_below_the_threshold_are_no_failures() -> None:
-    root = ElementTree.fromstring(junit(report()))
+    root = ElementTree.fromstring(render_junit(report()))
     case = root.find("testsuite[2]/testcase[@name='framing']")
     assert case.find("failure") is None
     assert "torn-tail" in case.find("system-out").text
-    strict = ElementTree.fromstring(junit(report(), fail_on=Severity.NOTE))
+    strict = ElementTree.fromstring(render_junit(report(), fail_on=Severity.NOTE))
     assert strict.find("testsuite[2]/testcase[@name='framing']/failure") is not None
 
 
 def test_a_stable_junit_report_holds_no_times(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
-    assert b'time="1.500"' not in junit(report())
+    assert b'time="1.500"' not in render_junit(report())
 
 
 def test_hostile_text_leaves_junit_well_formed() -> None:
-    text = junit(hostile())
+    text = render_junit(hostile())
     root = ElementTree.fromstring(text)
     assert len(root) == 2
     assert not re.search(rb"[\x00-\x09\x0b-\x1f\x7f]", text)
@@ -97,7 +97,7 @@ def check_sarif(log: dict) -> None:
 
 
 def test_sarif_follows_the_rules() -> None:
-    log = json.loads(document(sarif(report(failures=FAILED), "1.2.3")))
+    log = json.loads(encode_document(report_to_sarif(report(failures=FAILED), "1.2.3")))
     check_sarif(log)
     run = log["runs"][0]
     assert [r["ruleId"] for r in run["results"]] == ["checksum-mismatch", "torn-tail", "missing-member"]
@@ -109,29 +109,29 @@ def test_sarif_follows_the_rules() -> None:
 
 
 def test_hostile_text_leaves_sarif_valid() -> None:
-    text = document(sarif(hostile(), "1"))
+    text = encode_document(report_to_sarif(hostile(), "1"))
     check_sarif(json.loads(text))
     assert not re.search(rb"[\x00-\x09\x0b-\x1f\x7f]", text)
 
 
 def test_sarif_fingerprints_do_not_depend_on_the_directory() -> None:
     one, two = (
-        sarif(Report((file_report(path, MISMATCH),), ()), "1")["runs"][0]["results"][0]["partialFingerprints"]
+        report_to_sarif(Report((file_report(path, MISMATCH),), ()), "1")["runs"][0]["results"][0]["partialFingerprints"]
         for path in ("/a/x.log", "/b/x.log")
     )
     assert one == two
 
 
 def test_many_results_are_grouped_and_counted() -> None:
-    many = [finding("checksum-mismatch", i, 1, "m") for i in range(MOST_RESULTS)]
-    rare = finding("bad-magic", 1, 1, "n")
-    log = sarif(Report((file_report("a", *many, rare),), ()), "1")
+    many = [make_finding("checksum-mismatch", i, 1, "m") for i in range(MAX_RESULTS)]
+    rare = make_finding("bad-magic", 1, 1, "n")
+    log = report_to_sarif(Report((file_report("a", *many, rare),), ()), "1")
     check_sarif(log)
     results = log["runs"][0]["results"]
     assert len(results) < 50
     assert [r["ruleId"] for r in results].count("bad-magic") == 1
     shown = [r for r in results if r["ruleId"] == "checksum-mismatch"]
-    assert len(shown) - 1 + shown[-1]["occurrenceCount"] == MOST_RESULTS
+    assert len(shown) - 1 + shown[-1]["occurrenceCount"] == MAX_RESULTS
 
 
 CODE_QUALITY = {
@@ -169,7 +169,7 @@ def check_gitlab(issues: list) -> None:
 
 
 def test_gitlab_gets_an_issue_for_each_finding_and_each_path_that_was_not_read() -> None:
-    issues = json.loads(document(gitlab(report(failures=FAILED))))
+    issues = json.loads(encode_document(report_to_gitlab(report(failures=FAILED))))
     check_gitlab(issues)
     assert [(one["check_name"], one["severity"]) for one in issues] == [
         ("checksum-mismatch", "critical"), ("torn-tail", "info"), ("missing-member", "critical"),
@@ -180,27 +180,27 @@ def test_gitlab_gets_an_issue_for_each_finding_and_each_path_that_was_not_read()
 
 
 def test_the_same_finding_twice_has_two_fingerprints_and_a_path_no_dot_before_it() -> None:
-    issues = gitlab(Report((file_report("./logs/x.xlog", MISMATCH, MISMATCH),), ()))
+    issues = report_to_gitlab(Report((file_report("./logs/x.xlog", MISMATCH, MISMATCH),), ()))
     check_gitlab(issues)
     assert {one["location"]["path"] for one in issues} == {"logs/x.xlog"}
 
 
 def test_hostile_text_leaves_the_gitlab_report_valid() -> None:
-    text = document(gitlab(hostile()))
+    text = encode_document(report_to_gitlab(hostile()))
     check_gitlab(json.loads(text))
     assert not re.search(rb"[\x00-\x09\x0b-\x1f\x7f]", text)
 
 
 @pytest.mark.parametrize("path", ["/a b/c#d?.log", "rel/a%20b", f"/x/{'é'}", "/bad\udcff"])
 def test_paths_become_uris_and_come_back(path: str) -> None:
-    shown = uri(path)
+    shown = path_to_uri(path)
     assert shown.isascii() and " " not in shown
     back = unquote(shown.removeprefix("file://"), errors="surrogateescape")
     assert Path(back) == Path(path)
 
 
 def test_annotations_stay_on_their_line() -> None:
-    for line in workflow_commands(hostile()):
+    for line in render_workflow_commands(hostile()):
         assert "\n" not in line and "\r" not in line and "\x1b" not in line
         assert line.startswith("::error file=")
         head, _, _ = line[2:].partition("::")
@@ -208,31 +208,31 @@ def test_annotations_stay_on_their_line() -> None:
 
 
 def test_values_of_annotations_are_encoded() -> None:
-    assert value("a:b,c%") == "a%3Ab%2Cc%25"
-    assert message("50 %: a,b") == "50 %25: a,b"
+    assert escape_property("a:b,c%") == "a%3Ab%2Cc%25"
+    assert escape_message("50 %: a,b") == "50 %25: a,b"
 
 
 def test_at_most_ten_annotations_of_a_level() -> None:
-    many = [finding("checksum-mismatch", i, 1, "m") for i in range(25)]
-    shown = list(workflow_commands(Report((file_report("a", *many, TORN),), ())))
+    many = [make_finding("checksum-mismatch", i, 1, "m") for i in range(25)]
+    shown = list(render_workflow_commands(Report((file_report("a", *many, TORN),), ())))
     assert len([line for line in shown if line.startswith("::error file=")]) == 10
     assert "::error title=binlogtool::15 more findings of this level" in shown
     assert len([line for line in shown if line.startswith("::notice")]) == 1
 
 
 def test_markdown_has_a_row_per_file_and_finding() -> None:
-    shown = markdown(report(failures=FAILED)).splitlines()
+    shown = render_markdown(report(failures=FAILED)).splitlines()
     assert "| /data/binlog/0001.xlog | ok | 64.0 MiB | 181,204 | XLOG 0.13 |" in shown
     assert any(line.startswith("| error | checksum-mismatch | /data/binlog/0002.xlog | 0x00a1f3c0 |") for line in shown)
     assert any("not read" in line for line in shown)
 
 
 def test_hostile_text_cannot_leave_its_markdown_cell() -> None:
-    shown = markdown(hostile())
+    shown = render_markdown(hostile())
     assert "<b>" not in shown and "@me" not in shown and "](" not in shown
     widths = {line.count("|") for line in shown.splitlines() if line.startswith("| error")}
     assert widths == {6}
 
 
 def test_plain_markdown_text_reads_as_before() -> None:
-    assert plain("0001.xlog, 5 records") == "0001.xlog, 5 records"
+    assert escape_markdown("0001.xlog, 5 records") == "0001.xlog, 5 records"

@@ -9,20 +9,20 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from binlogtool.findings import finding
-from binlogtool.log.plain import Style
-from binlogtool.log.records import Block, Checked, Inner
-from binlogtool.report.dump import CsvWriter, JsonWriter, RawWriter, TextWriter, neutralised
-from binlogtool.report.records import FieldLines, RecordLines
+from binlogtool.findings import make_finding
+from binlogtool.log.plain import JsonStyle
+from binlogtool.log.records import InnerPosition, RecordBlock, RecordChecksum
+from binlogtool.report.dump import CsvWriter, JsonWriter, RawWriter, TextWriter, neutralize_formula
+from binlogtool.report.records import FieldJsonEncoder, RecordJsonEncoder
 from tests.report.values import block
 
-STYLE = Style()
+STYLE = JsonStyle()
 
 
-def text_of(*blocks: Block, **options: bool) -> str:
+def text_of(*blocks: RecordBlock, **options: bool) -> str:
     """Everything that `-O text` prints."""
     writer = TextWriter(STYLE, **options)
-    return (b"".join(map(writer.block, blocks)) + writer.end()).decode()
+    return (b"".join(map(writer.encode_block, blocks)) + writer.finish()).decode()
 
 
 def test_a_text_line_has_the_fields_in_order() -> None:
@@ -31,8 +31,8 @@ def test_a_text_line_has_the_fields_in_order() -> None:
 
 
 def test_text_marks_a_bad_checksum_and_findings() -> None:
-    found = finding("payload-undecodable", 130, 44, "no\x1bmap", record=0)
-    made = block([None], checksum=[Checked("crc32c", 1, 2, False)], findings={0: (found,)})
+    found = make_finding("payload-undecodable", 130, 44, "no\x1bmap", record=0)
+    made = block([None], checksum=[RecordChecksum("crc32c", 1, 2, False)], findings={0: (found,)})
     shown = text_of(made).splitlines()
     assert "CHECKSUM-BAD" in shown[0]
     assert shown[1] == "  ! payload-undecodable: no\\x1bmap"
@@ -54,7 +54,7 @@ def test_text_without_offsets_starts_with_the_type() -> None:
     assert text_of(block([1]), offsets=False).startswith("INSERT ")
 
 
-def transactions(*txns: str | None) -> Block:
+def transactions(*txns: str | None) -> RecordBlock:
     """Records of these transactions, in order."""
     made = block(list(range(len(txns))))
     return replace(made, envelope=replace(made.envelope, txn=list(txns)))
@@ -77,9 +77,9 @@ def test_a_transaction_may_go_on_in_the_next_block() -> None:
 
 def test_a_file_that_is_followed_shows_each_record_at_once() -> None:
     writer = TextWriter(STYLE, hold=False)
-    assert units(writer.block(transactions("a")).decode()) == ["0"]
-    assert units(writer.block(transactions("a", "b")).decode()) == ["# transaction a", "0", "", "1"]
-    assert writer.end() == b""
+    assert units(writer.encode_block(transactions("a")).decode()) == ["0"]
+    assert units(writer.encode_block(transactions("a", "b")).decode()) == ["# transaction a", "0", "", "1"]
+    assert writer.finish() == b""
 
 
 def test_the_name_of_a_transaction_is_escaped() -> None:
@@ -87,13 +87,13 @@ def test_the_name_of_a_transaction_is_escaped() -> None:
 
 
 def test_a_record_inside_another_one_shows_its_place_in_there() -> None:
-    made = block([1], inner=[Inner(0x4B, 201)])
+    made = block([1], inner=[InnerPosition(0x4B, 201)])
     assert text_of(made).startswith("0x00000082+0x4b    201 INSERT ")
 
 
 def test_csv_can_be_read_back() -> None:
     writer = CsvWriter(STYLE)
-    text = writer.block(block([{"a": 'x "y", z'}])) + writer.block(block([2])) + writer.end()
+    text = writer.encode_block(block([{"a": 'x "y", z'}])) + writer.encode_block(block([2])) + writer.finish()
     rows = list(csv.DictReader(io.StringIO(text.decode())))
     assert len(rows) == 2
     assert json.loads(rows[0]["body"]) == {"a": 'x "y", z'}
@@ -101,34 +101,36 @@ def test_csv_can_be_read_back() -> None:
 
 
 def test_csv_of_nothing_is_its_heading() -> None:
-    assert CsvWriter(STYLE, columns=("seq", "type")).end() == b"seq,type\n"
+    assert CsvWriter(STYLE, columns=("seq", "type")).finish() == b"seq,type\n"
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", "\tx", "\rx"])
 def test_formulas_are_neutralised_on_request(text: str) -> None:
-    assert neutralised(text) == f"'{text}"
+    assert neutralize_formula(text) == f"'{text}"
 
 
 @pytest.mark.parametrize("text", ["", "1", "a=b", "'=1"])
 def test_other_cells_stay_as_they_are(text: str) -> None:
-    assert neutralised(text) == text
+    assert neutralize_formula(text) == text
 
 
 def test_neutral_csv_changes_only_dangerous_cells() -> None:
     made = block([1])
     made.envelope.object[0] = "=cmd"
-    plain, neutral = (CsvWriter(STYLE, neutral=n, columns=("object", "type")).block(made) for n in (False, True))
+    plain, neutral = (
+        CsvWriter(STYLE, neutralize=n, columns=("object", "type")).encode_block(made) for n in (False, True)
+    )
     assert (plain, neutral) == (b"object,type\n=cmd,INSERT\n", b"object,type\n'=cmd,INSERT\n")
 
 
 @pytest.mark.parametrize("counts", [(), (0,), (1,), (2, 0, 3)])
 def test_the_json_document_is_whole_for_any_number_of_blocks(counts: tuple[int, ...]) -> None:
-    writer = JsonWriter(FieldLines(RecordLines()))
-    text = b"".join(writer.block(block(list(range(n)))) for n in counts) + writer.end()
+    writer = JsonWriter(FieldJsonEncoder(RecordJsonEncoder()))
+    text = b"".join(writer.encode_block(block(list(range(n)))) for n in counts) + writer.finish()
     document = json.loads(text)
     assert document["schema"] == "binlogtool/record/1"
     assert [r["body"] for r in document["records"]] == [i for n in counts for i in range(n)]
 
 
 def test_raw_output_is_the_exact_bytes() -> None:
-    assert RawWriter().block(block([0, 1], raw=[b"\x00\xff", b"\n"])) == b"\x00\xff\n"
+    assert RawWriter().encode_block(block([0, 1], raw=[b"\x00\xff", b"\n"])) == b"\x00\xff\n"

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from binlogtool import formats
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.limits import Limits
-from binlogtool.log.annotate import Request, annotate_path, annotated
+from binlogtool.log.annotate import AnnotateRequest, annotate_file, annotate_path
 from binlogtool.log.opened_file import LogFile, open_file
 from binlogtool.log.select import Selection
 from binlogtool.log.source import BytesSource
-from binlogtool.render.hexdump import HexdumpOptions, hexdump
-from binlogtool.report.annotate import annotate_json
-from binlogtool.report.json import document
+from binlogtool.render.hexdump import HexdumpOptions, render_hexdump
+from binlogtool.report.annotate import annotation_to_json
+from binlogtool.report.json import encode_document
 from binlogtool.schema.annotation import Annotation, FieldRow
 
 LARGEST = 24 * 1024
@@ -29,15 +29,15 @@ LARGEST = 24 * 1024
 
 @contextmanager
 def opened(path: Path, name: str) -> Iterator[LogFile]:
-    file = open_file(str(path), str(path), formats.get(name), Limits())
+    file = open_file(str(path), str(path), formats.load_format(name), Limits())
     try:
         yield file
     finally:
         file.source.close()
 
 
-def annotate(file: LogFile, request: Request | None = None, limits: Limits = Limits()) -> Annotation:
-    return annotated(file, request or Request(), limits=limits).whole(limits)
+def annotate(file: LogFile, request: AnnotateRequest | None = None, limits: Limits = Limits()) -> Annotation:
+    return annotate_file(file, request or AnnotateRequest(), limits=limits).to_annotation(limits)
 
 
 def files(corpus: Path, name: str) -> list[Path]:
@@ -69,7 +69,7 @@ def test_every_byte_is_drawn_once(corpus: Path, name: str) -> None:
         with opened(path, name) as file:
             found = whole(file)
         assert found.size == path.stat().st_size
-        drawn = list(hexdump(found.rows, found.spaces, HexdumpOptions(border="ascii", squeeze=False)))
+        drawn = list(render_hexdump(found.rows, found.spaces, HexdumpOptions(border="ascii", squeeze=False)))
         assert all(line.isprintable() for line in drawn)
         hexes = "".join(line.split("|")[1] for line in drawn[1:] if "(decompressed" not in line)
         spaces = sum(len(space.data) for space in found.spaces)
@@ -121,9 +121,9 @@ def test_damaged_copies_are_annotated_without_a_hole(corpus: Path, name: str) ->
         for at, new in changes:
             data = data[:at] + new + data[at + len(new) + at % 3 :]
         source = BytesSource("copy", data)
-        found = annotate(open_file("copy", "copy", formats.get(name), Limits(), source))
+        found = annotate(open_file("copy", "copy", formats.load_format(name), Limits(), source))
         assert tiles(found.rows, 0) == found.size == len(data)
-        assert all(line.isprintable() for line in hexdump(found.rows, found.spaces))
+        assert all(line.isprintable() for line in render_hexdump(found.rows, found.spaces))
 
     run()
 
@@ -131,7 +131,7 @@ def test_damaged_copies_are_annotated_without_a_hole(corpus: Path, name: str) ->
 def test_only_damage_is_drawn_with_some_fields_around_it(corpus: Path) -> None:
     path = corpus / "drizzle/generated/damaged/bitflip-payload.log"
     with opened(path, "drizzle") as file:
-        found = annotate(file, Request(damage_only=True, context=16))
+        found = annotate(file, AnnotateRequest(damage_only=True, context=16))
         (mismatch,) = (f for f in found.findings if f.id == "checksum-mismatch")
         leaves = [row for row in found.rows if row.leaf]
         assert mismatch.offset is not None
@@ -145,25 +145,25 @@ def test_only_damage_is_drawn_with_some_fields_around_it(corpus: Path) -> None:
 @pytest.mark.parametrize(("record", "name"), [(0, "entry[0]"), (5, "entry[5]")])
 def test_one_record_is_one_frame(corpus: Path, record: int, name: str) -> None:
     with opened(corpus / "drizzle/generated/basic-checksum.log", "drizzle") as file:
-        found = annotate(file, Request(record=record))
+        found = annotate(file, AnnotateRequest(record=record))
         top = [row for row in found.rows if row.depth == 0]
         assert [row.path for row in top] == [name]
         assert tiles(found.rows, top[0].start) == top[0].end
-        inside = annotate(file, Request(at=top[0].start + 3))
+        inside = annotate(file, AnnotateRequest(at=top[0].start + 3))
         assert inside.rows == found.rows
-        assert annotate(file, Request(at=hex(top[0].end - 1))).rows == found.rows
-        assert annotate(file, Request(at=f"record:{record}")).rows == found.rows
+        assert annotate(file, AnnotateRequest(at=hex(top[0].end - 1))).rows == found.rows
+        assert annotate(file, AnnotateRequest(at=f"record:{record}")).rows == found.rows
 
 
 def test_one_field_is_found_with_and_without_its_frame(corpus: Path) -> None:
     with opened(corpus / "drizzle/generated/basic-checksum.log", "drizzle") as file:
-        full = annotate(file, Request(field="entry[2].message.transaction_context"))
-        short = annotate(file, Request(record=2, field="message.transaction_context"))
+        full = annotate(file, AnnotateRequest(field="entry[2].message.transaction_context"))
+        short = annotate(file, AnnotateRequest(record=2, field="message.transaction_context"))
         assert full.rows == short.rows
         paths = [row.path for row in full.rows]
         assert paths[0] == "entry[2].message.transaction_context"
         assert "entry[2].message.transaction_context.server_id.value" in paths
-        assert len(annotate(file, Request(field="crc32")).rows) > 10
+        assert len(annotate(file, AnnotateRequest(field="crc32")).rows) > 10
 
 
 def test_what_is_not_there_is_a_usage_error(corpus: Path) -> None:
@@ -171,7 +171,7 @@ def test_what_is_not_there_is_a_usage_error(corpus: Path) -> None:
     with opened(path, "drizzle") as file:
         for wanted in ({"record": 10**6}, {"at": 1 << 40}, {"field": "nothing"}, {"at": "seq:99999999"}):
             with pytest.raises(UsageError):
-                annotate(file, Request(**wanted))
+                annotate(file, AnnotateRequest(**wanted))
         with pytest.raises(LimitError):
             annotate(file, limits=Limits(max_memory=10_000))
 
@@ -187,15 +187,15 @@ def test_a_packed_record_shows_its_own_rows_only(corpus: Path) -> None:
                 row for row in found.rows if row.path.endswith("]") and row.path.rpartition(".")[2][:5] == "rows["
             ]
             number = log_rows.index(packed[0])
-            one = annotate(file, Request(record=number))
+            one = annotate(file, AnnotateRequest(record=number))
             kept = {row.path for row in one.rows if row.unit == "decompressed"}
             assert packed[0].path in kept
             other = packed[0].path.replace("rows[1]", "rows[0]")
             assert not [path for path in kept if path.startswith(other)]
             assert tiles(one.rows, one.rows[0].start) == one.rows[0].end
             chosen = Selection(start=f"record:{number}", limit=1)
-            assert annotate(file, Request(selection=chosen)).rows == one.rows
-            both = annotate(file, Request(selection=Selection(start=f"record:{number - 1}", limit=2)))
+            assert annotate(file, AnnotateRequest(selection=chosen)).rows == one.rows
+            both = annotate(file, AnnotateRequest(selection=Selection(start=f"record:{number - 1}", limit=2)))
             assert {row.path for row in both.rows} >= {packed[0].path, other}
             assert "rows[2]" not in {row.path.rpartition(".")[2] for row in both.rows}
             return
@@ -205,7 +205,7 @@ def test_a_packed_record_shows_its_own_rows_only(corpus: Path) -> None:
 def test_the_worked_example_of_the_specification_reads_as_written_there(corpus: Path) -> None:
     path = corpus / "tarantool/generated/chain/00000000000000000000.xlog"
     with opened(path, "tarantool") as file:
-        found = annotate(file, Request(at=97))
+        found = annotate(file, AnnotateRequest(at=97))
     leaves = {
         row.path.partition(".")[2]: (row.start, row.end, row.value, row.meaning) for row in found.rows if row.leaf
     }
@@ -221,7 +221,7 @@ def test_the_worked_example_of_the_specification_reads_as_written_there(corpus: 
 
 def test_the_json_form_has_the_members_of_the_contract(corpus: Path) -> None:
     path = corpus / "drizzle/generated/damaged/bitflip-payload.log"
-    value: dict[str, Any] = json.loads(document(annotate_json(annotate_path(path, format="drizzle"))))
+    value: dict[str, Any] = json.loads(encode_document(annotation_to_json(annotate_path(path, format="drizzle"))))
     assert list(value) == ["schema", "file", "size", "fields", "findings"]
     assert value["schema"] == "binlogtool/annotate/1"
     assert (value["file"], value["size"]) == (str(path), path.stat().st_size)

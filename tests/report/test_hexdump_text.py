@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from binlogtool.formats.checksums import CRC32
-from binlogtool.formats.fields import CrcCheck, Expanded, Unpacked
+from binlogtool.formats.fields import CompressedSchema, CrcCheck, NestedSchema
 from binlogtool.limits import Limits
-from binlogtool.render.hexdump import HexdumpOptions, hexdump, shown
-from binlogtool.schema.annotation import FieldRow, HexInt, Space
-from binlogtool.schema.trace import trace
+from binlogtool.render.hexdump import HexdumpOptions, format_value, render_hexdump
+from binlogtool.schema.annotation import AddressSpace, FieldRow, HexInt
+from binlogtool.schema.trace import trace_record
 
 ASCII = HexdumpOptions(border="ascii")
 
@@ -34,12 +34,12 @@ COVERED = b"\x01\x00\x05test1"
 DATA = b"TXN!" + COVERED + struct.pack("<I", zlib.crc32(COVERED))
 
 
-def lines(rows: list[FieldRow], spaces: list[Space], options: HexdumpOptions = ASCII) -> list[str]:
-    return list(hexdump(rows, spaces, options))
+def lines(rows: list[FieldRow], spaces: list[AddressSpace], options: HexdumpOptions = ASCII) -> list[str]:
+    return list(render_hexdump(rows, spaces, options))
 
 
 def test_the_dump_of_a_record_looks_like_the_draft_of_the_contract() -> None:
-    traced = trace(ENTRY, DATA, 8, Limits())
+    traced = trace_record(ENTRY, DATA, 8, Limits())
     assert zlib.crc32(COVERED) == 0xB5D565BB  # the value in the contract's draft
     assert lines(traced.rows, traced.spaces) == [
         "           00 01 02 03 04 05 06 07  08 09 0a 0b 0c 0d 0e 0f",
@@ -55,20 +55,20 @@ def test_the_dump_of_a_record_looks_like_the_draft_of_the_contract() -> None:
 
 
 def test_damage_is_marked_in_the_gutter_without_any_colour() -> None:
-    traced = trace(ENTRY, DATA[:-1] + b"\0", 8, Limits())
+    traced = trace_record(ENTRY, DATA[:-1] + b"\0", 8, Limits())
     bad = [line for line in lines(traced.rows, traced.spaces) if "!|" in line]
     assert len(bad) == 1
     assert bad[0].endswith("checksum = 0x00d565bb  WRONG, computed 0xb5d565bb (crc32 of 0xc..0x14)")
 
 
 def test_a_field_of_no_bytes_that_fails_has_a_line() -> None:
-    traced = trace(Struct("a" / Byte, "b" / Int32ul), b"\x01", 0, Limits())
+    traced = trace_record(Struct("a" / Byte, "b" / Int32ul), b"\x01", 0, Limits())
     bad = lines(traced.rows, traced.spaces)[2:]
     assert [re.sub(" {2,}", "  ", line) for line in bad] == ['00000001!|  |  | b = ""  needs 4 bytes, 0 are left']
 
 
 ROWS = [FieldRow("a", 0x20, 0x60, bytes(64)), FieldRow("b", 0x60, 0x62, b"\x01\x02")]
-SPACES = [Space("", 0x20, bytes(64) + b"\x01\x02")]
+SPACES = [AddressSpace("", 0x20, bytes(64) + b"\x01\x02")]
 
 
 def test_equal_lines_of_a_field_become_one_star() -> None:
@@ -92,7 +92,7 @@ def test_equal_lines_of_a_field_become_one_star() -> None:
 )
 def test_bytes_are_grouped(group: int, hexes: str) -> None:
     data = bytes(range(16))
-    made = lines([FieldRow("a", 0, 16, data)], [Space("", 0, data)], HexdumpOptions(group=group, border="ascii"))
+    made = lines([FieldRow("a", 0, 16, data)], [AddressSpace("", 0, data)], HexdumpOptions(group=group, border="ascii"))
     assert made[1] == f"00000000 | {hexes} | ................ | a = 16 bytes"
     assert made[0].strip() == hexes
 
@@ -102,12 +102,12 @@ def test_bytes_are_grouped(group: int, hexes: str) -> None:
     [("hex", "0000007b"), ("dec", "0000000123"), ("oct", "00000000173"), ("bin", f"{123:032b}")],
 )
 def test_offsets_are_written_in_the_chosen_base(base: str, offset: str) -> None:
-    made = lines([FieldRow("a", 123, 124, 1)], [Space("", 123, b"\x01")], HexdumpOptions(width=1, base=base))
+    made = lines([FieldRow("a", 123, 124, 1)], [AddressSpace("", 123, b"\x01")], HexdumpOptions(width=1, base=base))
     assert made[1] == f"{offset} │ 01 │ . │ a = 1"
 
 
 def test_a_narrow_width_cuts_a_field_into_more_lines() -> None:
-    made = lines([FieldRow("a", 2, 11, b"abcdefghi")], [Space("", 0, b"..abcdefghi")], HexdumpOptions(width=4))
+    made = lines([FieldRow("a", 2, 11, b"abcdefghi")], [AddressSpace("", 0, b"..abcdefghi")], HexdumpOptions(width=4))
     assert made[1:] == [
         '00000000 │       61 62 │   ab │ a = "abcdefghi"',
         "00000004 │ 63 64 65 66 │ cdef │",
@@ -116,13 +116,13 @@ def test_a_narrow_width_cuts_a_field_into_more_lines() -> None:
 
 
 def test_borders_can_be_left_out() -> None:
-    made = lines([FieldRow("a", 0, 1, 7)], [Space("", 0, b"\x07")], HexdumpOptions(width=2, border="none"))
+    made = lines([FieldRow("a", 0, 1, 7)], [AddressSpace("", 0, b"\x07")], HexdumpOptions(width=2, border="none"))
     assert made[1] == "00000000   07      .    a = 7"
 
 
 def test_depth_shows_whole_structures() -> None:
     schema = Struct("a" / Struct("b" / Byte, "c" / Struct("d" / Byte, "e" / Byte)))
-    traced = trace(schema, b"\x01\x02\x03", 0, Limits())
+    traced = trace_record(schema, b"\x01\x02\x03", 0, Limits())
     for depth, paths in [(0, ["a"]), (1, ["a.b = 1", "a.c"]), (2, ["a.b = 1", "a.c.d = 2", "a.c.e = 3"])]:
         made = lines(traced.rows, traced.spaces, HexdumpOptions(depth=depth))
         assert [line.rpartition("│ ")[2] for line in made[1:]] == paths
@@ -133,10 +133,10 @@ def inflate(data: memoryview, limits: Limits) -> bytes:
 
 
 def test_unpacked_bytes_are_a_section_of_their_own_behind_the_record() -> None:
-    detail = Unpacked(GreedyRange(Struct("k" / Byte)), inflate, "zlib")
-    schema = Struct("size" / Byte, "payload" / Expanded(Bytes(this.size), detail), "tail" / Byte)
+    detail = CompressedSchema(GreedyRange(Struct("k" / Byte)), inflate, "zlib")
+    schema = Struct("size" / Byte, "payload" / NestedSchema(Bytes(this.size), detail), "tail" / Byte)
     packed = zlib.compress(b"ABC")
-    traced = trace(schema, bytes([len(packed)]) + packed + b"\x09", 0, Limits(), "block[0]")
+    traced = trace_record(schema, bytes([len(packed)]) + packed + b"\x09", 0, Limits(), "block[0]")
     made = lines(traced.rows, traced.spaces)
     assert made[3].endswith("| block[0].tail = 9")
     assert made[4] == "block[0].payload (decompressed, 3 bytes)"
@@ -146,11 +146,11 @@ def test_unpacked_bytes_are_a_section_of_their_own_behind_the_record() -> None:
 
 def test_bits_are_shown_beside_their_byte() -> None:
     row = FieldRow("flags.hi", 0, 1, 5, bits=(0, 4))
-    assert lines([row], [Space("", 0, b"\x5a")])[1].endswith("| flags.hi = 5 [bits 0..4]")
+    assert lines([row], [AddressSpace("", 0, b"\x5a")])[1].endswith("| flags.hi = 5 [bits 0..4]")
 
 
 def test_a_range_that_was_not_read_to_its_end_says_how_much_is_left() -> None:
-    made = lines([FieldRow("damaged", 0, 1_000_001, None, ok=False)], [Space("", 0, b"\x01")])
+    made = lines([FieldRow("damaged", 0, 1_000_001, None, ok=False)], [AddressSpace("", 0, b"\x01")])
     assert [re.sub(" {2,}", "  ", line) for line in made[2:]] == ["00000001!| ... 1,000,000 bytes more  |  |"]
 
 
@@ -174,7 +174,7 @@ def test_a_range_that_was_not_read_to_its_end_says_how_much_is_left() -> None:
     ],
 )
 def test_values_are_short_and_escaped(value: object, text: str) -> None:
-    assert shown(value) == text
+    assert format_value(value) == text
 
 
 VALUES = st.none() | st.integers() | st.text() | st.binary() | st.floats() | st.booleans()
@@ -186,14 +186,14 @@ def test_no_byte_of_the_data_acts_on_the_terminal(
 ) -> None:
     row = FieldRow(path, 0, len(data), value, meaning, ok=ok)
     packed = FieldRow(path, 0, len(data), value, meaning, "decompressed", "\x1b[0m" + path, ok=ok)
-    spaces = [Space("", 0, data), Space("\x1b[0m" + path, 0, data)]
-    for line in hexdump([row, packed], spaces, HexdumpOptions(color=color)):
+    spaces = [AddressSpace("", 0, data), AddressSpace("\x1b[0m" + path, 0, data)]
+    for line in render_hexdump([row, packed], spaces, HexdumpOptions(color=color)):
         plain = re.sub("\x1b\\[(?:[0-9]+;)?[0-9]+m", "", line) if color else line
         assert all(char.isprintable() for char in plain)
 
 
 def test_colour_changes_nothing_but_the_colour() -> None:
-    traced = trace(ENTRY, DATA[:-1] + b"\0", 8, Limits())
+    traced = trace_record(ENTRY, DATA[:-1] + b"\0", 8, Limits())
     plain = lines(traced.rows, traced.spaces)
     colored = lines(traced.rows, traced.spaces, HexdumpOptions(border="ascii", color=True))
     assert [re.sub("\x1b\\[[0-9;]*m", "", line).rstrip() for line in colored] == plain

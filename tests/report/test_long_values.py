@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from binlogtool import limits
-from binlogtool.formats.longvalues import LongValue, long_value
+from binlogtool.formats.longvalues import LongValue, make_long_value
 from binlogtool.log import longvalues
-from binlogtool.log.longvalues import Filler, taken_out
-from binlogtool.log.plain import Style
+from binlogtool.log.longvalues import LongValueWriter, extract_long_values
+from binlogtool.log.plain import JsonStyle
 from tests.cli.invoke import ROOT, invoke
 from tests.harness.mysql_writer import MARIADB, binlog, block, query
 
@@ -47,9 +47,9 @@ def test_pieces_make_the_same_output(place: str, form: tuple[str, ...], monkeypa
     for log in files(CORPUS / place):
         whole = invoke("dump", "-O", *form, str(log))
         with monkeypatch.context() as patched:
-            patched.setattr(limits, "LONG", 4)
-            patched.setattr(longvalues, "PIECE", 7)
-            patched.setattr("binlogtool.formats.longvalues.PIECE", 7)
+            patched.setattr(limits, "LONG_VALUE_BYTES", 4)
+            patched.setattr(longvalues, "PIECE_SIZE", 7)
+            patched.setattr("binlogtool.formats.longvalues.PIECE_SIZE", 7)
             pieces = invoke("dump", "-O", *form, str(log))
         assert pieces == whole, log
 
@@ -70,9 +70,9 @@ def test_a_long_statement_is_written_as_a_whole_one(
     log.write_bytes(statements(*TEXTS, b"short", packed=packed))
     whole = invoke("dump", "-O", *form, str(log))
     assert whole.code == 0 and len(whole.out) > 10_000
-    monkeypatch.setattr(limits, "LONG", 100)
-    monkeypatch.setattr("binlogtool.formats.longvalues.PIECE", 997)
-    monkeypatch.setattr("binlogtool.formats.binlog_events.wire.compression._PIECE", 997)
+    monkeypatch.setattr(limits, "LONG_VALUE_BYTES", 100)
+    monkeypatch.setattr("binlogtool.formats.longvalues.PIECE_SIZE", 997)
+    monkeypatch.setattr("binlogtool.formats.binlog_events.wire.compression._PIECE_BYTES", 997)
     assert invoke("dump", "-O", *form, str(log)) == whole
 
 
@@ -80,8 +80,8 @@ def test_a_converted_long_statement_is_the_dumped_one(tmp_path: Path, monkeypatc
     log, out = tmp_path / "bin.000001", tmp_path / "out"
     log.write_bytes(statements(*TEXTS, packed=True))
     whole = invoke("dump", "-O", "jsonl", str(log))
-    monkeypatch.setattr(limits, "LONG", 100)
-    monkeypatch.setattr("binlogtool.formats.binlog_events.wire.compression._PIECE", 997)
+    monkeypatch.setattr(limits, "LONG_VALUE_BYTES", 100)
+    monkeypatch.setattr("binlogtool.formats.binlog_events.wire.compression._PIECE_BYTES", 997)
     assert invoke("convert", "--to", "jsonl", "-o", str(out), str(log)).code == 0
     assert out.read_bytes() == whole.out
 
@@ -90,15 +90,15 @@ def test_a_block_that_is_not_of_its_size_is_told_as_ever(tmp_path: Path, monkeyp
     log = tmp_path / "bin.000001"
     log.write_bytes(binlog([query(block(TEXTS[0], len(TEXTS[0]) + 1), code=QUERY_COMPRESSED)], MARIADB))
     whole = invoke("dump", "-O", "jsonl", str(log))
-    monkeypatch.setattr(limits, "LONG", 100)
+    monkeypatch.setattr(limits, "LONG_VALUE_BYTES", 100)
     assert "compression-error" in whole.text and invoke("dump", "-O", "jsonl", str(log)) == whole
 
 
 def test_marks_in_the_data_stay_what_they_are() -> None:
     mark = f"@{os.urandom(16).hex()}@"
-    body, taken = taken_out({"a": mark, "b": "x" * 50}, 40)
+    body, taken = extract_long_values({"a": mark, "b": "x" * 50}, 40)
     text = json.dumps(body).encode()
-    assert json.loads(b"".join(Filler().filled(text, taken))) == {"a": mark, "b": "x" * 50}
+    assert json.loads(b"".join(LongValueWriter().fill(text, taken))) == {"a": mark, "b": "x" * 50}
 
 
 @pytest.mark.parametrize("form", ["hex", "base64", "escape"])
@@ -107,15 +107,15 @@ def test_bytes_in_pieces_of_any_length(form: str) -> None:
     pieces = [data[:1], data[1:3], b"", data[3:100], data[100:]]
     mark = f"@{'0' * 32}@"
     value = LongValue(lambda: iter(pieces), False)
-    made = b"".join(Filler(Style(form)).filled(json.dumps(mark).encode(), {mark: value}))
-    assert json.loads(made) == Style(form).encoded(data)
+    made = b"".join(LongValueWriter(JsonStyle(form)).fill(json.dumps(mark).encode(), {mark: value}))
+    assert json.loads(made) == JsonStyle(form).encode_bytes(data)
 
 
 @pytest.mark.parametrize(("data", "is_text"), [("é€😀" * 9, True), (b"\xc3", False), (b"a\xffb", False), (b"", True)])
 def test_a_sign_may_be_cut_between_pieces(data: str | bytes, is_text: bool) -> None:
     raw = data.encode() if isinstance(data, str) else data
-    assert long_value(lambda: (raw[i : i + 1] for i in range(len(raw)))).is_text is is_text
+    assert make_long_value(lambda: (raw[i : i + 1] for i in range(len(raw)))).is_text is is_text
 
 
 def test_text_that_is_none_stays_whole() -> None:
-    assert taken_out({"a": "x\udcff" * 50}, 10) == ({"a": "x\udcff" * 50}, {})
+    assert extract_long_values({"a": "x\udcff" * 50}, 10) == ({"a": "x\udcff" * 50}, {})

@@ -9,17 +9,24 @@ from msgspec.structs import replace
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import Severity
-from binlogtool.recovery.report import Failure
-from binlogtool.report.json import document, file_from, file_json, set_from, set_json, verify_json
+from binlogtool.recovery.report import PathFailure
+from binlogtool.report.json import (
+    encode_document,
+    file_report_from_json,
+    file_report_to_json,
+    set_report_from_json,
+    set_report_to_json,
+    verify_report_to_json,
+)
 from binlogtool.report.policy import (
-    Ignore,
-    Policy,
-    baseline_from,
-    baseline_json,
-    exit_code,
-    located,
-    most_severe,
+    FindingPolicy,
+    IgnoreRule,
+    baseline_to_json,
+    compute_exit_code,
+    list_located_findings,
+    parse_baseline,
     parse_severity,
+    select_exit_code,
 )
 from tests.report.values import report
 
@@ -34,23 +41,23 @@ DAMAGED = "/data/binlog/0002.xlog"
     ],
 )  # fmt: skip
 def test_the_most_severe_status_wins(codes: list[int], worst: int) -> None:
-    assert most_severe(codes) == worst
+    assert select_exit_code(codes) == worst
 
 
 @pytest.mark.parametrize(("level", "code"), [(Severity.NOTE, 1), (Severity.WARNING, 1), (Severity.ERROR, 1), (None, 0)])
 def test_findings_at_the_threshold_make_the_status_1(level: Severity | None, code: int) -> None:
-    assert exit_code(report(), level) == code
+    assert compute_exit_code(report(), level) == code
 
 
 def test_findings_below_the_threshold_do_not_count() -> None:
-    calm = Policy({"checksum-mismatch": Severity.WARNING, "missing-member": Severity.NOTE}).apply(report())
-    assert exit_code(calm, Severity.ERROR) == 0
-    assert exit_code(calm, Severity.WARNING) == 1
+    calm = FindingPolicy({"checksum-mismatch": Severity.WARNING, "missing-member": Severity.NOTE}).apply(report())
+    assert compute_exit_code(calm, Severity.ERROR) == 0
+    assert compute_exit_code(calm, Severity.WARNING) == 1
 
 
 def test_failures_and_limits_come_before_findings() -> None:
-    assert exit_code(report(failures=[Failure("x", "m", 3)]), Severity.ERROR) == 3
-    assert exit_code(replace(report(), incomplete=True), Severity.ERROR) == 6
+    assert compute_exit_code(report(failures=[PathFailure("x", "m", 3)]), Severity.ERROR) == 3
+    assert compute_exit_code(replace(report(), incomplete=True), Severity.ERROR) == 6
 
 
 @pytest.mark.parametrize(
@@ -67,18 +74,18 @@ def test_failures_and_limits_come_before_findings() -> None:
     ],
 )
 def test_findings_can_be_ignored_by_file_and_place(text: str, kept: set[str]) -> None:
-    left = Policy(ignored=[Ignore.parse(text)]).apply(report())
+    left = FindingPolicy(ignored=[IgnoreRule.parse(text)]).apply(report())
     assert {f.id for f in left.findings} == kept
 
 
 def test_a_file_name_with_a_colon_is_no_offset() -> None:
-    assert Ignore.parse("torn-tail@a:b") == Ignore("torn-tail", "a:b", None)
+    assert IgnoreRule.parse("torn-tail@a:b") == IgnoreRule("torn-tail", "a:b", None)
 
 
 @pytest.mark.parametrize("text", ["nothing", "nothing@x", ""])
 def test_unknown_ids_are_usage_errors(text: str) -> None:
     with pytest.raises(UsageError):
-        Ignore.parse(text)
+        IgnoreRule.parse(text)
 
 
 @pytest.mark.parametrize("text", ["torn-tail", "torn-tail=", "torn-tail=fatal", "nothing=error"])
@@ -88,30 +95,32 @@ def test_bad_severities_are_usage_errors(text: str) -> None:
 
 
 def test_a_baseline_hides_what_it_knows_and_nothing_else() -> None:
-    known = baseline_from(json.dumps(baseline_json(report())))
+    known = parse_baseline(json.dumps(baseline_to_json(report())))
     assert len(known) == 3
-    assert not Policy(baseline=known).apply(report()).findings
+    assert not FindingPolicy(baseline=known).apply(report()).findings
     moved = replace(report().files[1], findings=(replace(report().files[1].findings[0], offset=7),))
-    assert Policy(baseline=known).apply(replace(report(), files=(moved,), sets=())).findings
+    assert FindingPolicy(baseline=known).apply(replace(report(), files=(moved,), sets=())).findings
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": "other", "findings": {}}', "\x00"])
 def test_other_files_are_no_baseline(text: str) -> None:
     with pytest.raises(UsageError):
-        baseline_from(text)
+        parse_baseline(text)
 
 
 def test_reports_survive_the_way_through_json() -> None:
     for file in report().files:
-        back = file_from({**json.loads(document(file_json(file))), "seconds": file.seconds})
-        assert file_json(back) == file_json(file)
+        back = file_report_from_json(
+            {**json.loads(encode_document(file_report_to_json(file))), "seconds": file.seconds}
+        )
+        assert file_report_to_json(back) == file_report_to_json(file)
     for part in report().sets:
-        assert set_from(json.loads(document(set_json(part)))) == part
+        assert set_report_from_json(json.loads(encode_document(set_report_to_json(part)))) == part
 
 
 def test_the_summary_counts_every_finding_once() -> None:
-    value = verify_json(report(), "1")
+    value = verify_report_to_json(report(), "1")
     assert value["summary"]["findings"] == {"error": 2, "warning": 0, "note": 1}
     assert list(value["summary"]["findings"]) == ["error", "warning", "note"]
-    assert len(located(report())) == 3
+    assert len(list_located_findings(report())) == 3
     assert value["status"] == "findings"

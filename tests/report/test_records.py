@@ -12,20 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from binlogtool.findings import finding
-from binlogtool.log.body_json import kinds
-from binlogtool.log.plain import Style, TimeText, safe_json
-from binlogtool.log.records import Block, Checked, Inner
-from binlogtool.report.records import FieldLines, RecordLines
+from binlogtool.findings import make_finding
+from binlogtool.log.body_json import collect_types
+from binlogtool.log.plain import JsonStyle, TimeFormatter, escape_unsafe
+from binlogtool.log.records import InnerPosition, RecordBlock, RecordChecksum
+from binlogtool.report.records import FieldJsonEncoder, RecordJsonEncoder
 from tests.report.values import NEW_YEAR_2026, block
 
 
-def lines(made: Block, style: Style = Style()) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in RecordLines(style).lines(made).splitlines()]
+def lines(made: RecordBlock, style: JsonStyle = JsonStyle()) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in RecordJsonEncoder(style).encode_lines(made).splitlines()]
 
 
 def test_a_line_has_the_members_of_the_contract_in_order() -> None:
-    text = RecordLines().lines(block([{"space_id": 512, "tuple": [1, "a"]}]))
+    text = RecordJsonEncoder().encode_lines(block([{"space_id": 512, "tuple": [1, "a"]}]))
     assert text == (
         b'{"file":"a.xlog","offset":130,"size":44,"record":0,"type":"INSERT","seq":100,'
         b'"time":"2026-01-01T00:00:00.000000Z","object":"512","origin":1,"txn":"1:100",'
@@ -46,7 +46,7 @@ def test_a_line_has_the_members_of_the_contract_in_order() -> None:
     ],
 )
 def test_bytes_anywhere_in_a_body_are_marked(body: Any) -> None:
-    text = RecordLines().lines(block([{"plain": 1}, body, {"plain": 2}]))
+    text = RecordJsonEncoder().encode_lines(block([{"plain": 1}, body, {"plain": 2}]))
     assert b'{"$bytes":"00ff"}' in text
     assert [r["record"] for r in map(json.loads, text.splitlines())] == [0, 1, 2]
 
@@ -59,7 +59,7 @@ def test_bytes_as_keys_are_marked() -> None:
     ("form", "shown"), [("hex", "61ff0a"), ("base64", base64.b64encode(b"a\xff\n").decode()), ("escape", "a\\xff\\x0a")]
 )
 def test_the_form_of_bytes_can_be_chosen(form: str, shown: str) -> None:
-    assert lines(block([[b"a\xff\n"]]), Style(bytes_form=form))[0]["body"] == [{"$bytes": shown}]
+    assert lines(block([[b"a\xff\n"]]), JsonStyle(bytes_form=form))[0]["body"] == [{"$bytes": shown}]
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
@@ -73,7 +73,7 @@ def test_integers_of_any_size_are_exact() -> None:
 
 
 def test_big_integers_can_be_strings() -> None:
-    shown = lines(block([[2**53, 2**53 + 1, -(2**53) - 1, 7]]), Style(bigint="string"))[0]["body"]
+    shown = lines(block([[2**53, 2**53 + 1, -(2**53) - 1, 7]]), JsonStyle(bigint="string"))[0]["body"]
     assert shown == [2**53, str(2**53 + 1), str(-(2**53) - 1), 7]
 
 
@@ -88,7 +88,7 @@ def test_a_missing_body_is_null() -> None:
 
 
 def test_a_record_in_a_packed_frame_says_where_it_is_inside() -> None:
-    shown = lines(block([1, 2], inner=[Inner(7, 20), None]))
+    shown = lines(block([1, 2], inner=[InnerPosition(7, 20), None]))
     assert shown[0]["inner"] == {"offset": 7, "size": 20}
     assert "inner" not in shown[1]
 
@@ -105,13 +105,13 @@ def test_added_members_have_any_name_and_survive_bad_text() -> None:
 
 
 def test_an_absent_checksum_is_neither_right_nor_wrong() -> None:
-    shown = lines(block([1, 2], checksum=[Checked("crc32", 0, 5, None), None]))
+    shown = lines(block([1, 2], checksum=[RecordChecksum("crc32", 0, 5, None), None]))
     assert shown[0]["checksum"] == {"algorithm": "crc32", "stored": "00000000", "computed": "00000005", "ok": None}
     assert shown[1]["checksum"] is None
 
 
 def test_findings_stand_at_their_record() -> None:
-    found = finding("payload-undecodable", 174, 44, "no map", record=1, key=b"\xff")
+    found = make_finding("payload-undecodable", 174, 44, "no map", record=1, key=b"\xff")
     shown = lines(block([1, None, 3], findings={1: (found,)}))
     assert [len(r["findings"]) for r in shown] == [0, 1, 0]
     assert shown[1]["findings"][0]["facts"] == {"key": {"$bytes": "ff"}}
@@ -119,7 +119,7 @@ def test_findings_stand_at_their_record() -> None:
 
 def test_controls_are_escaped_and_come_back_unchanged() -> None:
     hostile = "\x00\x1b[31m\x7f\x85\x9b1m\u202e\u2028\u200f\ufeff é"
-    text = RecordLines().lines(block([hostile]))
+    text = RecordJsonEncoder().encode_lines(block([hostile]))
     assert not {c for c in text.decode() if not c.isprintable()} - {"\n"}
     assert json.loads(text)["body"] == hostile
 
@@ -143,19 +143,19 @@ def test_bodies_with_bytes_come_back_marked(bodies: list[Any]) -> None:
 
 
 def test_kinds_sees_the_deepest_value() -> None:
-    assert bytes in kinds([1, {"a": [{"b": (b"x",)}]}])
-    assert complex in kinds([[1.0, [math.nan]]])
-    assert kinds([1, "a", None, True, [2.5], {}]) == {int, str, type(None), bool, list, float, dict}
+    assert bytes in collect_types([1, {"a": [{"b": (b"x",)}]}])
+    assert complex in collect_types([[1.0, [math.nan]]])
+    assert collect_types([1, "a", None, True, [2.5], {}]) == {int, str, type(None), bool, list, float, dict}
 
 
 def test_fields_choose_members_and_reach_into_the_body() -> None:
     made = block([{"tuple": [1], "a.b": 2}])
-    picked = FieldLines(RecordLines(), ("seq", "body.tuple", "body.a.b", "nothing")).lines(made)
+    picked = FieldJsonEncoder(RecordJsonEncoder(), ("seq", "body.tuple", "body.a.b", "nothing")).encode_lines(made)
     assert json.loads(picked) == {"seq": 100, "body.tuple": [1], "body.a.b": 2, "nothing": None}
 
 
 def test_offsets_can_be_left_out() -> None:
-    shown = json.loads(FieldLines(RecordLines(), (), offsets=False).lines(block([1])))
+    shown = json.loads(FieldJsonEncoder(RecordJsonEncoder(), (), offsets=False).encode_lines(block([1])))
     assert not {"offset", "size", "inner"} & set(shown)
     assert "record" in shown
 
@@ -174,11 +174,11 @@ def test_offsets_can_be_left_out() -> None:
     ],
 )
 def test_times_are_rfc_3339_in_utc(microseconds: int | None, shown: str | None) -> None:
-    assert TimeText()(microseconds) == shown
+    assert TimeFormatter()(microseconds) == shown
 
 
 def test_times_in_one_second_differ_in_their_fraction() -> None:
-    time = TimeText()
+    time = TimeFormatter()
     assert [time(NEW_YEAR_2026 + i) for i in (0, 5, 999_999)] == [
         f"2026-01-01T00:00:00.{fraction}Z" for fraction in ("000000", "000005", "999999")
     ]
@@ -186,4 +186,4 @@ def test_times_in_one_second_differ_in_their_fraction() -> None:
 
 def test_safe_json_leaves_harmless_text_alone() -> None:
     document = '{"a":"é中"}'.encode()
-    assert safe_json(document) == document
+    assert escape_unsafe(document) == document

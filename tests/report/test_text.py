@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from binlogtool.findings import finding
-from binlogtool.recovery.report import Failure, Report, SetReport
+from binlogtool.findings import make_finding
+from binlogtool.recovery.report import PathFailure, Report, SetReport
 from binlogtool.report import words
-from binlogtool.report.repair import plan_text
-from binlogtool.report.text import explain_list, explain_text, shown_name, verify_text
+from binlogtool.report.repair import render_plan_text
+from binlogtool.report.text import render_explanation, render_explanation_list, render_verify_text, shorten_path
 from tests.report.values import MISMATCH, TORN, account, file_report, plan, report
 
 
 def test_a_report_looks_like_this() -> None:
-    assert list(verify_text(report(), exit_code=1)) == [
+    assert list(render_verify_text(report(), exit_code=1)) == [
         "0001.xlog   ok        64.0 MiB   181,204 records   seq 1..181,204   XLOG 0.13",
         "0002.xlog   DAMAGED   12.4 MiB    35,116 records   seq 181,205..216,377   XLOG 0.13",
         "  error    0x00a1f3c0  checksum-mismatch    record 30,990  the bytes are not those that were written"
@@ -30,52 +30,54 @@ def test_a_report_looks_like_this() -> None:
 
 def test_an_account_that_does_not_add_up_is_not_called_complete() -> None:
     broken = Report((file_report(bytes=account(record=13_000_000)),), ())
-    assert "(99.6686 % accounted for)" in list(verify_text(broken))[1]
+    assert "(99.6686 % accounted for)" in list(render_verify_text(broken))[1]
 
 
 @pytest.mark.parametrize("depth", ["frame", "checksum"])
 def test_a_report_says_that_payloads_were_not_read(depth: str) -> None:
     shallow = Report((file_report(details={"depth": depth}),), ())
-    assert list(verify_text(shallow))[-1] == f"not checked: payloads (--depth {depth})"
-    assert not any("not checked" in line for line in verify_text(Report((file_report(details={"depth": "set"}),), ())))
+    assert list(render_verify_text(shallow))[-1] == f"not checked: payloads (--depth {depth})"
+    assert not any(
+        "not checked" in line for line in render_verify_text(Report((file_report(details={"depth": "set"}),), ()))
+    )
 
 
 def test_members_of_a_set_are_named_from_its_directory() -> None:
     one = (SetReport("/d", "tarantool", ()),)
-    assert [shown_name(p, one) for p in ("/d/a", "/d/sub/a", "/e/a", "/d")] == ["a", "sub/a", "/e/a", "/d"]
+    assert [shorten_path(p, one) for p in ("/d/a", "/d/sub/a", "/e/a", "/d")] == ["a", "sub/a", "/e/a", "/d"]
 
 
 def test_members_of_several_sets_have_their_whole_paths() -> None:
     several = (SetReport("/d", "tarantool", ()), SetReport("/e", "tarantool", ()))
-    assert [shown_name(p, several) for p in ("/d/a", "/e/a")] == ["/d/a", "/e/a"]
+    assert [shorten_path(p, several) for p in ("/d/a", "/e/a")] == ["/d/a", "/e/a"]
 
 
 def test_a_torn_tail_leads_to_the_plan() -> None:
     torn = Report((file_report("a b.xlog", TORN),), ())
-    assert list(verify_text(torn))[-1] == "next: binlogtool truncate-to-durable 'a b.xlog'"
+    assert list(render_verify_text(torn))[-1] == "next: binlogtool truncate-to-durable 'a b.xlog'"
 
 
 def test_a_clean_file_needs_no_next_step() -> None:
-    assert not [line for line in verify_text(Report((file_report(),), ())) if line.startswith(("next", "exit"))]
+    assert not [line for line in render_verify_text(Report((file_report(),), ())) if line.startswith(("next", "exit"))]
 
 
 def test_many_findings_of_a_kind_are_counted() -> None:
-    many = [finding("checksum-mismatch", i, 1, "m") for i in range(50)]
-    shown = list(verify_text(Report((file_report("a", *many),), ())))
+    many = [make_finding("checksum-mismatch", i, 1, "m") for i in range(50)]
+    shown = list(render_verify_text(Report((file_report("a", *many),), ())))
     assert len([line for line in shown if line.endswith("checksum-mismatch    m")]) == 20
     assert any("30 more findings checksum-mismatch" in line for line in shown)
 
 
 def test_unknown_record_counts_are_left_out() -> None:
-    first = next(verify_text(Report((file_report("a", records=None, first_seq=None),), ())))
+    first = next(render_verify_text(Report((file_report("a", records=None, first_seq=None),), ())))
     assert "record" not in first
 
 
 def test_facts_that_the_message_says_are_not_repeated() -> None:
-    said = finding(
+    said = make_finding(
         "damaged-range", 0, 5, "5 skipped; next at 0x00000040", next_provable=64, skipped=5, cause="lost block"
     )
-    assert words.sentence(said) == "5 skipped; next at 0x00000040  cause lost block"
+    assert words.format_finding(said) == "5 skipped; next at 0x00000040  cause lost block"
 
 
 @pytest.mark.parametrize(
@@ -90,7 +92,7 @@ def test_facts_that_the_message_says_are_not_repeated() -> None:
     ],
 )
 def test_sizes_are_readable(number: int, shown: str) -> None:
-    assert words.size(number) == shown
+    assert words.format_size(number) == shown
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,7 @@ def test_sizes_are_readable(number: int, shown: str) -> None:
     ],
 )
 def test_paths_can_be_pasted_into_a_shell(path: str, word: str) -> None:
-    assert words.shell_quoted(path) == word
+    assert words.quote_for_shell(path) == word
 
 
 def test_a_pasted_path_names_the_same_file() -> None:
@@ -114,12 +116,12 @@ def test_a_pasted_path_names_the_same_file() -> None:
     import subprocess
 
     path = "a'b\x1b\n\u202e\udcff c"
-    done = subprocess.run(["bash", "-c", f"printf %s {words.shell_quoted(path)}"], capture_output=True, check=True)
+    done = subprocess.run(["bash", "-c", f"printf %s {words.quote_for_shell(path)}"], capture_output=True, check=True)
     assert done.stdout == os.fsencode(path)
 
 
 def test_a_plan_says_that_nothing_was_changed() -> None:
-    assert list(plan_text(plan())) == [
+    assert list(render_plan_text(plan())) == [
         "plan   /data/binlog/0003.xlog: cut 311 of 13,043,225 bytes at 0x00c66d12 (0 complete records among them)",
         "proof  records 35,116 · last seq 216,377",
         f"sha256 kept {'aa' * 32}  cut {'bb' * 32}",
@@ -128,25 +130,25 @@ def test_a_plan_says_that_nothing_was_changed() -> None:
 
 
 def test_a_refused_plan_says_why() -> None:
-    shown = list(plan_text(plan(refused=True, reasons=("4,125 complete records follow",))))
+    shown = list(render_plan_text(plan(refused=True, reasons=("4,125 complete records follow",))))
     assert shown[-2:] == ["refuse 4,125 complete records follow", "refused; nothing was changed"]
 
 
 def test_an_explanation_has_three_parts() -> None:
-    shown = list(explain_text("torn-tail"))
+    shown = list(render_explanation("torn-tail"))
     assert shown[0] == "torn-tail  (default severity: note)"
     assert [line for line in shown if line and not line.startswith(" ")][1:] == ["meaning", "causes", "what to do"]
 
 
 def test_the_list_of_findings_starts_with_errors() -> None:
-    shown = list(explain_list())
+    shown = list(render_explanation_list())
     assert shown[0] == "error:"
     assert shown.index("error:") < shown.index("warning:") < shown.index("note:")
 
 
 def test_failures_do_not_stand_among_the_files() -> None:
-    failed = report(failures=[Failure("/data/x", "no such file", 4)])
-    assert not [line for line in verify_text(failed) if "/data/x" in line]
+    failed = report(failures=[PathFailure("/data/x", "no such file", 4)])
+    assert not [line for line in render_verify_text(failed) if "/data/x" in line]
     assert MISMATCH in failed.findings
 
 
@@ -155,7 +157,7 @@ def test_a_plan_groups_repeated_findings_as_verify_does() -> None:
     many = [{"id": "checksum-mismatch", "offset": n, "message": "stored 1"} for n in range(2000)]
     other = {"id": "gap-in-sequence", "offset": 7, "message": "LSN 3"}
     file = replace(whole.files[0], proof={"damage": [*many, other]})
-    lines = list(plan_text(replace(whole, files=(file,), reasons=tuple(f"reason {n}" for n in range(500)))))
+    lines = list(render_plan_text(replace(whole, files=(file,), reasons=tuple(f"reason {n}" for n in range(500)))))
     assert sum(line.startswith("damage 0x") for line in lines) == 21
     assert "damage … 1,980 more checksum-mismatch (all: -O json)" in lines
     assert "damage 0x00000007 gap-in-sequence: LSN 3" in lines

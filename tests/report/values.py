@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.described import Described
-from binlogtool.log.records import Block, Checked, Inner
-from binlogtool.recovery.plan import FilePlan, Piece, Plan
-from binlogtool.recovery.report import Failure, FileReport, Report, SetReport
+from binlogtool.findings import Finding, Severity, make_finding
+from binlogtool.formats.described import EnvelopeColumns
+from binlogtool.log.records import InnerPosition, RecordBlock, RecordChecksum
+from binlogtool.recovery.plan import FilePlan, RepairPlan, ResultPiece
+from binlogtool.recovery.report import FileReport, PathFailure, Report, SetReport
 
 SECOND = 1_000_000
 NEW_YEAR_2026 = 1_767_225_600 * SECOND
@@ -40,15 +40,15 @@ def file_report(path: str = "/data/binlog/0002.xlog", *findings: Finding, **chan
     return FileReport(**{**values, **changes})
 
 
-MISMATCH = finding(
+MISMATCH = make_finding(
     "checksum-mismatch", 0xA1F3C0, 88, "the bytes are not those that were written", record=30_990,
     stored="5b1c22e0", computed="91d0447f",
 )  # fmt: skip
-TORN = finding("torn-tail", 0xC66D12, 311, "the last record is incomplete: 311 bytes")
-MISSING = finding("missing-member", None, 0, "0001.xlog is not there", severity=Severity.ERROR)
+TORN = make_finding("torn-tail", 0xC66D12, 311, "the last record is incomplete: 311 bytes")
+MISSING = make_finding("missing-member", None, 0, "0001.xlog is not there", severity=Severity.ERROR)
 
 
-def report(*, failures: Sequence[Failure] = ()) -> Report:
+def report(*, failures: Sequence[PathFailure] = ()) -> Report:
     """Two files and their set: one clean, one damaged."""
     clean = file_report(
         "/data/binlog/0001.xlog", size=64 * 1024 * 1024, records=181_204, bytes=account(header=8, record=67_108_856),
@@ -59,18 +59,18 @@ def report(*, failures: Sequence[Failure] = ()) -> Report:
     return Report((clean, damaged), (both,), tuple(failures))
 
 
-def plan(**changes: Any) -> Plan:
+def plan(**changes: Any) -> RepairPlan:
     file = FilePlan(
         "/data/binlog/0003.xlog", 13_043_225, "truncate", 0xC66D12, 311, 0, {"records": 35_116, "last_seq": 216_377},
-        "aa" * 32, "bb" * 32, pieces=(Piece(0, 0xC66D12),),
+        "aa" * 32, "bb" * 32, pieces=(ResultPiece(0, 0xC66D12),),
     )  # fmt: skip
-    return Plan(**{"format": "tarantool", "refused": False, "reasons": (), "files": (file,), **changes})
+    return RepairPlan(**{"format": "tarantool", "refused": False, "reasons": (), "files": (file,), **changes})
 
 
-def block(bodies: Sequence[Any], **changes: Any) -> Block:
+def block(bodies: Sequence[Any], **changes: Any) -> RecordBlock:
     """INSERTs of 44 bytes each, one second apart."""
     count = len(bodies)
-    envelope = Described(
+    envelope = EnvelopeColumns(
         ["INSERT"] * count,
         list(range(100, 100 + count)),
         [NEW_YEAR_2026 + i * SECOND for i in range(count)],
@@ -86,13 +86,13 @@ def block(bodies: Sequence[Any], **changes: Any) -> Block:
         "size": [44] * count,
         "inner": [None] * count,
         "envelope": envelope,
-        "checksum": [Checked("crc32c", 0x9A, 0x9A, True)] * count,
+        "checksum": [RecordChecksum("crc32c", 0x9A, 0x9A, True)] * count,
         "bodies": list(bodies),
         "extras": None,
         "findings": {},
         "raw": [bytes([i % 256]) * 3 for i in range(count)],
     }
-    return Block(**{**values, **changes})
+    return RecordBlock(**{**values, **changes})
 
 
-__all__ = ["Inner", "account", "block", "file_report", "plan", "report"]
+__all__ = ["InnerPosition", "account", "block", "file_report", "plan", "report"]

@@ -29,36 +29,37 @@ from construct import (
 )
 
 from binlogtool.formats.bodies import (
-    Ahead,
-    Count,
-    Given,
-    IfMore,
-    Marked,
-    MarkedInt,
-    Shown,
+    BodySchema,
+    BoundedCount,
+    FieldPresent,
+    HiddenField,
+    HighBitInt,
+    HighBitSet,
+    IfBytesLeft,
+    PeekInt,
     SplitInt,
-    Text,
-    UnlessZero,
-    Unshown,
+    TextField,
     Uuid,
-    flagged,
+    ZeroMeansAbsent,
+    make_flag_condition,
 )
-from binlogtool.formats.derived import place_of, unpacker_of
+from binlogtool.formats.derived import field_offset, make_unpacker
 from binlogtool.formats.fields import MalformedError
-from binlogtool.schema.decoders import decoder, fields_reader
+from binlogtool.schema.decoders import make_decoder, make_fields_reader
 from binlogtool.schema.scopes import Unlowerable
 from tests.json_bodies import json_of
 
 KINDS = Enum(Int8ub, A=1, B=2)
 WHOLE = Struct(
-    "size" / Unshown(Int8ub),
+    "size" / HiddenField(Int8ub),
     "kind" / KINDS,
-    "name" / Text(Bytes(this.size)),
-    "flags" / UnlessZero(IfMore(FlagsEnum(Int8ub, X=1, Y=2))),
-    "point" / If(flagged("flags", "X"), Struct("x" / Int16ub, "y" / Int32sl)),
-    "time" / IfMore(MarkedInt(2)),
-    "other" / If(Given("time"), IfThenElse(Marked("time"), BytesInteger(3, swapped=True), Computed(this.time))),
-    "rest" / IfMore(GreedyBytes),
+    "name" / TextField(Bytes(this.size)),
+    "flags" / ZeroMeansAbsent(IfBytesLeft(FlagsEnum(Int8ub, X=1, Y=2))),
+    "point" / If(make_flag_condition("flags", "X"), Struct("x" / Int16ub, "y" / Int32sl)),
+    "time" / IfBytesLeft(HighBitInt(2)),
+    "other"
+    / If(FieldPresent("time"), IfThenElse(HighBitSet("time"), BytesInteger(3, swapped=True), Computed(this.time))),
+    "rest" / IfBytesLeft(GreedyBytes),
 )
 
 CASES = {
@@ -78,10 +79,10 @@ CASES = {
 @pytest.mark.parametrize("body", CASES)
 def test_what_is_there_is_shown_and_what_is_marked_is_not(body: bytes) -> None:
     shown, text = CASES[body]
-    value = decoder(Shown(WHOLE))(body)
+    value = make_decoder(BodySchema(WHOLE))(body)
     assert value == shown
     assert list(value) == list(shown)
-    assert json_of(Shown(WHOLE), body) == text
+    assert json_of(BodySchema(WHOLE), body) == text
 
 
 @pytest.mark.parametrize(
@@ -97,9 +98,9 @@ def test_what_is_there_is_shown_and_what_is_marked_is_not(body: bytes) -> None:
 )
 def test_a_body_that_is_cut_short_says_which_field_lacks_what(body: bytes, message: str) -> None:
     with pytest.raises(MalformedError) as caught:
-        decoder(Shown(WHOLE))(body)
+        make_decoder(BodySchema(WHOLE))(body)
     assert caught.value.args[0] == message
-    assert json_of(Shown(WHOLE), body) == -2
+    assert json_of(BodySchema(WHOLE), body) == -2
 
 
 class Pair(NamedTuple):
@@ -109,20 +110,20 @@ class Pair(NamedTuple):
 
 
 def test_fields_are_taken_by_name_wherever_they_stand() -> None:
-    read = fields_reader(WHOLE, Pair)
+    read = make_fields_reader(WHOLE, Pair)
     assert read(b"\x02\x01ab") == Pair(b"ab", None)
     assert read(b"\x00\x02\x01\x00\x00\x05\x00\x00\x00") == Pair(b"", 5)
-    assert fields_reader(WHOLE, ("kind", "flags"))(b"\x00\x02\x02") == (2, 2)
-    assert fields_reader(WHOLE, "kind")(b"\xff\x02") == 2  # no more is read than is wanted
+    assert make_fields_reader(WHOLE, ("kind", "flags"))(b"\x00\x02\x02") == (2, 2)
+    assert make_fields_reader(WHOLE, "kind")(b"\xff\x02") == 2  # no more is read than is wanted
 
 
 def test_a_title_is_made_of_fields_and_of_what_is_given() -> None:
     schema = Struct("id" / Uuid(), "number" / Int64ul)
-    shown = Shown(schema, ("key", "{id}:{number}@{place}"), ("place",))
+    shown = BodySchema(schema, ("key", "{id}:{number}@{place}"), ("place",))
     body = bytes(range(16)) + b"\xff" * 8
     uuid = "00010203-0405-0607-0809-0a0b0c0d0e0f"
     key = f"{uuid}:{(1 << 64) - 1}@3"
-    assert decoder(shown)(body, 3) == {"key": key, "id": uuid, "number": (1 << 64) - 1}
+    assert make_decoder(shown)(body, 3) == {"key": key, "id": uuid, "number": (1 << 64) - 1}
     assert json_of(shown, body, 3) == f'{{"key":"{key}","id":"{uuid}","number":{(1 << 64) - 1}}}'.encode()
 
 
@@ -130,29 +131,29 @@ def test_a_title_is_made_of_fields_and_of_what_is_given() -> None:
     ("schema", "path"),
     [
         (Struct("n" / Int8ul, "list" / Array(this.n, Bytes(this.n))), "list"),
-        (Struct("a" / If(Given("b"), Int8ul)), "a"),
-        (Struct("a" / Int8ul, "b" / If(flagged("a", "X"), Int8ul)), "b"),
+        (Struct("a" / If(FieldPresent("b"), Int8ul)), "a"),
+        (Struct("a" / Int8ul, "b" / If(make_flag_condition("a", "X"), Int8ul)), "b"),
         (Struct("a" / If(lambda this_: True, Int8ul)), "a"),
     ],
 )
 def test_what_cannot_be_derived_is_named(schema: Struct, path: str) -> None:
     with pytest.raises(Unlowerable) as caught:
-        decoder(Shown(schema))
+        make_decoder(BodySchema(schema))
     assert caught.value.path == path
 
 
 POINT = Struct("x" / Int16ub, "y" / Int32sl)
 LISTS = Struct(
-    "head" / Ahead(Int8ub),
-    "named" / Unshown(Computed(this.head > 2)),
-    "count" / Count(Int8ub, 2, "entries"),
+    "head" / PeekInt(Int8ub),
+    "named" / HiddenField(Computed(this.head > 2)),
+    "count" / BoundedCount(Int8ub, 2, "entries"),
     "list"
     / Array(
         this.count,
         Struct(
-            "name_len" / Unshown(IfThenElse(this._.named, Int8ub, Computed(0))),
-            "name" / Text(Bytes(this.name_len)),
-            "few" / Count(SplitInt(1, 4), 1, "numbers"),
+            "name_len" / HiddenField(IfThenElse(this._.named, Int8ub, Computed(0))),
+            "name" / TextField(Bytes(this.name_len)),
+            "few" / BoundedCount(SplitInt(1, 4), 1, "numbers"),
             "numbers" / Array(this.few, Int16ul),
         ),
     ),
@@ -169,22 +170,22 @@ class Entry(NamedTuple):
 
 
 def test_arrays_are_lists_of_what_their_elements_show() -> None:
-    assert decoder(Shown(LISTS))(FEW) == {
+    assert make_decoder(BodySchema(LISTS))(FEW) == {
         "list": [{"name": "", "numbers": [1, 256]}, {"name": "", "numbers": []}],
         "points": [{"x": 1, "y": -1}, {"x": 256, "y": 0}],
         "bytes": [97, 98],
     }
-    assert decoder(Shown(LISTS))(NAMED)["list"] == [
+    assert make_decoder(BodySchema(LISTS))(NAMED)["list"] == [
         {"name": "a", "numbers": []}, {"name": "", "numbers": [5]}, {"name": "bc", "numbers": []},
     ]  # fmt: skip
 
 
 def test_arrays_are_tuples_of_fields() -> None:
-    assert fields_reader(LISTS, "list", Entry)(NAMED) == (Entry((), b"a"), Entry((5,), b""), Entry((), b"bc"))
-    assert fields_reader(LISTS, ("list", "points", "bytes"))(FEW) == (
+    assert make_fields_reader(LISTS, "list", Entry)(NAMED) == (Entry((), b"a"), Entry((5,), b""), Entry((), b"bc"))
+    assert make_fields_reader(LISTS, ("list", "points", "bytes"))(FEW) == (
         ((b"", (1, 256)), (b"", ())), ((1, -1), (256, 0)), (97, 98),
     )  # fmt: skip
-    assert fields_reader(LISTS, "points")(NAMED) == ((0, 0), (0, 0))
+    assert make_fields_reader(LISTS, "points")(NAMED) == ((0, 0), (0, 0))
 
 
 @pytest.mark.parametrize(
@@ -200,7 +201,7 @@ def test_arrays_are_tuples_of_fields() -> None:
 )
 def test_a_list_that_the_body_has_no_room_for_is_refused(body: bytes, finding_id: str, message: str) -> None:
     with pytest.raises(MalformedError) as caught:
-        decoder(Shown(LISTS))(body)
+        make_decoder(BodySchema(LISTS))(body)
     assert (caught.value.finding_id, caught.value.args[0]) == (finding_id, message)
 
 
@@ -221,33 +222,38 @@ def test_a_list_that_the_body_has_no_room_for_is_refused(body: bytes, finding_id
     ],
 )
 def test_lists_are_written_by_compiled_code(body: bytes, written: bytes) -> None:
-    assert json_of(Shown(LISTS), body) == written
+    assert json_of(BodySchema(LISTS), body) == written
     for end in range(len(body)):
-        assert json_of(Shown(LISTS), body[:end]) == -2
+        assert json_of(BodySchema(LISTS), body[:end]) == -2
     for room in range(len(written)):
-        assert json_of(Shown(LISTS), body, room=room) == -1
+        assert json_of(BodySchema(LISTS), body, room=room) == -1
 
 
 def test_the_place_of_a_field_is_the_size_of_those_before_it() -> None:
-    schema = Struct("id" / Uuid(), "a" / IfMore(Int16ub), "b" / If(Given("a"), MarkedInt(7)), "c" / Text(GreedyBytes))
-    assert [place_of(schema, name) for name in ("id", "a", "b", "c")] == [0, 16, 18, 25]
+    schema = Struct(
+        "id" / Uuid(),
+        "a" / IfBytesLeft(Int16ub),
+        "b" / If(FieldPresent("a"), HighBitInt(7)),
+        "c" / TextField(GreedyBytes),
+    )
+    assert [field_offset(schema, name) for name in ("id", "a", "b", "c")] == [0, 16, 18, 25]
     with pytest.raises(ValueError, match="no field"):
-        place_of(Struct("a" / Int8ul), "d")
+        field_offset(Struct("a" / Int8ul), "d")
     with pytest.raises(ValueError):
-        place_of(WHOLE, "flags")
+        field_offset(WHOLE, "flags")
 
 
 def test_fields_of_fixed_places_are_one_unpack() -> None:
     schema = Struct(
-        "start" / Tell, "kind" / KINDS, "size" / Unshown(Int16ul), Check(this.size > 0), "pad" / Bytes(3),
+        "start" / Tell, "kind" / KINDS, "size" / HiddenField(Int16ul), Check(this.size > 0), "pad" / Bytes(3),
         "point" / POINT, "key" / Bytes(2), "last" / Int64ul, "rest" / GreedyBytes,
     )  # fmt: skip
     data = b"??\x09\x01\x02abc\xff\xff\xff\xff\xff\xffxy\x07" + bytes(7)
-    assert unpacker_of(schema, "kind", "size", "key", "last")(data, 2) == (9, 513, b"xy", 7)
-    assert unpacker_of(schema, "size")(data[:5], 2) == (513,)
-    assert unpacker_of(Struct("a" / Int8ub, "b" / Int16ub), "b", "a")(b"\x01\x02\x03") == (1, 515)
+    assert make_unpacker(schema, "kind", "size", "key", "last")(data, 2) == (9, 513, b"xy", 7)
+    assert make_unpacker(schema, "size")(data[:5], 2) == (513,)
+    assert make_unpacker(Struct("a" / Int8ub, "b" / Int16ub), "b", "a")(b"\x01\x02\x03") == (1, 515)
     with pytest.raises(error):
-        unpacker_of(schema, "size")(data[:4], 2)
+        make_unpacker(schema, "size")(data[:4], 2)
 
 
 @pytest.mark.parametrize(
@@ -261,4 +267,4 @@ def test_fields_of_fixed_places_are_one_unpack() -> None:
 )
 def test_fields_without_a_fixed_place_or_form_have_no_unpack(schema: Struct, names: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=r"\w"):
-        unpacker_of(schema, *names)
+        make_unpacker(schema, *names)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.log.body_json import quoted
-from binlogtool.schema.enumerated import layouts
-from binlogtool.schema.jsoncells import ROOM, TEXTS, CellWriter
+from binlogtool.log.body_json import to_json_bytes
+from binlogtool.schema.enumerated import iter_compiled_layouts
+from binlogtool.schema.jsoncells import CELL_BUFFER_SIZE, TEXT_COLUMNS, CellWriter
 
 STATUS = Path("/proc/self/statm")
 
@@ -22,10 +22,10 @@ def resident() -> int:
 def test_a_writer_of_cells_takes_a_tenth_of_its_room_before_it_writes() -> None:
     layout, line = next(
         (layout, line)
-        for layout, format_ in layouts()
-        if format_.output.json is not None and (line := format_.output.json(layout.context)) is not None
+        for layout, format_ in iter_compiled_layouts()
+        if format_.output.json_line is not None and (line := format_.output.json_line(layout.context)) is not None
     )
     before = resident()
-    writer = CellWriter(line, layout, quoted, 2048)
-    assert resident() - before < len(TEXTS) * ROOM // 10
+    writer = CellWriter(line, layout, to_json_bytes, 2048)
+    assert resident() - before < len(TEXT_COLUMNS) * CELL_BUFFER_SIZE // 10
     assert writer is not None

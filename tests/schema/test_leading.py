@@ -7,7 +7,7 @@ import struct
 import pytest
 from construct import Bytes, Check, Int8ul, Int16ub, Int32ul, Struct, Switch, Tell, this
 
-from binlogtool.schema.leading import leading
+from binlogtool.schema.leading import find_leading_number
 
 FRAME = Struct(
     "at" / Tell,
@@ -22,16 +22,16 @@ FRAME = Struct(
 
 @pytest.mark.parametrize(("path", "value"), [("kind", 1), ("count", 0x0203), ("size", 0x07060504)])
 def test_a_number_is_read_where_only_integers_stand_before_it(path: str, value: int) -> None:
-    assert leading(FRAME, path).read(b"--" + bytes([1, 2, 3, 4, 5, 6, 7]), 2) == value
+    assert find_leading_number(FRAME, path).read_from(b"--" + bytes([1, 2, 3, 4, 5, 6, 7]), 2) == value
 
 
 def test_a_number_behind_a_case_has_no_place() -> None:
     with pytest.raises(KeyError):
-        leading(FRAME, "behind")
+        find_leading_number(FRAME, "behind")
 
 
 def test_the_size_of_an_event_stands_where_the_servers_put_it() -> None:
     from binlogtool.formats.binlog_events.events.schema import EVENTS
 
     header = struct.pack("<IBIIIH", 1, 2, 3, 123456, 5, 0)
-    assert {leading(schema, "event_size").read(header, 0) for schema in EVENTS.values()} == {123456}
+    assert {find_leading_number(schema, "event_size").read_from(header, 0) for schema in EVENTS.values()} == {123456}

@@ -19,18 +19,18 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import BinlogtoolError, InputOutputError
-from binlogtool.formats.binlog_events.sql.kernels.base64 import put_base64, tables
-from binlogtool.formats.binlog_events.sql.kernels.texts import plain_text
+from binlogtool.formats.binlog_events.sql.kernels.base64 import build_tables, put_base64
+from binlogtool.formats.binlog_events.sql.kernels.texts import check_plain_text
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.kernel_types import Int64s, MutableInt64s, UInt8s
-from binlogtool.pipeline.package import write_zip
+from binlogtool.pipeline.package import write_package_zip
 from binlogtool.schema import backends, enumerated, identity, native_backend
 from binlogtool.schema import library as library_module
-from binlogtool.schema.build import compiled
-from binlogtool.schema.library import Library
+from binlogtool.schema.build import compile_library
+from binlogtool.schema.library import NativeLibrary
 from binlogtool.schema.native_backend import NativeBackend
 from binlogtool.schema.signatures import KernelError
-from binlogtool.schema.unit import Unit
+from binlogtool.schema.unit import CLibrarySource
 from tests.compiling import CompilingBackend
 
 SAMPLES = Path(__file__).parents[1] / "corpus"
@@ -169,9 +169,9 @@ def test_a_kernel_gives_what_python_gives() -> None:
     out, values = memoryview(bytearray(32)).cast("q"), memoryview(bytearray(32)).cast("q")
     for i in range(4):
         values[i] = i
-    assert backend.compile(sum_all)(values, out, 4) == 18
+    assert backend.compile_kernel(sum_all)(values, out, 4) == 18
     assert list(out) == [3, 4, 5, 6]
-    run = backend.compile(mixed)
+    run = backend.compile_kernel(mixed)
     for a in (-17, -4, 0, 3, 1 << 40):
         for b in (-9, 2, 5):
             one, other = memoryview(bytearray(8)).cast("q"), [0]
@@ -199,12 +199,12 @@ def test_a_kernel_gives_what_python_gives() -> None:
 )
 def test_what_is_no_kernel_is_refused(function: Any, message: str) -> None:
     with pytest.raises(KernelError, match=re.escape(message)):
-        CompilingBackend().compile(function)
+        CompilingBackend().compile_kernel(function)
 
 
 def test_names_of_parameters_mean_nothing() -> None:
     out, big = memoryview(bytearray(16)).cast("q"), 1 << 40
-    assert CompilingBackend().compile(reversed_bytes)([big, 5], out, b"\x01\xff", 2) == (big + 255, 9)
+    assert CompilingBackend().compile_kernel(reversed_bytes)([big, 5], out, b"\x01\xff", 2) == (big + 255, 9)
     assert list(out) == [big + 255, 6]
 
 
@@ -212,36 +212,36 @@ def test_a_struct_of_columns_is_passed_field_by_field() -> None:
     backend = CompilingBackend()
     sums, expected = memoryview(bytearray(24)).cast("q"), [0, 0, 0]
     native, python = (Pairs([1, 2, 3], one, b"\x01\x02\x03", 3) for one in (sums, expected))
-    assert backend.compile(sum_of_pairs)(native, 0) == sum_of_pairs(python, 0) == 5 + 7 + 9
+    assert backend.compile_kernel(sum_of_pairs)(native, 0) == sum_of_pairs(python, 0) == 5 + 7 + 9
     assert list(sums) == expected == [5, 7, 9]
-    assert backend.compile(sum_of_columns)(*native) == sum_of_columns(*python) == 5 + 7
+    assert backend.compile_kernel(sum_of_columns)(*native) == sum_of_columns(*python) == 5 + 7
 
 
 def test_two_kernels_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(take, "__qualname__", add_step.__qualname__)
-    monkeypatch.setattr(identity, "kernel_name", lambda function: function.__qualname__)
-    unit = Unit()
-    unit.kernel(add_step)
+    monkeypatch.setattr(identity, "make_kernel_name", lambda function: function.__qualname__)
+    unit = CLibrarySource()
+    unit.add_kernel(add_step)
     with pytest.raises(KernelError, match="two kernels called add_step"):
-        unit.kernel(take)
+        unit.add_kernel(take)
 
 
 def test_kernels_are_found_by_their_mark_wherever_they_are() -> None:
-    found = {function.__module__ for function in enumerated.kernels()}
-    assert found == set(enumerated.kernel_modules())
+    found = {function.__module__ for function in enumerated.find_kernels()}
+    assert found == set(enumerated.find_kernel_modules())
 
 
 def test_a_kernel_has_another_name_when_a_number_or_its_file_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     def name() -> str:
-        identity.kernel_name.cache_clear()
-        return identity.kernel_name(sum_all)
+        identity.make_kernel_name.cache_clear()
+        return identity.make_kernel_name(sum_all)
 
     first = name()
     assert name() == first
     monkeypatch.setitem(globals(), "STEP", 4)
     second = name()
     assert second != first
-    monkeypatch.setattr(identity, "_source_identity", lambda module: "another text")
+    monkeypatch.setattr(identity, "_hash_module_source", lambda module: "another text")
     assert name() not in (first, second)
     monkeypatch.undo()
     assert name() == first
@@ -249,14 +249,14 @@ def test_a_kernel_has_another_name_when_a_number_or_its_file_changes(monkeypatch
 
 def test_checksums_equal_their_definition_at_all_lengths(tmp_path: Path) -> None:
     target = tmp_path / "empty.so"
-    compiled(Unit().text(), target)
+    compile_library(CLibrarySource().write_text(), target)
     made = ctypes.CDLL(str(target))
     made.crc_of.argtypes, made.crc_of.restype = [ctypes.c_int64, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64], None
     made.crc_of.restype = ctypes.c_int64
-    held, source = Library(target), random.Random(1)
+    held, source = NativeLibrary(target), random.Random(1)
     for reflected, definition in ((0xEDB88320, zlib.crc32), (0x82F63B78, crc32c.crc32c)):
         for products in (0, 1):
-            table = held._crc_tables_of(reflected, products)
+            table = held._get_crc_tables(reflected, products)
             for size in (*range(600), 1000, 4097):
                 data, before = source.randbytes(size), source.choice([0, 0xFFFFFFFF, 0x12345678])
                 assert made.crc_of(table, data, size, before) == definition(data, before ^ 0xFFFFFFFF) ^ 0xFFFFFFFF
@@ -264,7 +264,7 @@ def test_checksums_equal_their_definition_at_all_lengths(tmp_path: Path) -> None
 
 def test_base64_is_that_of_python_at_all_lengths_and_writes_nothing_behind_it(tmp_path: Path) -> None:
     target = tmp_path / "empty.so"
-    compiled(Unit().text(), target)
+    compile_library(CLibrarySource().write_text(), target)
     made = ctypes.CDLL(str(target))
     source = random.Random(1)
     samples = [source.randbytes(size) for size in (*range(130), 1000, 4097)]
@@ -279,14 +279,14 @@ def test_base64_is_that_of_python_at_all_lengths_and_writes_nothing_behind_it(tm
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 16, 100])
 def test_a_kernel_with_a_native_twin_gives_what_the_twin_gives(size: int) -> None:
-    data, texts = random.Random(size).randbytes(size), tables()
-    for run in (put_base64, CompilingBackend().compile(put_base64)):
+    data, texts = random.Random(size).randbytes(size), build_tables()
+    for run in (put_base64, CompilingBackend().compile_kernel(put_base64)):
         out = bytearray(200)
         assert out[5 : run(data, 0, size, texts, out, 5)] == base64.b64encode(data) + b"\n"
 
 
 def test_the_look_at_a_text_gives_natively_what_its_kernel_gives() -> None:
-    source, native, seen = random.Random(1), CompilingBackend().compile(plain_text), set[int]()
+    source, native, seen = random.Random(1), CompilingBackend().compile_kernel(check_plain_text), set[int]()
     for number in range(4000):
         signs = source.choices(
             (
@@ -311,7 +311,7 @@ def test_the_look_at_a_text_gives_natively_what_its_kernel_gives() -> None:
         text = b"".join((*signs, b"'" * source.randrange(2), b"x" * source.randrange(40)))
         start = source.randrange(len(text) + 1)
         for escapes in (0, 1):
-            expected = plain_text(text, start, len(text), escapes)
+            expected = check_plain_text(text, start, len(text), escapes)
             assert native(text, start, len(text), escapes) == expected, (text, start)
             seen.add(expected)
     assert seen == {0, 1, 2}
@@ -319,9 +319,9 @@ def test_the_look_at_a_text_gives_natively_what_its_kernel_gives() -> None:
 
 def test_what_the_library_does_not_hold_runs_as_python() -> None:
     backend = NativeBackend(CompilingBackend().library)
-    layout, _ = next(enumerated.layouts())
-    assert type(backend.scanner(layout.frame.schema, layout.frame.columns)).__name__ == "PythonScanner"
-    assert backend.compile(sum_all) is sum_all
+    layout, _ = next(enumerated.iter_compiled_layouts())
+    assert type(backend.make_scanner(layout.frame.schema, layout.frame.columns)).__name__ == "PythonScanner"
+    assert backend.compile_kernel(sum_all) is sum_all
     assert len(backend.missing) == 2
 
 
@@ -331,15 +331,15 @@ def test_a_file_that_is_no_library_is_none(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.delenv("BINLOGTOOL_BACKEND", raising=False)
     forget()
     with pytest.raises(InputOutputError, match="no native code for this machine"):
-        backends.choose("native")
+        backends.choose_backend("native")
     forget()
 
 
 def test_a_package_in_a_zip_brings_its_library(tmp_path: Path) -> None:
-    beside = Path(library_module.__file__).with_name(library_module.FILE_NAME)
+    beside = Path(library_module.__file__).with_name(library_module.LIBRARY_FILE_NAME)
     if not beside.is_file():
         pytest.skip("this installation has no native code")
-    archive = write_zip(tmp_path / "package.zip")
+    archive = write_package_zip(tmp_path / "package.zip")
     program = (
         "import os, sys; sys.path.insert(0, sys.argv[1])\n"
         "import binlogtool; from binlogtool.schema.backends import choose\n"
@@ -361,14 +361,14 @@ def test_a_package_in_a_zip_brings_its_library(tmp_path: Path) -> None:
 @pytest.fixture
 def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NativeBackend]:
     """The backend with everything that the formats can ask for: as it was installed, or compiled anew."""
-    path = Path(library_module.__file__).with_name(library_module.FILE_NAME)
+    path = Path(library_module.__file__).with_name(library_module.LIBRARY_FILE_NAME)
     if not path.is_file():
         path = tmp_path / "whole.so"
-        compiled(enumerated.whole().text(), path)
+        compile_library(enumerated.collect_library_source().write_text(), path)
     monkeypatch.setenv("BINLOGTOOL_LIBRARY", str(path))
     monkeypatch.delenv("BINLOGTOOL_BACKEND", raising=False)
     forget()
-    made = native_backend.native_backend()
+    made = native_backend.get_native_backend()
     assert made is not None
     yield made
     forget()
@@ -376,8 +376,8 @@ def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NativeBac
 
 def forget() -> None:
     """The library is looked for anew."""
-    library_module.library.cache_clear()
-    native_backend.native_backend.cache_clear()
+    library_module.load_library.cache_clear()
+    native_backend.get_native_backend.cache_clear()
 
 
 def records(path: Path, backend: str) -> Any:

@@ -52,20 +52,20 @@ from binlogtool.formats.fields import (
     MALFORMED,
     SHORT,
     CrcCheck,
-    Expanded,
-    Form,
     Magic,
     MalformedError,
+    NestedSchema,
+    RecordForm,
     RecordKernel,
+    ScalarForm,
     ScalarKernel,
-    Shape,
     kernel,
 )
 from binlogtool.formats.kernel_types import Int64s, MutableInt64s, UInt8s
 from binlogtool.schema import exact
-from binlogtool.schema.lower import lower
+from binlogtool.schema.lower import lower_schema
 from binlogtool.schema.python_backend import PythonBackend
-from binlogtool.schema.scanner import Scanner, Stop, StopReason
+from binlogtool.schema.scanner import Scanner, ScanStop, StopReason
 from tests.compiling import CompilingBackend
 
 HOSTILE = (0, 1, 2**31, 2**63 - 1, 2**63, 2**64 - 1)
@@ -132,11 +132,16 @@ def read_two(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at:
     return p
 
 
-NUMBER_FORMS = (Form(0, 0x7F), Form(0xCE, 0xCE, ">I"), Form(0xCC, 0xCC, ">B"), Form(0xCF, 0xCF, ">Q"))
+NUMBER_FORMS = (
+    ScalarForm(0, 0x7F),
+    ScalarForm(0xCE, 0xCE, ">I"),
+    ScalarForm(0xCC, 0xCC, ">B"),
+    ScalarForm(0xCF, 0xCF, ">Q"),
+)
 
 
 class Number(Construct):
-    def __init__(self, forms: tuple[Form, ...] = ()) -> None:
+    def __init__(self, forms: tuple[ScalarForm, ...] = ()) -> None:
         super().__init__()
         self.scan = ScalarKernel(read_number, forms)
 
@@ -150,7 +155,7 @@ class Number(Construct):
 
 
 class Filler(Construct):
-    def __init__(self, forms: tuple[Form, ...] = ()) -> None:
+    def __init__(self, forms: tuple[ScalarForm, ...] = ()) -> None:
         super().__init__()
         self.scan = ScalarKernel(read_filler, forms)
 
@@ -162,7 +167,7 @@ class Filler(Construct):
 
 
 class Header(Construct):
-    def __init__(self, shapes: tuple[Shape, ...] = ()) -> None:
+    def __init__(self, shapes: tuple[RecordForm, ...] = ()) -> None:
         super().__init__()
         self.kernel = RecordKernel(read_header, ("length", "unused", "crc"), (3,), shapes)
 
@@ -183,19 +188,19 @@ class Header(Construct):
 class Two(Construct):
     """Its only shape is shorter than most of its values."""
 
-    scan = RecordKernel(read_two, ("one", "two"), (), (Shape(0, 0x7F, ">BB", ("one", 0), (("two", 0),)),))
+    scan = RecordKernel(read_two, ("one", "two"), (), (RecordForm(0, 0x7F, ">BB", ("one", 0), (("two", 0),)),))
 
     def _parse(self, stream: Any, context: Any, path: str) -> Any:
         return {name: Number()._parse(stream, context, path) for name in ("one", "two")}
 
 
-def header_shapes() -> tuple[Shape, ...]:
+def header_shapes() -> tuple[RecordForm, ...]:
     made = []
     for first, last, codes, lead in ((0, 127, "B", ()), (0xCC, 0xCC, "BB", (0xCC,)), (0xCE, 0xCE, "BI", (0xCE,))):
         rest = 9 - struct.calcsize(">" + codes)
         zeros = bytes([0xA0 + rest - 1]) + bytes(rest - 1)
         items = (*lead, "length", 0, 0xCE, "crc", zeros)
-        made.append(Shape(first, last, f">{codes}BBI{rest}s", items, (("unused", 0),)))
+        made.append(RecordForm(first, last, f">{codes}BBI{rest}s", items, (("unused", 0),)))
     return tuple(made)
 
 
@@ -215,7 +220,7 @@ DRIZZLE = Struct(
     Check(this.length > 0),
     Check(this.length <= 2**31 - 1),
     "message_start" / Tell,
-    "message" / Expanded(Bytes(this.length), Struct()),
+    "message" / NestedSchema(Bytes(this.length), Struct()),
     "message_end" / Tell,
     "crc32" / Int32ul,
     "checksum" / CrcCheck(CRC32, this.crc32, this.message_start, this.message_end, absent=0),
@@ -251,7 +256,7 @@ def tarantool_crc(payload: bytes) -> int:
     return crc32c.crc32c(payload, 0xFFFFFFFF) ^ 0xFFFFFFFF
 
 
-def block_of(forms: tuple[Form, ...], filler_forms: tuple[Form, ...]) -> Struct:
+def block_of(forms: tuple[ScalarForm, ...], filler_forms: tuple[ScalarForm, ...]) -> Struct:
     return Struct(
         "start" / Tell,
         "magic" / Magic(Int32ub, plain=0xD5BA0BAB, zstd=0xD5BA0BBA),
@@ -268,10 +273,10 @@ def block_of(forms: tuple[Form, ...], filler_forms: tuple[Form, ...]) -> Struct:
 
 
 TARANTOOL = block_of((), ())
-TARANTOOL_FORMS = block_of(NUMBER_FORMS, (Form(0xA0, 0xBF, None, 0xA0, skips=True),))
+TARANTOOL_FORMS = block_of(NUMBER_FORMS, (ScalarForm(0xA0, 0xBF, None, 0xA0, skips=True),))
 
 
-def record_block_of(shapes: tuple[Shape, ...]) -> Struct:
+def record_block_of(shapes: tuple[RecordForm, ...]) -> Struct:
     return Struct(
         "magic" / Magic(Int32ub, plain=0xD5BA0BAB, zstd=0xD5BA0BBA),
         "header" / Header(shapes),
@@ -314,7 +319,7 @@ def pages(payload: bytes, choice: int) -> bytes:
 MIXED = Struct(
     "start" / Tell,
     "mark" / Const(b"REC"),
-    "kind" / Enum(Int8ub, small=1, wide=2, flagged=3, plain=4),
+    "kind" / Enum(Int8ub, small=1, is_wide=2, flagged=3, plain=4),
     "order" / Const(0x1234, Int16ul),
     "head"
     / Struct(
@@ -406,7 +411,7 @@ SAMPLES = {
     "mysql": Sample(MYSQL, mysql, ("timestamp", "type", "event_size", "flags", "crc")),
     "tarantool": Sample(TARANTOOL, tarantool, (*_BLOCK, "crc32p", "filler")),
     "tarantool_forms": Sample(TARANTOOL_FORMS, tarantool, (*_BLOCK, "crc32p", "filler")),
-    "tarantool_one_form": Sample(block_of((Form(0, 0x7F),), ()), tarantool, _BLOCK),
+    "tarantool_one_form": Sample(block_of((ScalarForm(0, 0x7F),), ()), tarantool, _BLOCK),
     "tarantool_forms_few_columns": Sample(TARANTOOL_FORMS, tarantool, ("payload_end",)),
     "tarantool_record": Sample(TARANTOOL_RECORD, tarantool, (*_RECORD, "header.unused")),
     "tarantool_shapes": Sample(TARANTOOL_SHAPES, tarantool, (*_RECORD, "header.unused")),
@@ -474,7 +479,7 @@ def reasons_for(error: ConstructError) -> set[StopReason]:
     return {StopReason.BOUNDS} if "non-negative" in str(error) else {StopReason.SHORT, StopReason.BOUNDS}
 
 
-def scanned(scanner: Scanner, sample: Sample, buf: Any, start: int, end: int) -> tuple[list[Row], Stop]:
+def scanned(scanner: Scanner, sample: Sample, buf: Any, start: int, end: int) -> tuple[list[Row], ScanStop]:
     rows: list[Row] = []
     while True:
         table, stop = scanner.scan(buf, start, end)
@@ -493,37 +498,37 @@ def scanners(sample: Sample, capacity: int = 5) -> tuple[Any, Any]:
     key = (id(sample), capacity)
     if key not in _SCANNERS:
         made = (PythonBackend(), CompilingBackend())
-        python, native = (backend.scanner(sample.schema, sample.columns, capacity) for backend in made)
+        python, native = (backend.make_scanner(sample.schema, sample.columns, capacity) for backend in made)
         _SCANNERS[key] = (python, native)
     return _SCANNERS[key]
 
 
-def agree(sample: Sample, data: bytes, start: int = 0, end: int | None = None, capacity: int = 5) -> Stop:
+def agree(sample: Sample, data: bytes, start: int = 0, end: int | None = None, capacity: int = 5) -> ScanStop:
     end = len(data) if end is None else end
     python, native = scanners(sample, capacity)
-    native.by_hand = 0
+    native.interpreted_frames = 0
     expected = by_construct(sample, data, start, end)
     rows, stop = scanned(python, sample, data, start, end)
     assert rows == expected.rows
     assert stop.reason in expected.reason
     assert stop.at == expected.at
     assert (rows, stop) == scanned(native, sample, data, start, end)
-    assert native.by_hand == 0
+    assert native.interpreted_frames == 0
     assert (rows, stop) == interpreted(sample, data, start, end)
     return stop
 
 
-def interpreted(sample: Sample, data: bytes, start: int, end: int) -> tuple[list[Row], Stop]:
+def interpreted(sample: Sample, data: bytes, start: int, end: int) -> tuple[list[Row], ScanStop]:
     """Every frame by the interpreter that has the last word on doubtful ones."""
-    program = lower(sample.schema, sample.columns)
+    program = lower_schema(sample.schema, sample.columns)
     rows: list[Row] = []
     while start < end:
-        found = exact.run(program, data, start, end)
-        if isinstance(found, Stop):
+        found = exact.interpret_frame(program, data, start, end)
+        if isinstance(found, ScanStop):
             return rows, found
         rows.append((start, found.end, found.checksum, *(found.values[path] for path in sample.columns)))
         start = found.end
-    return rows, Stop(StopReason.END, end)
+    return rows, ScanStop(StopReason.END, end)
 
 
 # -- the properties ----------------------------------------------------------------------------------------------------
@@ -534,7 +539,7 @@ def interpreted(sample: Sample, data: bytes, start: int, end: int) -> tuple[list
 def test_intact_files_are_read_to_the_end(sample: Sample) -> None:
     data = sample.file(seed=1, frames=200, most=300)
     stop = agree(sample, data, capacity=64)
-    assert stop == Stop(StopReason.END, len(data))
+    assert stop == ScanStop(StopReason.END, len(data))
 
 
 @pytest.mark.full

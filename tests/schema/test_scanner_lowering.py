@@ -31,9 +31,9 @@ from construct import (
 from binlogtool.formats.checksums import CRC32
 from binlogtool.formats.fields import CrcCheck
 from binlogtool.schema import exact
-from binlogtool.schema.lower import Unlowerable, lower
+from binlogtool.schema.lower import Unlowerable, lower_schema
 from binlogtool.schema.python_backend import PythonBackend
-from binlogtool.schema.scanner import Stop, StopReason
+from binlogtool.schema.scanner import ScanStop, StopReason
 from tests.compiling import CompilingBackend
 
 BACKENDS: list[Any] = [PythonBackend(), CompilingBackend()]
@@ -64,7 +64,7 @@ EACH = pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.
 ])  # fmt: skip
 def test_what_cannot_be_lowered_is_named_by_its_path(schema: Any, path: str, why: str) -> None:
     with pytest.raises(Unlowerable, match=why) as caught:
-        lower(schema)
+        lower_schema(schema)
     assert caught.value.path == path
     assert str(caught.value).startswith(path + ": ")
 
@@ -73,40 +73,40 @@ def test_columns_must_be_integer_fields() -> None:
     schema = Struct("n" / Int8ub, "data" / Bytes(1), "end" / Tell)
     for column in ("data", "m", "end"):
         with pytest.raises(Unlowerable, match=column):
-            lower(schema, (column,))
+            lower_schema(schema, (column,))
 
 
 @pytest.mark.full
 @EACH
 @pytest.mark.parametrize(("schema", "data", "stop"), [
-    (Struct("n" / Int8ub, "d" / Bytes(this.n)), b"\x05ab", Stop(StopReason.SHORT, 0, "d", 6)),
-    (Struct("h" / Struct("n" / Int16ub)), b"\x05", Stop(StopReason.SHORT, 0, "h.n", 2)),
-    (Struct("a" / Int8ub, "b" / Int16ub, "c" / Int8ub), b"\0\0", Stop(StopReason.SHORT, 0, "b", 3)),
-    (Struct("n" / Int32sl, "d" / Bytes(this.n)), b"\xff" * 4, Stop(StopReason.BOUNDS, 0, "d")),
-    (Struct("n" / Int64ul, "d" / Bytes(this.n)), b"\xff" * 8, Stop(StopReason.BOUNDS, 0, "d")),
-    (Struct("m" / Const(b"AB"), "n" / Int8ub), b"AC", Stop(StopReason.CONSTANT, 0, "m")),
-    (Struct("m" / Const(b"AB"), "n" / Int8ub), b"AB", Stop(StopReason.SHORT, 0, "n", 3)),
-    (Struct("m" / Const(7, Int8ub)), b"\x08", Stop(StopReason.CONSTANT, 0, "m")),
-    (Struct("x" / Struct("n" / Int8ub), Check(this.x.n < 3)), b"\x03", Stop(StopReason.BOUNDS, 0, "x.n")),
-    (Struct("n" / Int8ub, "d" / Switch(this.n, {1: Int16ub})), b"\x01\x00", Stop(StopReason.SHORT, 0, "d", 3)),
-    (Struct("at" / Tell), b"abc", Stop(StopReason.EMPTY, 0)),
+    (Struct("n" / Int8ub, "d" / Bytes(this.n)), b"\x05ab", ScanStop(StopReason.SHORT, 0, "d", 6)),
+    (Struct("h" / Struct("n" / Int16ub)), b"\x05", ScanStop(StopReason.SHORT, 0, "h.n", 2)),
+    (Struct("a" / Int8ub, "b" / Int16ub, "c" / Int8ub), b"\0\0", ScanStop(StopReason.SHORT, 0, "b", 3)),
+    (Struct("n" / Int32sl, "d" / Bytes(this.n)), b"\xff" * 4, ScanStop(StopReason.BOUNDS, 0, "d")),
+    (Struct("n" / Int64ul, "d" / Bytes(this.n)), b"\xff" * 8, ScanStop(StopReason.BOUNDS, 0, "d")),
+    (Struct("m" / Const(b"AB"), "n" / Int8ub), b"AC", ScanStop(StopReason.CONSTANT, 0, "m")),
+    (Struct("m" / Const(b"AB"), "n" / Int8ub), b"AB", ScanStop(StopReason.SHORT, 0, "n", 3)),
+    (Struct("m" / Const(7, Int8ub)), b"\x08", ScanStop(StopReason.CONSTANT, 0, "m")),
+    (Struct("x" / Struct("n" / Int8ub), Check(this.x.n < 3)), b"\x03", ScanStop(StopReason.BOUNDS, 0, "x.n")),
+    (Struct("n" / Int8ub, "d" / Switch(this.n, {1: Int16ub})), b"\x01\x00", ScanStop(StopReason.SHORT, 0, "d", 3)),
+    (Struct("at" / Tell), b"abc", ScanStop(StopReason.EMPTY, 0)),
     (
         Struct("s" / Tell, "d" / Bytes(3), "e" / Tell, "v" / CrcCheck(CRC32, 1, this.s, this.e), "tail" / Int8ub),
         b"abcd",
-        Stop(StopReason.CHECKSUM, 0, "v", 4),
+        ScanStop(StopReason.CHECKSUM, 0, "v", 4),
     ),
     (
         Struct("d" / Bytes(3), "v" / CrcCheck(CRC32, 1, 0, 9)),
         b"abcd",
-        Stop(StopReason.SHORT, 0, "v", 9),
+        ScanStop(StopReason.SHORT, 0, "v", 9),
     ),
     (
         Struct("d" / Bytes(3), "e" / Tell, "v" / CrcCheck(CRC32, 1, this.e, 0)),
         b"abcd",
-        Stop(StopReason.BOUNDS, 0, "v"),
+        ScanStop(StopReason.BOUNDS, 0, "v"),
     ),
 ])  # fmt: skip
-def test_a_stop_says_why_and_where(backend: Any, schema: Any, data: bytes, stop: Stop) -> None:
+def test_a_stop_says_why_and_where(backend: Any, schema: Any, data: bytes, stop: ScanStop) -> None:
     table, got = backend.scanner(schema, ()).scan(data, 0, len(data))
     assert table.count == 0
     assert got == stop
@@ -135,8 +135,8 @@ def test_expressions_compute_in_64_bits(backend: Any, expression: Any, expected:
         for b in (0, 9, 255):
             table, stop = scanner.scan(struct.pack("<iB", s, b), 0, 5)
             assert (stop.reason, table.count) == (StopReason.END, 1)
-            found = exact.run(lower(schema), struct.pack("<iB", s, b), 0, 5)
-            assert isinstance(found, exact.Frame)
+            found = exact.interpret_frame(lower_schema(schema), struct.pack("<iB", s, b), 0, 5)
+            assert isinstance(found, exact.InterpretedFrame)
             assert table["x"][0] == found.values["x"] == expected(s, b)
 
 
@@ -157,7 +157,9 @@ def test_unsigned_64_bit_fields_are_compared_exactly(backend: Any, test: Any, ex
     for u in (0, 5, 2**62 - 1, 2**62, 2**63 - 1, 2**63, 2**63 + 5, 2**64 - 1):
         table, stop = scanner.scan(u.to_bytes(8, "big"), 0, 8)
         assert (stop.reason is StopReason.END) == expected(u)
-        assert isinstance(exact.run(lower(schema), u.to_bytes(8, "big"), 0, 8), exact.Frame) == expected(u)
+        assert isinstance(
+            exact.interpret_frame(lower_schema(schema), u.to_bytes(8, "big"), 0, 8), exact.InterpretedFrame
+        ) == expected(u)
         assert [int(value) & (2**64 - 1) for value in table["u"][: table.count]] == [u] * expected(u)
 
 
@@ -168,7 +170,7 @@ def test_a_checksum_does_not_reach_back_before_its_frame(backend: Any) -> None:
     data += CRC32(data).to_bytes(4, "little")
     table, stop = backend.scanner(schema, ()).scan(data, 0, len(data))
     assert table.count == 1
-    assert stop == Stop(StopReason.BOUNDS, 7, "v")
+    assert stop == ScanStop(StopReason.BOUNDS, 7, "v")
 
 
 @EACH

@@ -20,8 +20,8 @@ from binlogtool.formats.fields import CrcCheck, kernel
 from binlogtool.formats.kernel_types import Int64s, MutableInt64s, UInt8s
 from binlogtool.schema import backends, identity
 from binlogtool.schema import library as library_module
-from binlogtool.schema.library import Library
-from binlogtool.schema.native_backend import NativeBackend, native_backend
+from binlogtool.schema.library import NativeLibrary
+from binlogtool.schema.native_backend import NativeBackend, get_native_backend
 from binlogtool.schema.python_backend import PythonBackend
 from binlogtool.schema.scanner import StopReason
 from binlogtool.schema.signatures import KernelError
@@ -48,10 +48,10 @@ def test_compiled_checksums_equal_their_definition_at_all_lengths(
     checksum: Checksum, by_table: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if by_table:
-        tables = Library._crc_tables_of
-        monkeypatch.setattr(Library, "_crc_tables_of", lambda self, word, _: tables(self, word, 0))
+        tables = NativeLibrary._get_crc_tables
+        monkeypatch.setattr(NativeLibrary, "_get_crc_tables", lambda self, word, _: tables(self, word, 0))
     source = random.Random(1)
-    scanner = CompilingBackend().scanner(FRAME[checksum], ())
+    scanner = CompilingBackend().make_scanner(FRAME[checksum], ())
     data = b"".join(frame(checksum, source.randbytes(n)) for n in [*range(600), 1000, 4097])
     table, stop = scanner.scan(data, 0, len(data))
     assert (stop.reason, table.count, scanner.by_hand) == (StopReason.END, 602, 0)
@@ -70,7 +70,7 @@ def test_no_byte_in_front_of_a_buffer_is_touched_by_a_checksum() -> None:
         "a" / Tell, "n" / Int8ub, "data" / Bytes(this.n), "z" / Tell,
         "crc" / Int32ul, "v" / CrcCheck(CRC32, this.crc, this.a, this.z),
     )  # fmt: skip
-    scanner = CompilingBackend().scanner(schema, ())
+    scanner = CompilingBackend().make_scanner(schema, ())
     for size in range(200):
         covered = bytes([size]) + bytes(range(size))
         data = covered + CRC32.reference(covered).to_bytes(4, "little")
@@ -100,7 +100,7 @@ def read_pair(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
 
 
 def test_lengths_that_no_buffer_has_stop_the_walk() -> None:
-    scanner = CompilingBackend().scanner(FRAME[CRC32], ("n",))
+    scanner = CompilingBackend().make_scanner(FRAME[CRC32], ("n",))
     data = frame(CRC32, b"first") + frame(CRC32, bytes(range(100)))
     for length in (101, 2**31 - 1, 2**31, 2**32 - 1):
         hostile = data[:17] + length.to_bytes(4, "little") + data[21:]
@@ -112,7 +112,7 @@ def test_what_lies_behind_the_end_changes_nothing() -> None:
     data = frame(CRC32, b"first") + frame(CRC32, b"second one")
     tails = (b"", bytes(64), b"\xff" * 64, data[5:] * 2)
     for backend in (backends.PythonBackend(), CompilingBackend()):
-        scanner = backend.scanner(FRAME[CRC32], ("n", "crc"))
+        scanner = backend.make_scanner(FRAME[CRC32], ("n", "crc"))
         for end in range(len(data) + 1):
             results = []
             for tail in tails:
@@ -122,7 +122,7 @@ def test_what_lies_behind_the_end_changes_nothing() -> None:
 
 
 def test_every_kind_of_buffer_is_taken_as_it_is() -> None:
-    scanner = CompilingBackend().scanner(FRAME[CRC32], ("n",))
+    scanner = CompilingBackend().make_scanner(FRAME[CRC32], ("n",))
     data = frame(CRC32, b"abc")
     for buf in (data, bytearray(data), memoryview(data), memoryview(bytearray(data)), np.frombuffer(data, np.uint8)):
         table, stop = scanner.scan(buf, 0, len(data))
@@ -176,15 +176,15 @@ def calls_no_kernel(value: int) -> int:
 
 def test_a_kernel_can_be_compiled() -> None:
     out = np.zeros(4, np.int64)
-    assert CompilingBackend().compile(sum_all)(np.arange(4), out, 4) == 18
+    assert CompilingBackend().compile_kernel(sum_all)(np.arange(4), out, 4) == 18
     assert list(out) == [3, 4, 5, 6]
-    assert backends.PythonBackend().compile(sum_all) is sum_all
+    assert backends.PythonBackend().compile_kernel(sum_all) is sum_all
 
 
 @pytest.mark.parametrize("function", [uses_a_list, calls_no_kernel])
 def test_what_is_no_kernel_is_refused(function: Any) -> None:
     with pytest.raises(KernelError):
-        CompilingBackend().compile(function)
+        CompilingBackend().compile_kernel(function)
 
 
 # -- names: stale code is not found ------------------------------------------------------------------------------------
@@ -192,15 +192,15 @@ def test_what_is_no_kernel_is_refused(function: Any) -> None:
 
 def test_a_kernel_has_another_name_when_a_number_or_its_file_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     def name() -> str:
-        identity.kernel_name.cache_clear()
-        return identity.kernel_name(sum_all)
+        identity.make_kernel_name.cache_clear()
+        return identity.make_kernel_name(sum_all)
 
     first = name()
     assert name() == first
     monkeypatch.setitem(globals(), "STEP", 4)
     second = name()
     assert second != first
-    monkeypatch.setattr(identity, "_source_identity", lambda module: "another text")
+    monkeypatch.setattr(identity, "_hash_module_source", lambda module: "another text")
     assert name() not in (first, second)
     monkeypatch.undo()
     assert name() == first
@@ -209,23 +209,23 @@ def test_a_kernel_has_another_name_when_a_number_or_its_file_changes(monkeypatch
 def test_what_the_library_does_not_hold_runs_as_python() -> None:
     backend = NativeBackend(CompilingBackend().library)
     data = frame(CRC32, b"abc")
-    scanner = backend.scanner(FRAME[CRC32], ("n",))
+    scanner = backend.make_scanner(FRAME[CRC32], ("n",))
     table, stop = scanner.scan(data, 0, len(data))
     assert (list(table["n"])[:1], stop.reason) == ([3], StopReason.END)
-    assert backend.compile(sum_all) is sum_all
+    assert backend.compile_kernel(sum_all) is sum_all
     assert len(backend.missing) == 2
 
 
 def test_a_file_that_is_no_library_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "text.so").write_bytes(b"no library")
     monkeypatch.setenv("BINLOGTOOL_LIBRARY", str(tmp_path / "text.so"))
-    library_module.library.cache_clear()
-    native_backend.cache_clear()
-    assert backends.choose("auto").name == "python"
+    library_module.load_library.cache_clear()
+    get_native_backend.cache_clear()
+    assert backends.choose_backend("auto").name == "python"
     with pytest.raises(InputOutputError, match="no native code for this machine"):
-        backends.choose("native")
-    library_module.library.cache_clear()
-    native_backend.cache_clear()
+        backends.choose_backend("native")
+    library_module.load_library.cache_clear()
+    get_native_backend.cache_clear()
 
 
 # -- the choice --------------------------------------------------------------------------------------------------------
@@ -237,18 +237,18 @@ def _no_override(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_native_code_is_used_where_there_is_some() -> None:
-    assert backends.choose("auto").name == backends.choose("native").name == "native"
-    assert backends.choose("python").name == "python"
+    assert backends.choose_backend("auto").name == backends.choose_backend("native").name == "native"
+    assert backends.choose_backend("python").name == "python"
 
 
 def test_the_environment_goes_before_the_argument(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BINLOGTOOL_BACKEND", "python")
-    assert backends.choose("native").name == "python"
+    assert backends.choose_backend("native").name == "python"
 
 
 def test_an_unknown_backend_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="'cython'"):
-        backends.choose("cython")
+        backends.choose_backend("cython")
 
 
 def test_a_backend_imports_nothing_heavy() -> None:
@@ -269,5 +269,7 @@ def test_kernels_with_small_unsigned_bytes_are_exact() -> None:
     class Pair(Construct):
         scan = ScalarKernel(read_pair)
 
-    table, _ = CompilingBackend().scanner(Struct("pair" / Pair(), "n" / Int8ub), ("pair",)).scan(b"\xff\xfe\x00", 0, 3)
+    table, _ = (
+        CompilingBackend().make_scanner(Struct("pair" / Pair(), "n" / Int8ub), ("pair",)).scan(b"\xff\xfe\x00", 0, 3)
+    )
     assert table["pair"][0] == 65534

@@ -15,7 +15,7 @@ from binlogtool.errors import LimitError
 from binlogtool.formats.fields import MALFORMED, SHORT, MalformedError, RecordKernel, kernel
 from binlogtool.formats.kernel_types import Int64s, MutableInt64s, UInt8s
 from binlogtool.schema.python_backend import PythonBackend
-from binlogtool.schema.scanner import Stop, StopReason
+from binlogtool.schema.scanner import ScanStop, StopReason
 from tests.compiling import CompilingBackend
 
 KEYS = (3, 5, 9)
@@ -109,7 +109,7 @@ def spans_of(seed: int, count: int, most: int = 5) -> tuple[bytes, list[int], li
     return data + b"\x00\x01\x03\x00", starts, ends
 
 
-def by_construct(data: bytes, starts: list[int], ends: list[int]) -> tuple[list[tuple[int, ...]], Stop]:
+def by_construct(data: bytes, starts: list[int], ends: list[int]) -> tuple[list[tuple[int, ...]], ScanStop]:
     rows: list[tuple[int, ...]] = []
     for span, (start, end) in enumerate(zip(starts, ends, strict=True)):
         stream, made = io.BytesIO(data[:end]), []
@@ -119,14 +119,14 @@ def by_construct(data: bytes, starts: list[int], ends: list[int]) -> tuple[list[
                 row = KEYED.parse_stream(stream)["row"]
             except ConstructError as error:
                 short = isinstance(error, StreamError)
-                return rows, Stop(StopReason.SHORT if short else StopReason.MALFORMED, start, "row", -1, span)
+                return rows, ScanStop(StopReason.SHORT if short else StopReason.MALFORMED, start, "row", -1, span)
             made.append((span, start, stream.tell(), row["nine"], row["three"], row["where"], row["five"]))
             start = stream.tell()
         rows += made
-    return rows, Stop(StopReason.END, 0)
+    return rows, ScanStop(StopReason.END, 0)
 
 
-def in_batches(scanner: Any, data: Any, starts: Any, ends: Any) -> tuple[list[tuple[int, ...]], Stop]:
+def in_batches(scanner: Any, data: Any, starts: Any, ends: Any) -> tuple[list[tuple[int, ...]], ScanStop]:
     first, rows = 0, []
     while True:
         table, stop = scanner.scan_spans(data, starts, ends, first, len(starts))
@@ -138,11 +138,11 @@ def in_batches(scanner: Any, data: Any, starts: Any, ends: Any) -> tuple[list[tu
         first = stop.span
 
 
-def agree(data: bytes, starts: list[int], ends: list[int], capacity: int) -> Stop:
+def agree(data: bytes, starts: list[int], ends: list[int], capacity: int) -> ScanStop:
     expected, wanted = by_construct(data, starts, ends)
     results = []
     for backend in (PythonBackend(), CompilingBackend()):
-        scanner = backend.scanner(KEYED, COLUMNS, capacity)
+        scanner = backend.make_scanner(KEYED, COLUMNS, capacity)
         rows, stop = in_batches(scanner, data, starts, ends)
         assert rows == expected
         assert stop.reason is wanted.reason
@@ -209,7 +209,7 @@ class TestEachBackend:
     def test_a_kernel_may_be_the_whole_schema(self, backend: Any) -> None:
         table, stop = backend.scanner(BARE, ("three", "where")).scan(b"\x01\x03\x02\x01\x00\x00", 0, 6)
         assert (list(table["three"])[:2], list(table["where"])[:2]) == ([256, -1], [0, 5])
-        assert stop == Stop(StopReason.END, 6)
+        assert stop == ScanStop(StopReason.END, 6)
 
     def test_values_are_bit_patterns_of_64_bits(self, backend: Any) -> None:
         table, _ = backend.scanner(BARE, ("three",)).scan(b"\x01\x03\x08" + b"\xff" * 7 + b"\xfe", 0, 11)

@@ -9,21 +9,21 @@ from typing import Any
 from construct import Byte, Bytes, Const, Construct, GreedyRange, Int16ub, Int32ul, Struct, Tell, stream_read, this
 
 from binlogtool.formats.checksums import CRC32
-from binlogtool.formats.fields import CrcCheck, Expanded, MalformedError, Part, Unpacked
-from binlogtool.formats.layouts import CodecError
+from binlogtool.formats.fields import CompressedSchema, CrcCheck, MalformedError, NestedSchema, TracePart
+from binlogtool.formats.layouts import DecompressionError
 from binlogtool.limits import Limits
-from binlogtool.schema.annotation import FieldRow, Space
-from binlogtool.schema.trace import TraceError, fill, trace
+from binlogtool.schema.annotation import AddressSpace, FieldRow
+from binlogtool.schema.trace import TraceError, fill_unmapped, trace_record
 
 ROW = Struct("k" / Byte, "v" / Byte)
 
 
 def entry(detail: Construct) -> Construct:
-    return Struct("size" / Byte, "body" / Expanded(Bytes(this.size), detail), "tail" / Byte)
+    return Struct("size" / Byte, "body" / NestedSchema(Bytes(this.size), detail), "tail" / Byte)
 
 
 def test_a_sized_field_goes_on_inside_and_says_what_is_left_over() -> None:
-    traced = trace(entry(Struct("a" / Byte)), b"\x03\x07xy\x09", 0x40, Limits())
+    traced = trace_record(entry(Struct("a" / Byte)), b"\x03\x07xy\x09", 0x40, Limits())
     assert [(r.path, r.start, r.end, r.value, r.leaf) for r in traced.rows] == [
         ("size", 0x40, 0x41, 3, True),
         ("body", 0x41, 0x44, None, False),
@@ -36,12 +36,12 @@ def test_a_sized_field_goes_on_inside_and_says_what_is_left_over() -> None:
 def test_a_broken_inside_does_not_hide_the_fields_behind_it() -> None:
     schema = Struct(
         "start" / Tell,
-        "body" / Expanded(Bytes(4), GreedyRange(Struct("m" / Const(b"M"), "v" / Byte))),
+        "body" / NestedSchema(Bytes(4), GreedyRange(Struct("m" / Const(b"M"), "v" / Byte))),
         "end" / Tell,
         "crc32" / Int32ul,
         CrcCheck(CRC32, this.crc32, this.start, this.end),
     )
-    traced = trace(schema, b"MaXb" + zlib.crc32(b"MaXb").to_bytes(4, "little"), 0, Limits())
+    traced = trace_record(schema, b"MaXb" + zlib.crc32(b"MaXb").to_bytes(4, "little"), 0, Limits())
     rows = {row.path: row for row in traced.rows}
     assert rows["crc32"].meaning == "ok (crc32 of 0x0..0x4)"
     assert (rows["body[1].m"].ok, rows["body[1].m"].meaning) == (False, "expected b'M', found b'X'")
@@ -58,13 +58,15 @@ def inflate(data: memoryview, limits: Limits) -> bytes:
     try:
         out = engine.decompress(data, limits.max_inflate)
     except zlib.error as error:
-        raise CodecError("compression-error", str(error)) from error
+        raise DecompressionError("compression-error", str(error)) from error
     if engine.unconsumed_tail:
-        raise CodecError("inflate-limit", f"more than {limits.max_inflate} bytes")
+        raise DecompressionError("inflate-limit", f"more than {limits.max_inflate} bytes")
     return out
 
 
-PACKED = Struct("body" / Expanded(Bytes(this._.size), Unpacked(Struct("rows" / GreedyRange(ROW)), inflate, "zlib")))
+PACKED = Struct(
+    "body" / NestedSchema(Bytes(this._.size), CompressedSchema(Struct("rows" / GreedyRange(ROW)), inflate, "zlib"))
+)
 FRAME = Struct("size" / Byte, "in" / PACKED, "tail" / Byte)
 
 
@@ -76,8 +78,8 @@ def frame(unpacked: bytes) -> bytes:
 def test_unpacked_bytes_are_a_space_of_their_own() -> None:
     data = frame(b"\x01\x02\x03")
     end = len(data) + 0xF
-    traced = trace(FRAME, data, 0x10, Limits(), "f")
-    assert traced.spaces == [Space("", 0x10, data), Space("f.in.body", 0, b"\x01\x02\x03")]
+    traced = trace_record(FRAME, data, 0x10, Limits(), "f")
+    assert traced.spaces == [AddressSpace("", 0x10, data), AddressSpace("f.in.body", 0, b"\x01\x02\x03")]
     assert [(r.path, r.start, r.end, r.unit, r.space, r.depth) for r in traced.rows] == [
         ("f", 0x10, end + 1, "file", "", 0),
         ("f.size", 0x10, 0x11, "file", "", 1),
@@ -98,7 +100,7 @@ def test_unpacked_bytes_are_a_space_of_their_own() -> None:
 
 def test_a_payload_that_cannot_be_unpacked_is_a_bad_row() -> None:
     data = b"\x03abc\x09"
-    traced = trace(FRAME, data, 0, Limits())
+    traced = trace_record(FRAME, data, 0, Limits())
     row = next(row for row in traced.rows if row.path == "in.body.packed")
     assert (row.ok, row.value) == (False, b"abc") and row.meaning.startswith("zlib: Error -3")
     assert traced.error is not None and traced.error.finding_id == "compression-error"
@@ -108,7 +110,7 @@ def test_a_payload_that_cannot_be_unpacked_is_a_bad_row() -> None:
 def test_the_ceiling_counts_all_unpacked_bytes_of_a_record() -> None:
     two = Struct("a" / FRAME, "b" / FRAME)
     data = frame(b"\x01\x02" * 30) * 2
-    traced = trace(two, data, 0, Limits(max_inflate=100))
+    traced = trace_record(two, data, 0, Limits(max_inflate=100))
     assert [(e.path, e.finding_id) for e in traced.errors] == [("b.in.body.packed", "inflate-limit")]
 
 
@@ -121,17 +123,17 @@ class Pairs(Construct):  # type: ignore[misc]
             raise MalformedError("0xff is no number", path, "varint-overlong")
         return values
 
-    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
-        yield Part(".count", 1, start, start + 1, data[start])
-        yield Part(".list", 1, start + 1, None, None, "numbers")
+    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[TracePart]:
+        yield TracePart(".count", 1, start, start + 1, data[start])
+        yield TracePart(".list", 1, start + 1, None, None, "numbers")
         for at in range(start + 1, min(end, start + 1 + data[start])):
             if data[at] == 0xFF:
                 raise MalformedError("0xff is no number", None, "varint-overlong")
-            yield Part(f".list[{at - start - 1}]", 2, at, at + 1, data[at])
+            yield TracePart(f".list[{at - start - 1}]", 2, at, at + 1, data[at])
 
 
 def test_parts_become_rows_below_the_field() -> None:
-    traced = trace(Struct("a" / Byte, "p" / Pairs(), "z" / Byte), b"\x00\x02\x07\x08\x09", 0x10, Limits(), "r")
+    traced = trace_record(Struct("a" / Byte, "p" / Pairs(), "z" / Byte), b"\x00\x02\x07\x08\x09", 0x10, Limits(), "r")
     assert traced.rows == [
         FieldRow("r", 0x10, 0x15, None, depth=0, leaf=False),
         FieldRow("r.a", 0x10, 0x11, 0, depth=1),
@@ -145,7 +147,7 @@ def test_parts_become_rows_below_the_field() -> None:
 
 
 def test_bad_parts_end_in_a_row_with_the_reason() -> None:
-    traced = trace(Struct("p" / Pairs()), b"\x03\x07\xff\x08\x09", 0, Limits())
+    traced = trace_record(Struct("p" / Pairs()), b"\x03\x07\xff\x08\x09", 0, Limits())
     assert [(r.path, r.start, r.end, r.meaning, r.ok) for r in traced.rows] == [
         ("p", 0, 5, "", False),
         ("p.count", 0, 1, "", True),
@@ -166,14 +168,14 @@ class Rest(Pairs):
 
 
 def test_a_field_that_fills_its_stream_is_decoded_once() -> None:
-    traced = trace(entry(Struct("p" / Rest())), b"\x02\x01\x07\x09", 0, Limits())
+    traced = trace_record(entry(Struct("p" / Rest())), b"\x02\x01\x07\x09", 0, Limits())
     assert [(r.path, r.start, r.end) for r in traced.rows if r.leaf] == [
         ("size", 0, 1),
         ("body.p.count", 1, 2),
         ("body.p.list[0]", 2, 3),
         ("tail", 3, 4),
     ]
-    broken = trace(entry(Struct("p" / Rest())), b"\x02\x01\xff\x09", 0, Limits())
+    broken = trace_record(entry(Struct("p" / Rest())), b"\x02\x01\xff\x09", 0, Limits())
     assert [e.message for e in broken.errors] == ["0xff is no number"]
     assert broken.rows[-1].path == "tail"
 
@@ -184,19 +186,19 @@ class Endless(Construct):  # type: ignore[misc]
     def _parse(self, stream: Any, context: Any, path: str) -> bytes:
         return bytes(stream_read(stream, 1, path))
 
-    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
+    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[TracePart]:
         while True:
-            yield Part(".x", 1, start, start, None)
+            yield TracePart(".x", 1, start, start, None)
 
 
 def test_parts_that_make_no_progress_are_stopped() -> None:
-    traced = trace(Struct("p" / Endless(), "z" / Byte), b"\x01\x02", 0, Limits())
+    traced = trace_record(Struct("p" / Endless(), "z" / Byte), b"\x01\x02", 0, Limits())
     assert traced.error is not None and traced.error.finding_id == "count-out-of-bounds"
     assert traced.rows[-1] == FieldRow("z", 1, 2, 2)
 
 
 def test_the_parts_of_elements_carry_the_elements_path() -> None:
-    traced = trace(Struct("ps" / GreedyRange(Pairs())), b"\x01\x07\x00", 0, Limits())
+    traced = trace_record(Struct("ps" / GreedyRange(Pairs())), b"\x01\x07\x00", 0, Limits())
     paths = [row.path for row in traced.rows]
     assert paths == ["ps", "ps[0]", "ps[0].count", "ps[0].list", "ps[0].list[0]", "ps[1]", "ps[1].count"]
 
@@ -210,7 +212,7 @@ def test_fill_names_what_no_leaf_covers() -> None:
         FieldRow("b.d", 0x18, 0x19, 1, depth=1),
         FieldRow("e", 0x1C, 0x1D, 1),
     ]
-    filled = fill(rows, 0x10, 0x20, Space("", 0x10, data))
+    filled = fill_unmapped(rows, 0x10, 0x20, AddressSpace("", 0x10, data))
     assert [(r.path, r.start, r.end, r.depth) for r in filled] == [
         ("unmapped", 0x10, 0x12, 0),
         ("a", 0x12, 0x14, 0),
@@ -227,7 +229,7 @@ def test_fill_names_what_no_leaf_covers() -> None:
 
 
 def test_int16_elements_inside_a_sized_field_keep_file_positions() -> None:
-    traced = trace(entry(GreedyRange(Struct("k" / Int16ub))), b"\x04\0\1\0\2\x09", 0x100, Limits())
+    traced = trace_record(entry(GreedyRange(Struct("k" / Int16ub))), b"\x04\0\1\0\2\x09", 0x100, Limits())
     assert [(r.path, r.start, r.value) for r in traced.rows if r.path.endswith(".k")] == [
         ("body[0].k", 0x101, 1),
         ("body[1].k", 0x103, 2),

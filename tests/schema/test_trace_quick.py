@@ -26,9 +26,9 @@ from construct import (
 )
 
 from binlogtool.limits import Limits
-from binlogtool.schema.trace import trace
-from binlogtool.schema.trace_clone import traced
-from binlogtool.schema.trace_quick import quick
+from binlogtool.schema.trace import trace_record
+from binlogtool.schema.trace_clone import make_traced_copy
+from binlogtool.schema.trace_quick import compile_expression
 
 CONTEXT = Container(a=7, b=3, text=b"xyz", inner=Container(c=5, deep=Container(d=2)), _=Container(a=1))
 
@@ -51,14 +51,14 @@ EXPRESSIONS: list[tuple[Any, Any]] = [
 
 @pytest.mark.parametrize(("expression", "value"), EXPRESSIONS, ids=lambda e: repr(e))
 def test_a_quick_expression_has_the_same_value(expression: Any, value: Any) -> None:
-    made = quick(expression)
+    made = compile_expression(expression)
     assert (made(CONTEXT) if callable(made) else made) == value
 
 
 def test_a_field_that_is_not_there_is_a_key_error_still() -> None:
     for expression in (this.nothing, this.inner.nothing, this.a + this.nothing):
         with pytest.raises(KeyError):
-            quick(expression)(CONTEXT)
+            compile_expression(expression)(CONTEXT)
 
 
 SCHEMA = Struct(
@@ -74,25 +74,27 @@ SCHEMA = Struct(
 
 @pytest.mark.parametrize("data", [b"\x01\x02\x03", b"\x02\x02ab\x03", b"\x00\x02"])
 def test_a_traced_schema_parses_to_the_same_values(data: bytes) -> None:
-    assert traced(SCHEMA).parse(data) == SCHEMA.parse(data)
-    assert trace(SCHEMA, data, 0, Limits()).end == len(data)
+    assert make_traced_copy(SCHEMA).parse(data) == SCHEMA.parse(data)
+    assert trace_record(SCHEMA, data, 0, Limits()).end == len(data)
 
 
 NUMBERS = Struct("a" / Int16ul, "b" / Byte, "c" / Int32ul, "d" / Int16ub, Check(this.c > 4), "e" / Int8ul, "f" / Int8ul)
 
 
 def test_numbers_that_are_read_at_once_are_rows_of_their_own() -> None:
-    rows = trace(NUMBERS, b"\x01\x02\x03\x05\0\0\0\x01\x02\x07\x08", 100, Limits()).rows
+    rows = trace_record(NUMBERS, b"\x01\x02\x03\x05\0\0\0\x01\x02\x07\x08", 100, Limits()).rows
     assert [(row.path, row.start, row.end, row.value) for row in rows] == [
         ("a", 100, 102, 0x201), ("b", 102, 103, 3), ("c", 103, 107, 5), ("d", 107, 109, 0x102), ("e", 109, 110, 7),
         ("f", 110, 111, 8),
     ]  # fmt: skip
-    assert traced(NUMBERS).parse(bytes(3) + b"\x05" + bytes(7)) == NUMBERS.parse(bytes(3) + b"\x05" + bytes(7))
+    assert make_traced_copy(NUMBERS).parse(bytes(3) + b"\x05" + bytes(7)) == NUMBERS.parse(
+        bytes(3) + b"\x05" + bytes(7)
+    )
 
 
 @pytest.mark.parametrize(("size", "name"), [(0, "a"), (1, "a"), (2, "b"), (3, "c"), (6, "c"), (8, "d"), (10, "f")])
 def test_of_numbers_that_are_cut_the_first_incomplete_one_is_wrong(size: int, name: str) -> None:
-    found = trace(NUMBERS, (bytes(3) + b"\x05" + bytes(7))[:size], 0, Limits())
+    found = trace_record(NUMBERS, (bytes(3) + b"\x05" + bytes(7))[:size], 0, Limits())
     assert [row.path for row in found.rows if row.ok] == list("abcdef"[: "abcdef".index(name)])
     assert found.error is not None and found.error.path == name
 

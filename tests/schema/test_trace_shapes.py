@@ -21,13 +21,13 @@ from construct import (
     this,
 )
 
-from binlogtool.formats.fields import Expanded
-from binlogtool.formats.mariadb_innodb_binlog.schema import page
+from binlogtool.formats.fields import NestedSchema
+from binlogtool.formats.mariadb_innodb_binlog.schema import page_construct
 from binlogtool.limits import Limits
 from binlogtool.schema import trace_shapes
 from binlogtool.schema.annotation import FieldRow
-from binlogtool.schema.trace import trace
-from binlogtool.schema.trace_clone import traced
+from binlogtool.schema.trace import trace_record
+from binlogtool.schema.trace_clone import make_traced_copy
 from tests.harness.hostile_ibb import cint, commit, group, many
 
 
@@ -35,14 +35,14 @@ def items() -> Construct:
     """A schema of its own for each test: what was learned in vain counts."""
     item = Struct(
         "size" / Int8ul,
-        "kind" / Enum(Int8ul, small=0, large=1),
+        "kind" / Enum(Int8ul, small=0, is_large=1),
         "free" / Int16ul,
         "flag" / Int8ul,
         Check(this.flag < 200),
         "more" / If(this.flag & 1, Int16ul),
         "double" / Computed(this.size * 2),
         "body"
-        / Expanded(
+        / NestedSchema(
             Bytes(this.size),
             Switch(this.kind, {"small": Struct("a" / Int8ul), "large": GreedyRange(Struct("b" / Int16ul))}),
         ),
@@ -53,20 +53,20 @@ def items() -> Construct:
 def parsed(schema: object, data: bytes, monkeypatch: pytest.MonkeyPatch) -> tuple[list[FieldRow], list[object]]:
     """The rows and errors without any shape."""
     with monkeypatch.context() as patch:
-        patch.setattr(trace_shapes.Shapes, "of", lambda *_: None)
-        patch.setattr(trace_shapes.Shapes, "learning", False)
-        found = trace(schema, data, 100, Limits(), "frame[3]")
+        patch.setattr(trace_shapes.ShapeCache, "find_shape", lambda *_: None)
+        patch.setattr(trace_shapes.ShapeCache, "is_learning", False)
+        found = trace_record(schema, data, 100, Limits(), "frame[3]")
     return found.rows, list(found.errors)
 
 
 def check(schema: object, data: bytes, monkeypatch: pytest.MonkeyPatch) -> int:
     """Compares; how many rows stood for several?"""
     rows, errors = parsed(schema, data, monkeypatch)
-    plain = trace(schema, data, 100, Limits(), "frame[3]")
+    plain = trace_record(schema, data, 100, Limits(), "frame[3]")
     assert (plain.rows, plain.errors) == (rows, errors)
-    folded = trace(schema, data, 100, Limits(), "frame[3]", folds=True)
-    assert (list(trace_shapes.unfolded(folded.rows)), folded.errors) == (rows, errors)
-    return sum(row.__class__ is trace_shapes.Folded for row in folded.rows)
+    folded = trace_record(schema, data, 100, Limits(), "frame[3]", fold_rows=True)
+    assert (list(trace_shapes.unfold_rows(folded.rows)), folded.errors) == (rows, errors)
+    return sum(row.__class__ is trace_shapes.FoldedRow for row in folded.rows)
 
 
 def test_rows_of_shapes_are_those_of_a_parse(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,14 +95,14 @@ def test_an_expression_that_looks_out_of_the_element_teaches_nothing(monkeypatch
 
 
 def test_damaged_pages_have_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    traced.cache_clear()  # what other tests of this process learned in vain counts, too
+    make_traced_copy.cache_clear()  # what other tests of this process learned in vain counts, too
     rng, folded, size = random.Random(9), 0, 16384
     sound = many(3 * size, commit(cint(0) + group(1, 1)))[size : 2 * size]
     for count in (0, 1, 3, 40):
         one = bytearray(sound)
         for _ in range(count):
             one[rng.randrange(size)] = rng.randrange(256)
-        folded += check(page(size), bytes(one), monkeypatch)
+        folded += check(page_construct(size), bytes(one), monkeypatch)
     assert folded > 300
 
 
@@ -110,7 +110,7 @@ def test_a_number_in_a_group_that_an_expression_reads_decides_how_an_element_is_
     head = Struct("kind" / Int8ul, "free" / Int16ul)
     body = Switch(this.head.kind, {1: Struct("a" / Int16ul), 2: Struct("b" / Int8ul, "c" / Int8ul)})
     schema = Struct("item" / GreedyRange(Struct("head" / head, "body" / body)))
-    found = trace(schema, b"\1\7\0\5\0\1\10\0\6\0\2\11\0\3\4", 0, Limits())
+    found = trace_record(schema, b"\1\7\0\5\0\1\10\0\6\0\2\11\0\3\4", 0, Limits())
     assert not found.errors
     assert [(row.path, row.value) for row in found.rows if row.leaf and "head" not in row.path] == [
         ("item[0].body.a", 5), ("item[1].body.a", 6), ("item[2].body.b", 3), ("item[2].body.c", 4),

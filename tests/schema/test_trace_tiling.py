@@ -44,11 +44,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from binlogtool.formats.checksums import CRC32
-from binlogtool.formats.fields import CrcCheck, Expanded, MalformedError, Part, Unpacked
-from binlogtool.formats.layouts import CodecError
+from binlogtool.formats.fields import CompressedSchema, CrcCheck, MalformedError, NestedSchema, TracePart
+from binlogtool.formats.layouts import DecompressionError
 from binlogtool.limits import Limits
 from binlogtool.schema.annotation import FieldRow
-from binlogtool.schema.trace import Traced, fill, trace
+from binlogtool.schema.trace import TraceResult, fill_unmapped, trace_record
 
 
 class Pairs(Construct):  # type: ignore[misc]
@@ -60,22 +60,22 @@ class Pairs(Construct):  # type: ignore[misc]
             raise MalformedError("too large", path)
         return values
 
-    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
+    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[TracePart]:
         if start == end:
             raise MalformedError("no count")
-        yield Part(".count", 1, start, start + 1, data[start])
-        yield Part(".list", 1, start + 1, None, None)
+        yield TracePart(".count", 1, start, start + 1, data[start])
+        yield TracePart(".list", 1, start + 1, None, None)
         for at in range(start + 1, start + 1 + data[start]):
             if at >= end or data[at] > 0x7F:
                 raise MalformedError("too large, or cut off")
-            yield Part(f".list[{at - start - 1}]", 2, at, at + 1, data[at])
+            yield TracePart(f".list[{at - start - 1}]", 2, at, at + 1, data[at])
 
 
 def inflate(data: memoryview, limits: Limits) -> bytes:
     try:
         return zlib.decompressobj().decompress(data, limits.max_inflate)
     except zlib.error as error:
-        raise CodecError("compression-error", str(error)) from error
+        raise DecompressionError("compression-error", str(error)) from error
 
 
 TREE = Struct("n" / Byte, "kids" / If(this.n > 100, Array(this.n % 3, LazyBound(lambda: TREE))))
@@ -106,9 +106,12 @@ SCHEMAS: dict[str, Construct] = {
         Check(this.n < 200),
         "start" / Tell,
         "body"
-        / Expanded(
+        / NestedSchema(
             Bytes(this.n % 16),
-            Switch(this.n % 3, {0: GreedyRange(Struct("k" / Int16ub)), 1: Pairs(), 2: Unpacked(Pairs(), inflate, "z")}),
+            Switch(
+                this.n % 3,
+                {0: GreedyRange(Struct("k" / Int16ub)), 1: Pairs(), 2: CompressedSchema(Pairs(), inflate, "z")},
+            ),
         ),
         "end" / Tell,
         "crc32" / Int32ul,
@@ -140,11 +143,11 @@ def assert_nested(rows: list[FieldRow], space: str) -> None:
             assert all(child.depth > row.depth for child in inside)
 
 
-def check(traced: Traced, data: bytes, base: int) -> None:
+def check(traced: TraceResult, data: bytes, base: int) -> None:
     for space in traced.spaces:
         assert_nested(traced.rows, space.name)
         end = space.base + len(space.data)
-        whole = fill(traced.rows, space.base, end, space)
+        whole = fill_unmapped(traced.rows, space.base, end, space)
         assert_tiled([row for row in whole if row.space == space.name], space.base, end)
     assert traced.spaces[0].data == data
     assert base <= traced.end <= base + len(data)
@@ -158,6 +161,6 @@ def test_leaves_tile_their_parents_for_any_bytes(name: str, root: str) -> None:
     @example(b"\x01\x01\x01\x01\x09", 7)
     @example(b"\x0b" + zlib.compress(b"\x02\x01\x02")[:11] + b"abcd", 0)
     def run(data: bytes, base: int) -> None:
-        check(trace(SCHEMAS[name], data, base, Limits(), root), data, base)
+        check(trace_record(SCHEMAS[name], data, base, Limits(), root), data, base)
 
     run()

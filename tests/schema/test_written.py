@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.schema.native_backend import native_backend
+from binlogtool.schema.native_backend import get_native_backend
 from tests.house.__main__ import main
 from tests.house.written import table, written
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 CHAIN = CORPUS / "tarantool" / "chain"
-needs_native = pytest.mark.skipif(native_backend() is None, reason="no native code for this machine")
+needs_native = pytest.mark.skipif(get_native_backend() is None, reason="no native code for this machine")
 
 
 def test_each_record_is_counted_once() -> None:

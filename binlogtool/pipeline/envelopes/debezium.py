@@ -18,141 +18,151 @@ from binlogtool.formats.changes import (
     DELETE,
     END,
     INSERT,
-    ROWS,
+    ROW_KINDS,
     TRUNCATE,
     UPDATE,
-    Change,
+    ChangeEvent,
+    ChangeTransaction,
     Image,
-    Table,
-    Transaction,
+    SqlTable,
 )
-from binlogtool.log.jsonbytes import encoded as _encode
-from binlogtool.pipeline.envelopes.debezium_values import Write, writer
-from binlogtool.pipeline.envelopes.values import Line, plain, quoted
-from binlogtool.pipeline.envelopes.wishes import Options
+from binlogtool.log.jsonbytes import encode_json as _encode
+from binlogtool.pipeline.envelopes.debezium_values import ValueWriter, create_value_writer
+from binlogtool.pipeline.envelopes.values import MessageLine, quote_name, to_json_safe_text
+from binlogtool.pipeline.envelopes.wishes import EnvelopeOptions
 
 Message = dict[str, Any]
-_OPS = {INSERT: "c", UPDATE: "u", DELETE: "d", TRUNCATE: "t"}
-_MOST_TABLES = 10_000
-_STARTED = re.compile(r"\s+START\s+TRANSACTION\s*\Z", re.IGNORECASE)
+_OPERATION_CODES = {INSERT: "c", UPDATE: "u", DELETE: "d", TRUNCATE: "t"}
+_MAX_CACHED_TABLES = 10_000
+_START_TRANSACTION_SUFFIX = re.compile(r"\s+START\s+TRANSACTION\s*\Z", re.IGNORECASE)
 """Suffix that MySQL adds to CREATE TABLE ... SELECT, whose rows follow; the connector removes it."""
 
 
-class Debezium(msgspec.Struct):
+class DebeziumEncoder(msgspec.Struct):
     """Encodes changes as Debezium messages.
 
     version: of this program. order: number of messages of the open transaction; orders: the same by table.
     """
 
-    options: Options
+    options: EnvelopeOptions
     version: str
     order: int = 0
     orders: dict[tuple[str, str], int] = msgspec.field(default_factory=dict)
-    _open: Transaction | None = None
-    _writers: dict[int, tuple[Table, dict[str, Write]]] = msgspec.field(default_factory=dict)
+    _open_transaction: ChangeTransaction | None = None
+    _writers: dict[int, tuple[SqlTable, dict[str, ValueWriter]]] = msgspec.field(default_factory=dict)
 
-    def lines(self, changes: Iterable[Change]) -> Iterator[Line]:
+    def encode_changes(self, changes: Iterable[ChangeEvent]) -> Iterator[MessageLine]:
         """Yield the messages for the changes of a record."""
-        defined = list[Change]()
+        definitions = list[ChangeEvent]()
         for change in changes:
             if change.kind == DDL and self.options.schema_messages:
-                defined.append(change)
+                definitions.append(change)
                 continue
-            yield from self._definitions(defined)
-            defined = []
-            yield from ((_encode(message), change) for message in self._messages(change))
-        yield from self._definitions(defined)
+            yield from self._schema_messages(definitions)
+            definitions = []
+            yield from ((_encode(message), change) for message in self._change_messages(change))
+        yield from self._schema_messages(definitions)
 
-    def rest(self) -> Iterator[Line]:
+    def flush(self) -> Iterator[MessageLine]:
         """Return an empty iterator: no message is held back."""
         return iter(())
 
-    def _messages(self, change: Change) -> Iterator[Message]:
+    def _change_messages(self, change: ChangeEvent) -> Iterator[Message]:
         if change.kind == BEGIN:
-            yield from self._begun(change)
+            yield from self._begin_transaction(change)
         if change.kind == END:
-            yield from self._ended(change)
+            yield from self._end_transaction(change)
         if change.kind == TRUNCATE:
-            yield {"key": None, "value": self._value(change, "t", None, None, self._transaction(change))}
-        if change.kind not in ROWS or change.table is None:
+            yield {"key": None, "value": self._message_value(change, "t", None, None, self._transaction_block(change))}
+        if change.kind not in ROW_KINDS or change.table is None:
             return
-        before, after = (self._image(change.table, image) for image in (change.before, change.after))
-        old, new = _key(change.table, before, after), _key(change.table, after, before)
+        before, after = (self._image_values(change.table, image) for image in (change.before, change.after))
+        old, new = _primary_key(change.table, before, after), _primary_key(change.table, after, before)
         if change.kind == UPDATE and old != new:
-            yield from self._deleted(change, old, before, {"__debezium.newkey": new})
-            created = self._value(change, "c", None, after, self._transaction(change))
+            yield from self._delete_messages(change, old, before, {"__debezium.newkey": new})
+            created = self._message_value(change, "c", None, after, self._transaction_block(change))
             yield {"headers": {"__debezium.oldkey": old}, "key": new, "value": created}
         elif change.kind == DELETE:
-            yield from self._deleted(change, old, before)
+            yield from self._delete_messages(change, old, before)
         else:
-            value = self._value(change, _OPS[change.kind], before, after, self._transaction(change))
+            value = self._message_value(
+                change, _OPERATION_CODES[change.kind], before, after, self._transaction_block(change)
+            )
             yield {"key": new, "value": value}
 
-    def _begun(self, change: Change) -> Iterator[Message]:
+    def _begin_transaction(self, change: ChangeEvent) -> Iterator[Message]:
         if change.transaction is not None:
-            self._open, self.order, self.orders = change.transaction, 0, {}
-            yield from self._boundary(change, "BEGIN", None, None)
+            self._open_transaction, self.order, self.orders = change.transaction, 0, {}
+            yield from self._transaction_message(change, "BEGIN", None, None)
 
-    def _ended(self, change: Change) -> Iterator[Message]:
+    def _end_transaction(self, change: ChangeEvent) -> Iterator[Message]:
         """Close the open transaction; a statement that is a transaction of its own has no END message."""
-        says_so = change.xid is not None or change.statement.upper() in ("COMMIT", "ROLLBACK")
-        if self._open is not None and says_so:
+        is_commit = change.xid is not None or change.statement.upper() in ("COMMIT", "ROLLBACK")
+        if self._open_transaction is not None and is_commit:
             tables = [{"data_collection": ".".join(name), "event_count": n} for name, n in self.orders.items()]
-            yield from self._boundary(change, "END", self.order, tables)
-        self._open, self.order, self.orders = None, 0, {}
+            yield from self._transaction_message(change, "END", self.order, tables)
+        self._open_transaction, self.order, self.orders = None, 0, {}
 
-    def _boundary(self, change: Change, status: str, count: int | None, tables: Any) -> Iterator[Message]:
-        if self.options.transaction_messages and self._open is not None:
-            own, time = _name(self._open), change.place.time
+    def _transaction_message(
+        self, change: ChangeEvent, status: str, count: int | None, tables: Any
+    ) -> Iterator[Message]:
+        if self.options.transaction_messages and self._open_transaction is not None:
+            transaction_id, time = _transaction_id(self._open_transaction), change.place.time
             counts = {"event_count": count, "data_collections": tables}
-            value = {"status": status, "id": own, **counts, "ts_ms": None if time is None else time // 1000}
-            yield {"key": {"id": own}, "value": value}
+            value = {"status": status, "id": transaction_id, **counts, "ts_ms": None if time is None else time // 1000}
+            yield {"key": {"id": transaction_id}, "value": value}
 
-    def _definitions(self, changes: list[Change]) -> Iterator[Line]:
+    def _schema_messages(self, changes: list[ChangeEvent]) -> Iterator[MessageLine]:
         """Yield messages of the schema change topic, one per table of a statement, without the parser's
         tableChanges.
         """
         names = ",".join(one.name for change in changes if (one := change.becomes or change.table) is not None)
         for change in changes:
-            database, source = change.table.database if change.table else change.database, self._source(change)
+            database, source = change.table.database if change.table else change.database, self._source_block(change)
             source["table"] = names or None
-            value = {"source": source, "databaseName": database, "schemaName": None, "ddl": _statement(change)}
+            value = {"source": source, "databaseName": database, "schemaName": None, "ddl": _ddl_text(change)}
             yield _encode({"key": {"databaseName": database}, "value": value}), change
 
-    def _deleted(self, change: Change, key: Any, before: Any, headers: Message | None = None) -> Iterator[Message]:
+    def _delete_messages(
+        self, change: ChangeEvent, key: Any, before: Any, headers: Message | None = None
+    ) -> Iterator[Message]:
         head: Message = {} if headers is None else {"headers": headers}
-        yield {**head, "key": key, "value": self._value(change, "d", before, None, self._transaction(change))}
+        yield {
+            **head,
+            "key": key,
+            "value": self._message_value(change, "d", before, None, self._transaction_block(change)),
+        }
         if self.options.tombstones:
             yield {**head, "key": key, "value": None}
 
-    def _value(self, change: Change, op: str, before: Any, after: Any, transaction: Message) -> Message:
-        return {"before": before, "after": after, "source": self._source(change), **transaction, "op": op}
+    def _message_value(self, change: ChangeEvent, op: str, before: Any, after: Any, transaction: Message) -> Message:
+        return {"before": before, "after": after, "source": self._source_block(change), **transaction, "op": op}
 
-    def _image(self, table: Table, image: Image | None) -> Message | None:
+    def _image_values(self, table: SqlTable, image: Image | None) -> Message | None:
         if image is None:
             return None
-        writers = self._writers_of(table)
+        writers = self._get_writers(table)
         return {name: None if value is None else writers[name](value) for name, value in image.items()}
 
-    def _writers_of(self, table: Table) -> dict[str, Write]:
-        known = self._writers.get(id(table))
-        if known is None:
-            if len(self._writers) >= _MOST_TABLES:
+    def _get_writers(self, table: SqlTable) -> dict[str, ValueWriter]:
+        cached = self._writers.get(id(table))
+        if cached is None:
+            if len(self._writers) >= _MAX_CACHED_TABLES:
                 self._writers.clear()
-            made = {column.name: writer(column, self.options) for column in table.columns}
-            known = self._writers[id(table)] = (table, made)
-        return known[1]
+            writers = {column.name: create_value_writer(column, self.options) for column in table.columns}
+            cached = self._writers[id(table)] = (table, writers)
+        return cached[1]
 
-    def _source(self, change: Change) -> Message:
+    def _source_block(self, change: ChangeEvent) -> Message:
         place, transaction, table = change.place, change.transaction, change.table
         micros = place.time
         if micros is not None and change.kind in (TRUNCATE, DDL):  # the connector has milliseconds for statements
             micros = micros // 1000 * 1000
-        named = {} if self.options.source_name is None else {"name": self.options.source_name}
+        name_member = {} if self.options.source_name is None else {"name": self.options.source_name}
         return {
             "version": self.version,
             "connector": place.engine,
-            **named,
+            **name_member,
             "ts_ms": None if micros is None else micros // 1000,
             "snapshot": "false",
             "db": table.database if table else change.database,
@@ -166,49 +176,51 @@ class Debezium(msgspec.Struct):
             "pos": place.offset,
             "row": place.row,
             "thread": transaction.thread if transaction else None,
-            "query": None if place.query is None else plain(place.query),
+            "query": None if place.query is None else to_json_safe_text(place.query),
         }
 
-    def _transaction(self, change: Change) -> Message:
+    def _transaction_block(self, change: ChangeEvent) -> Message:
         """Return the transaction member with the message's numbers in it; None if its beginning was not read."""
         transaction = change.transaction
-        if transaction is None or not transaction.begun or change.table is None:
+        if transaction is None or not transaction.has_begin or change.table is None:
             return {"transaction": None}
-        if transaction is not self._open:
-            self._open, self.order, self.orders = transaction, 0, {}
+        if transaction is not self._open_transaction:
+            self._open_transaction, self.order, self.orders = transaction, 0, {}
         name = (change.table.database, change.table.name)
         self.order += 1
         self.orders[name] = self.orders.get(name, 0) + 1
         return {
             "transaction": {
-                "id": _name(transaction),
+                "id": _transaction_id(transaction),
                 "total_order": self.order,
                 "data_collection_order": self.orders[name],
             }
         }
 
 
-def _statement(change: Change) -> str:
+def _ddl_text(change: ChangeEvent) -> str:
     """Return the text of a DDL statement; for one about several tables, the part for this table."""
     table, new = change.table, change.becomes
     if table is not None and change.action == "drop":
-        return f"DROP TABLE {quoted(table.database)}.{quoted(table.name)}"
+        return f"DROP TABLE {quote_name(table.database)}.{quote_name(table.name)}"
     if table is not None and new is not None and change.action == "rename":
         return f"RENAME TABLE {table.name} TO {new.name}"
-    return plain(_STARTED.sub("", change.statement) if change.action == "create" else change.statement)
+    return to_json_safe_text(
+        _START_TRANSACTION_SUFFIX.sub("", change.statement) if change.action == "create" else change.statement
+    )
 
 
-def _name(transaction: Transaction) -> str:
+def _transaction_id(transaction: ChangeTransaction) -> str:
     return transaction.id or f"file={transaction.file},pos={transaction.offset}"
 
 
-def _key(table: Table, image: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> Message | None:
+def _primary_key(table: SqlTable, image: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> Message | None:
     """Return the values of the primary key. other: image with the values that the first one lacks."""
     if not table.key:
         return None
     images = [one for one in (image, other) if one is not None]
-    found = {name: one[name] for name in table.key for one in images[:1] if name in one}
+    values = {name: one[name] for name in table.key for one in images[:1] if name in one}
     for name in table.key:
-        if name not in found and len(images) > 1 and name in images[1]:
-            found[name] = images[1][name]
-    return {name: found[name] for name in table.key if name in found}
+        if name not in values and len(images) > 1 and name in images[1]:
+            values[name] = images[1][name]
+    return {name: values[name] for name in table.key if name in values}

@@ -11,20 +11,20 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.formats.changes import DDL, END, ROWS, Change, Column, Image, Table
+from binlogtool.formats.changes import DDL, END, ROW_KINDS, ChangeEvent, Image, SqlColumn, SqlTable
 from binlogtool.limits import MIB
-from binlogtool.log.jsonbytes import encoded as _encode
-from binlogtool.pipeline.envelopes.values import Line, document, plain
-from binlogtool.pipeline.envelopes.wkt import wkt
+from binlogtool.log.jsonbytes import encode_json as _encode
+from binlogtool.pipeline.envelopes.values import MessageLine, to_json_document, to_json_safe_text
+from binlogtool.pipeline.envelopes.wkt import wkb_to_wkt
 
 Message = dict[str, Any]
-MOST = 32 * MIB
-_WITH_CHANGE = 8
+MAX_HELD_BYTES = 32 * MIB
+_CHANGE_MEMORY_FACTOR = 8
 """Approximate memory of a message and its change, per byte of the message."""
-_TYPES = {"create": "create", "alter": "alter", "rename": "alter", "drop": "drop"}
+_DDL_TYPES = {"create": "create", "alter": "alter", "rename": "alter", "drop": "drop"}
 
 
-class Maxwell(msgspec.Struct):
+class MaxwellEncoder(msgspec.Struct):
     """Encodes changes as Maxwell messages.
 
     keeps: return the changes with the messages of rows. held: messages of the open transaction in two halves, before
@@ -34,113 +34,117 @@ class Maxwell(msgspec.Struct):
     of its first rows.
     """
 
-    keeps: bool = False
-    held: list[tuple[bytes, bytes, Change | None]] = msgspec.field(default_factory=list)
-    size: int = 0
-    offset: int = 0
+    keeps_changes: bool = False
+    held_messages: list[tuple[bytes, bytes, ChangeEvent | None]] = msgspec.field(default_factory=list)
+    held_bytes: int = 0
+    written_rows: int = 0
     query: tuple[str, int] | None = None
 
-    def lines(self, changes: Iterable[Change]) -> Iterator[Line]:
+    def encode_changes(self, changes: Iterable[ChangeEvent]) -> Iterator[MessageLine]:
         """Yield the messages for the changes of a record."""
         for change in changes:
             if change.kind == END:
-                yield from self._committed(change.xid)
-            elif change.kind in ROWS and change.table is not None:
-                yield from self._row(change, change.table)
-            elif change.kind == DDL and change.action in _TYPES:
-                yield _encode(_definition(change)), change
+                yield from self._commit_held(change.xid)
+            elif change.kind in ROW_KINDS and change.table is not None:
+                yield from self._hold_row(change, change.table)
+            elif change.kind == DDL and change.action in _DDL_TYPES:
+                yield _encode(_ddl_message(change)), change
 
-    def rest(self) -> Iterator[Line]:
+    def flush(self) -> Iterator[MessageLine]:
         """Return the messages of a transaction whose end was not read, without a commit number."""
-        written, self.offset = list(self._without_number()), 0
+        written, self.written_rows = list(self._release_held()), 0
         return iter(written)
 
-    def _without_number(self) -> Iterator[Line]:
-        held, self.held, self.size = self.held, [], 0
+    def _release_held(self) -> Iterator[MessageLine]:
+        held, self.held_messages, self.held_bytes = self.held_messages, [], 0
         for first, last, change in held:
-            yield first + b',"xoffset":%d' % self.offset + last, change
-            self.offset += 1
+            yield first + b',"xoffset":%d' % self.written_rows + last, change
+            self.written_rows += 1
 
-    def _row(self, change: Change, table: Table) -> Iterator[Line]:
-        first, last = _encode(self._head(change, table))[:-1], b"," + _encode(_tail(change, table))[1:]
-        self.held.append((first, last, change if self.keeps else None))
-        self.size += (len(first) + len(last)) * (_WITH_CHANGE if self.keeps else 1)
-        if self.size > MOST:
-            newest = self.held.pop()
-            yield from self._without_number()
-            self.held.append(newest)
+    def _hold_row(self, change: ChangeEvent, table: SqlTable) -> Iterator[MessageLine]:
+        first, last = _encode(self._message_head(change, table))[:-1], b"," + _encode(_message_tail(change, table))[1:]
+        self.held_messages.append((first, last, change if self.keeps_changes else None))
+        self.held_bytes += (len(first) + len(last)) * (_CHANGE_MEMORY_FACTOR if self.keeps_changes else 1)
+        if self.held_bytes > MAX_HELD_BYTES:
+            newest = self.held_messages.pop()
+            yield from self._release_held()
+            self.held_messages.append(newest)
 
-    def _head(self, change: Change, table: Table) -> Message:
+    def _message_head(self, change: ChangeEvent, table: SqlTable) -> Message:
         """Return the first members of a message; the statement is only in rows of its first row event."""
         place = change.place
         if place.query is None:
             self.query = None
         elif self.query is None or self.query[0] is not place.query:
             self.query = (place.query, place.offset)
-        shown = self.query is not None and self.query[1] == place.offset
-        query = {"query": plain(place.query)} if shown and place.query is not None else {}
+        is_shown = self.query is not None and self.query[1] == place.offset
+        query = {"query": to_json_safe_text(place.query)} if is_shown and place.query is not None else {}
         return {"database": table.database, "table": table.name, **query, "type": change.kind, "ts": place.logged}
 
-    def _committed(self, xid: int | None) -> Iterator[Line]:
+    def _commit_held(self, xid: int | None) -> Iterator[MessageLine]:
         number = b"" if xid is None else b',"xid":%d' % xid
-        (held, self.held, self.size), offset, self.offset = (self.held, [], 0), self.offset, 0
-        for at, (first, last, change) in enumerate(held, 1):
-            ends = at == len(held)
-            middle = b',"commit":true' if ends else b',"xoffset":%d' % (offset + at - 1)
+        (held, self.held_messages, self.held_bytes), offset, self.written_rows = (
+            (self.held_messages, [], 0),
+            self.written_rows,
+            0,
+        )
+        for index, (first, last, change) in enumerate(held, 1):
+            is_last = index == len(held)
+            middle = b',"commit":true' if is_last else b',"xoffset":%d' % (offset + index - 1)
             yield first + number + middle + last, change
 
 
-def _tail(change: Change, table: Table) -> Message:
+def _message_tail(change: ChangeEvent, table: SqlTable) -> Message:
     place, transaction = change.place, change.transaction
-    made: Message = {"position": f"{place.file}:{place.offset}"}
+    message: Message = {"position": f"{place.file}:{place.offset}"}
     if transaction is not None and transaction.id is not None:
-        made["gtid"] = transaction.id
-    made["server_id"] = place.server
+        message["gtid"] = transaction.id
+    message["server_id"] = place.server
     if transaction is not None and transaction.thread is not None:
-        made["thread_id"] = transaction.thread
+        message["thread_id"] = transaction.thread
     columns = {column.name: column for column in table.columns}
     image = change.before if change.after is None else change.after
-    data = _image(columns, image or {})
-    made["primary_key"] = [data.get(name) for name in table.key]
-    made["primary_key_columns"] = table.key
-    made["data"] = data
+    data = _image_values(columns, image or {})
+    message["primary_key"] = [data.get(name) for name in table.key]
+    message["primary_key_columns"] = table.key
+    message["data"] = data
     if change.before is not None and change.after is not None:
-        old = changed(change)
+        old = old_values(change)
         if old:
-            made["old"] = _image(columns, old)
-    return made
+            message["old"] = _image_values(columns, old)
+    return message
 
 
-def changed(change: Change) -> Image:
+def old_values(change: ChangeEvent) -> Image:
     """Return the old values of the columns that an UPDATE changed."""
     after = change.after or {}
     return {name: value for name, value in (change.before or {}).items() if name not in after or after[name] != value}
 
 
-def _image(columns: dict[str, Column], image: Image) -> Message:
-    return {name: None if value is None else _value(columns[name], value) for name, value in image.items()}
+def _image_values(columns: dict[str, SqlColumn], image: Image) -> Message:
+    return {name: None if value is None else _to_value(columns[name], value) for name, value in image.items()}
 
 
-def _value(column: Column, value: Any) -> Any:
+def _to_value(column: SqlColumn, value: Any) -> Any:
     """Convert a value: bytes to base64, SET to a list, JSON to its document, DECIMAL to a number."""
     if column.type == "decimal":
         return msgspec.Raw(str(value).encode())
     if column.type == "json":
-        return document(value)
+        return to_json_document(value)
     if column.type == "geometry" and not isinstance(value, bytes):
-        return wkt(value["wkb"]) or value["wkb"]
+        return wkb_to_wkt(value["wkb"]) or value["wkb"]
     return value
 
 
-def _definition(change: Change) -> Message:
+def _ddl_message(change: ChangeEvent) -> Message:
     table, place, transaction = change.table, change.place, change.transaction
     kind = "database" if table is None else "table"
     return {
-        "type": f"{kind}-{_TYPES[change.action]}",
+        "type": f"{kind}-{_DDL_TYPES[change.action]}",
         "database": change.database if table is None else table.database,
         **({} if table is None else {"table": table.name}),
         "ts": None if place.logged is None else place.logged * 1000,
-        "sql": plain(change.statement),
+        "sql": to_json_safe_text(change.statement),
         "position": f"{place.file}:{place.offset}",
         **({} if transaction is None or transaction.id is None else {"gtid": transaction.id}),
     }

@@ -11,31 +11,31 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.formats.changes import Change
-from binlogtool.formats.tables import Column, Row, Table, filled_up
-from binlogtool.pipeline.envelopes.maxwell import changed
-from binlogtool.pipeline.images import cells_of
-from binlogtool.pipeline.object_columns import Field
+from binlogtool.formats.changes import ChangeEvent
+from binlogtool.formats.tables import TableColumn, TableRow, TableSchema, pad_image
+from binlogtool.pipeline.envelopes.maxwell import old_values
+from binlogtool.pipeline.images import to_cells
+from binlogtool.pipeline.object_columns import TypedColumn
 
-Kinds = Mapping[str, Any]
+ColumnTypes = Mapping[str, Any]
 """Names of columns and their types, as Spark writes them; of a struct its members."""
 
-Typed = Callable[[dict[str, Any], Change, Table, Sequence[Field]], dict[str, Any] | None]
+TypedImages = Callable[[dict[str, Any], ChangeEvent, TableSchema, Sequence[TypedColumn]], dict[str, Any] | None]
 """A row with its images as JSON, its change, its table, and the fields that the table has had so far."""
 
 _NULL = msgspec.Raw(b"null")
-_REST: Kinds = {"unfit": "string", "absent": "array<string>"}
+_TRAILING_COLUMNS: ColumnTypes = {"unfit": "string", "absent": "array<string>"}
 """Columns after typed images: values that do not fit, as JSON, and columns that the log does not have."""
-_SOURCE: Kinds = {
+_SOURCE_COLUMNS: ColumnTypes = {
     "version": "string", "connector": "string", "name": "string", "ts_ms": "bigint", "snapshot": "string",
     "db": "string", "sequence": "string", "ts_us": "bigint", "ts_ns": "bigint", "table": "string",
     "server_id": "bigint", "gtid": "string", "file": "string", "pos": "bigint", "row": "int", "thread": "bigint",
     "query": "string",
 }  # fmt: skip
-_TRANSACTION: Kinds = {"id": "string", "total_order": "bigint", "data_collection_order": "bigint"}
+_TRANSACTION_COLUMNS: ColumnTypes = {"id": "string", "total_order": "bigint", "data_collection_order": "bigint"}
 
 
-class Plan(msgspec.Struct, frozen=True):
+class MessageRowLayout(msgspec.Struct, frozen=True):
     """How the messages of an envelope become rows.
 
     Args:
@@ -47,34 +47,36 @@ class Plan(msgspec.Struct, frozen=True):
         lists: True if each image holds several rows, of texts.
     """
 
-    columns: Kinds
+    columns: ColumnTypes
     images: tuple[str, ...]
     row: Callable[[bytes], dict[str, Any]]
-    typed: Typed
-    rest: Kinds
+    typed: TypedImages
+    rest: ColumnTypes
     lists: bool
 
 
-def table_of(change: Change) -> Table | None:
+def to_table(change: ChangeEvent) -> TableSchema | None:
     """Return the table of a row change as `formats.tables` describes it; None if its columns are unknown."""
     table = change.table
     if table is None or not table.columns:
         return None
-    columns = tuple(Column(column.name, column.kind) for column in table.columns)
-    return Table(table.full_name, columns, tuple(table.key))
+    columns = tuple(TableColumn(column.name, column.kind) for column in table.columns)
+    return TableSchema(table.full_name, columns, tuple(table.key))
 
 
-def _cells(change: Change, table: Table, fields: Sequence[Field], *images: Any) -> dict[str, Any]:
+def _image_cells(
+    change: ChangeEvent, table: TableSchema, fields: Sequence[TypedColumn], *images: Any
+) -> dict[str, Any]:
     """Return the cells of two images; columns that the table does not have now are not listed as absent."""
-    told = change.table.columns if change.table is not None else ()
-    sizes = {one.name: one.size for one in told if one.type == "binary"}
-    cells = cells_of(Row(table, change.kind, *(filled_up(image, sizes) for image in images)), fields)
-    own = {column.name for column in table.columns}
-    cells["absent"] = [path for path in cells["absent"] or () if path.partition(".")[2] in own] or None
+    change_columns = change.table.columns if change.table is not None else ()
+    sizes = {one.name: one.size for one in change_columns if one.type == "binary"}
+    cells = to_cells(TableRow(table, change.kind, *(pad_image(image, sizes) for image in images)), fields)
+    table_columns = {column.name for column in table.columns}
+    cells["absent"] = [path for path in cells["absent"] or () if path.partition(".")[2] in table_columns] or None
     return cells
 
 
-def _text(raw: msgspec.Raw) -> str | None:
+def _raw_to_text(raw: msgspec.Raw) -> str | None:
     data = bytes(raw)
     return None if data == b"null" else data.decode()
 
@@ -82,7 +84,7 @@ def _text(raw: msgspec.Raw) -> str | None:
 # -- Debezium ----------------------------------------------------------------------------------------------------------
 
 
-class _Value(msgspec.Struct):
+class _DebeziumValue(msgspec.Struct):
     op: str
     source: dict[str, Any]
     before: msgspec.Raw = _NULL
@@ -90,20 +92,20 @@ class _Value(msgspec.Struct):
     transaction: dict[str, Any] | None = None
 
 
-class _Keyed(msgspec.Struct):
-    value: _Value
+class _DebeziumMessage(msgspec.Struct):
+    value: _DebeziumValue
     key: msgspec.Raw = _NULL
     headers: msgspec.Raw = _NULL
 
 
-def _debezium(line: bytes) -> dict[str, Any]:
-    made = _DEBEZIUM(line)
-    value = made.value
+def _debezium_row(line: bytes) -> dict[str, Any]:
+    message = _decode_debezium(line)
+    value = message.value
     return {
-        "key": _text(made.key),
-        "headers": _text(made.headers),
-        "before": _text(value.before),
-        "after": _text(value.after),
+        "key": _raw_to_text(message.key),
+        "headers": _raw_to_text(message.headers),
+        "before": _raw_to_text(value.before),
+        "after": _raw_to_text(value.after),
         "source": value.source,
         "transaction": value.transaction,
         "op": value.op,
@@ -111,17 +113,17 @@ def _debezium(line: bytes) -> dict[str, Any]:
 
 
 def _debezium_images(
-    row: dict[str, Any], change: Change, table: Table, fields: Sequence[Field]
+    row: dict[str, Any], change: ChangeEvent, table: TableSchema, fields: Sequence[TypedColumn]
 ) -> dict[str, Any] | None:
     images = [getattr(change, name) if row[name] is not None else None for name in ("before", "after")]
-    cells = _cells(change, table, fields, *images)
+    cells = _image_cells(change, table, fields, *images)
     return {name: cells[name] for name in ("before", "after", "unfit", "absent")}
 
 
 # -- Maxwell -----------------------------------------------------------------------------------------------------------
 
 
-class _Maxwell(msgspec.Struct):
+class _MaxwellMessage(msgspec.Struct):
     type: str
     database: str
     table: str | None = None
@@ -141,27 +143,27 @@ class _Maxwell(msgspec.Struct):
     sql: str | None = None
 
 
-def _maxwell(line: bytes) -> dict[str, Any]:
-    made = _MAXWELL(line)
-    found = {name: getattr(made, name) for name in made.__struct_fields__}
-    return {name: _text(value) if isinstance(value, msgspec.Raw) else value for name, value in found.items()}
+def _maxwell_row(line: bytes) -> dict[str, Any]:
+    message = _decode_maxwell(line)
+    members = {name: getattr(message, name) for name in message.__struct_fields__}
+    return {name: _raw_to_text(value) if isinstance(value, msgspec.Raw) else value for name, value in members.items()}
 
 
 def _maxwell_images(
-    row: dict[str, Any], change: Change, table: Table, fields: Sequence[Field]
+    row: dict[str, Any], change: ChangeEvent, table: TableSchema, fields: Sequence[TypedColumn]
 ) -> dict[str, Any] | None:
     """Return the typed images of a row; `changed` lists the columns in `old`, where NULL may be a value."""
     if row["data"] is None:
         return None
-    old = changed(change) if row["old"] is not None else None
-    data = _cells(change, table, fields, None, change.before if change.after is None else change.after)
-    was = _cells(change, table, fields, old, None)
-    absent = [path.replace("after.", "data.", 1) for path in data["absent"] or ()]
+    old = old_values(change) if row["old"] is not None else None
+    data_cells = _image_cells(change, table, fields, None, change.before if change.after is None else change.after)
+    old_cells = _image_cells(change, table, fields, old, None)
+    absent = [path.replace("after.", "data.", 1) for path in data_cells["absent"] or ()]
     unfit = [text.replace(f'"{a}.', f'"{b}.') for text, a, b in (
-        (data["unfit"], "after", "data"), (was["unfit"], "before", "old")) if text]  # fmt: skip
+        (data_cells["unfit"], "after", "data"), (old_cells["unfit"], "before", "old")) if text]  # fmt: skip
     return {
-        "data": data["after"],
-        "old": was["before"],
+        "data": data_cells["after"],
+        "old": old_cells["before"],
         "changed": None if old is None else list(old),
         "unfit": None if not unfit else f"{{{','.join(one[1:-1] for one in unfit)}}}",
         "absent": absent or None,
@@ -171,7 +173,7 @@ def _maxwell_images(
 # -- Canal -------------------------------------------------------------------------------------------------------------
 
 
-class _Canal(msgspec.Struct):
+class _CanalMessage(msgspec.Struct):
     data: msgspec.Raw
     database: str
     es: int | None
@@ -186,44 +188,48 @@ class _Canal(msgspec.Struct):
     type: str
 
 
-def _canal(line: bytes) -> dict[str, Any]:
-    made = _CANAL(line)
-    found = {name: getattr(made, name) for name in made.__struct_fields__}
-    return {name: _text(value) if isinstance(value, msgspec.Raw) else value for name, value in found.items()}
+def _canal_row(line: bytes) -> dict[str, Any]:
+    message = _decode_canal(line)
+    members = {name: getattr(message, name) for name in message.__struct_fields__}
+    return {name: _raw_to_text(value) if isinstance(value, msgspec.Raw) else value for name, value in members.items()}
 
 
-def _canal_images(row: dict[str, Any], _: Change, __: Table, fields: Sequence[Field]) -> dict[str, Any] | None:
+def _canal_images(
+    row: dict[str, Any], _: ChangeEvent, __: TableSchema, fields: Sequence[TypedColumn]
+) -> dict[str, Any] | None:
     if row["data"] is None:
         return None
     decoded = {name: None if row[name] is None else msgspec.json.decode(row[name]) for name in ("data", "old")}
-    return {name: None if rows is None else [_whole(one, fields) for one in rows] for name, rows in decoded.items()}
+    return {
+        name: None if rows is None else [_complete_row(one, fields) for one in rows] for name, rows in decoded.items()
+    }
 
 
-def _whole(row: dict[str, Any], fields: Sequence[Field]) -> dict[str, Any]:
+def _complete_row(row: dict[str, Any], fields: Sequence[TypedColumn]) -> dict[str, Any]:
     return {name: row.get(name) for name, _ in fields}
 
 
-_DEBEZIUM = msgspec.json.Decoder(_Keyed).decode
-_MAXWELL = msgspec.json.Decoder(_Maxwell).decode
-_CANAL = msgspec.json.Decoder(_Canal).decode
+_decode_debezium = msgspec.json.Decoder(_DebeziumMessage).decode
+_decode_maxwell = msgspec.json.Decoder(_MaxwellMessage).decode
+_decode_canal = msgspec.json.Decoder(_CanalMessage).decode
 
-PLANS: Mapping[str, Plan] = {
-    "debezium": Plan(
-        {"key": "string", "headers": "string", "before": "string", "after": "string", "source": _SOURCE,
-         "transaction": _TRANSACTION, "op": "string"},
-        ("before", "after"), _debezium, _debezium_images, _REST, False,
+MESSAGE_LAYOUTS: Mapping[str, MessageRowLayout] = {
+    "debezium": MessageRowLayout(
+        {"key": "string", "headers": "string", "before": "string", "after": "string", "source": _SOURCE_COLUMNS,
+         "transaction": _TRANSACTION_COLUMNS, "op": "string"},
+        ("before", "after"), _debezium_row, _debezium_images, _TRAILING_COLUMNS, False,
     ),
-    "maxwell": Plan(
+    "maxwell": MessageRowLayout(
         {"type": "string", "database": "string", "table": "string", "query": "string", "ts": "bigint", "xid": "bigint",
          "xoffset": "bigint", "commit": "boolean", "position": "string", "gtid": "string", "server_id": "bigint",
          "thread_id": "bigint", "primary_key": "string", "primary_key_columns": "array<string>", "data": "string",
          "old": "string", "sql": "string"},
-        ("data", "old"), _maxwell, _maxwell_images, {"changed": "array<string>", **_REST}, False,
+        ("data", "old"), _maxwell_row, _maxwell_images, {"changed": "array<string>", **_TRAILING_COLUMNS}, False,
     ),
-    "canal": Plan(
+    "canal": MessageRowLayout(
         {"data": "string", "database": "string", "es": "bigint", "gtid": "string", "isDdl": "boolean",
          "mysqlType": "string", "old": "string", "pkNames": "array<string>", "sql": "string", "sqlType": "string",
          "table": "string", "type": "string"},
-        ("data", "old"), _canal, _canal_images, {}, True,
+        ("data", "old"), _canal_row, _canal_images, {}, True,
     ),
 }  # fmt: skip

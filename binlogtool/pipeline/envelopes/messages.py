@@ -10,96 +10,100 @@ from msgspec.structs import replace
 
 from binlogtool import __version__
 from binlogtool.errors import UsageError
-from binlogtool.findings import LEFT_OUT, Finding, Severity
-from binlogtool.formats.changes import Change, Changes
-from binlogtool.formats.changes import Table as Changed
-from binlogtool.formats.described import Noted
+from binlogtool.findings import STATEMENT_LEFT_OUT, Finding, Severity
+from binlogtool.formats.changes import ChangeEvent, ChangeReader
+from binlogtool.formats.changes import SqlTable as Changed
+from binlogtool.formats.described import BodyWithFindings
 from binlogtool.formats.layouts import Batch, Kernel
-from binlogtool.formats.tables import Table, in_database
+from binlogtool.formats.tables import TableSchema, make_database_table
 from binlogtool.limits import Limits
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.envelopes.canal import Canal
-from binlogtool.pipeline.envelopes.debezium import Debezium
-from binlogtool.pipeline.envelopes.maxwell import Maxwell
-from binlogtool.pipeline.envelopes.values import Line
-from binlogtool.pipeline.envelopes.wishes import Options
-from binlogtool.pipeline.typed.wishes import Wishes, of_another
-from binlogtool.pipeline.writers.scripts import SINGLE
+from binlogtool.pipeline.envelopes.canal import CanalEncoder
+from binlogtool.pipeline.envelopes.debezium import DebeziumEncoder
+from binlogtool.pipeline.envelopes.maxwell import MaxwellEncoder
+from binlogtool.pipeline.envelopes.values import MessageLine
+from binlogtool.pipeline.envelopes.wishes import EnvelopeOptions
+from binlogtool.pipeline.typed.wishes import TypedRowOptions, describe_other_table
+from binlogtool.pipeline.writers.scripts import RECORD_FILTERS
 
 
-class Envelope(Protocol):
+class MessageEncoder(Protocol):
     """Encodes changes as messages, in their order."""
 
-    def lines(self, changes: Iterable[Change]) -> Iterator[Line]:
+    def encode_changes(self, changes: Iterable[ChangeEvent]) -> Iterator[MessageLine]:
         """Yield the messages for the changes of a record."""
 
-    def rest(self) -> Iterator[Line]:
+    def flush(self) -> Iterator[MessageLine]:
         """Yield the messages that were held back for the end of a transaction that does not come."""
 
 
-class Messages(msgspec.Struct):
+class MessageScript(msgspec.Struct):
     """Messages of a log.
 
     wishes: the tables whose messages are written. count: number of messages so far. take: receives them in place of
       the text.
     """
 
-    changes: Changes
-    envelope: Envelope
-    wishes: Wishes
+    changes: ChangeReader
+    encoder: MessageEncoder
+    table_options: TypedRowOptions
     count: int = 0
-    stopped: Finding | None = None
-    take: Callable[[Line], None] | None = None
-    _said: set[str] = msgspec.field(default_factory=set)
-    _chosen: dict[str, bool] = msgspec.field(default_factory=dict)
+    stop_finding: Finding | None = None
+    message_sink: Callable[[MessageLine], None] | None = None
+    _remarked_tables: set[str] = msgspec.field(default_factory=set)
+    _selected_by_table: dict[str, bool] = msgspec.field(default_factory=dict)
 
-    def records(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> list[bytes | Noted]:
+    def read_records(
+        self, context: Any, batch: Batch, start: int, stop: int, limits: Limits
+    ) -> list[bytes | BodyWithFindings]:
         """Return the lines for each record; see `formats.scripting.Script`."""
-        made = list[bytes | Noted]()
-        for told in self.changes.records(context, batch, start, stop, limits):
-            data = b"".join(self._lines(told.changes))
-            found = tuple(filter(self.wishes.concerns, told.findings))
-            found = found if told.about is None else self._of(_table(told.about), found)
-            made.append(Noted(data, found) if found else data)
-        return made
+        lines = list[bytes | BodyWithFindings]()
+        for content in self.changes.read_records(context, batch, start, stop, limits):
+            data = b"".join(self._encode_lines(content.changes))
+            findings = tuple(filter(self.table_options.is_relevant, content.findings))
+            findings = findings if content.about is None else self._filter_findings(_to_table(content.about), findings)
+            lines.append(BodyWithFindings(data, findings) if findings else data)
+        return lines
 
-    def _of(self, table: Table, found: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    def _filter_findings(self, table: TableSchema, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
         """Return the findings about unlogged changes of a table; if it is not selected, as a note, once."""
-        if not found or self.wishes.may_want(table):
-            return found
-        is_new = table.name not in self._said
-        self._said.add(table.name)
-        note = replace(found[0], id=LEFT_OUT, severity=Severity.NOTE, message=of_another(table.name))
-        notes = tuple(one for one in found if one.severity is Severity.NOTE)
+        if not findings or self.table_options.may_be_selected(table):
+            return findings
+        is_new = table.name not in self._remarked_tables
+        self._remarked_tables.add(table.name)
+        note = replace(
+            findings[0], id=STATEMENT_LEFT_OUT, severity=Severity.NOTE, message=describe_other_table(table.name)
+        )
+        notes = tuple(one for one in findings if one.severity is Severity.NOTE)
         return (note, *notes) if is_new else notes
 
-    def _lines(self, changes: Iterable[Change]) -> Iterator[bytes]:
-        return self._counted(self.envelope.lines(filter(self._is_chosen, changes)))
+    def _encode_lines(self, changes: Iterable[ChangeEvent]) -> Iterator[bytes]:
+        return self._write_messages(self.encoder.encode_changes(filter(self._is_selected, changes)))
 
-    def _counted(self, messages: Iterable[Line]) -> Iterator[bytes]:
+    def _write_messages(self, messages: Iterable[MessageLine]) -> Iterator[bytes]:
         for line in messages:
             self.count += 1
-            if self.take is None:
+            if self.message_sink is None:
                 yield line[0] + b"\n"
             else:
-                self.take(line)
+                self.message_sink(line)
 
-    def _is_chosen(self, change: Change) -> bool:
+    def _is_selected(self, change: ChangeEvent) -> bool:
         if change.table is None:
             return True
         name = change.table.full_name
-        known = self._chosen.get(name)
-        if known is None:
-            known = self._chosen[name] = self.wishes.wants(_table(change.table))
-        return known
+        answer = self._selected_by_table.get(name)
+        if answer is None:
+            answer = self._selected_by_table[name] = self.table_options.is_selected(_to_table(change.table))
+        return answer
 
-    def quick(
+    def write_compiled(
         self, context: Any, batch: Batch, start: int, stop: int, compile_: Callable[[Kernel], Kernel]
     ) -> tuple[bytes | memoryview, int]:
         """Return nothing: no compiled code writes messages."""
         return b"", start
 
-    def pass_by(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> None:
+    def skip_records(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> None:
         """Ignore skipped records."""
 
     @property
@@ -112,41 +116,48 @@ class Messages(msgspec.Struct):
         """True if no message was written; see `formats.scripting.Script`."""
         return not self.count
 
-    def lost(self, what: str = "") -> bytes:
+    def note_gap(self, what: str = "") -> bytes:
         """Handle lost records: return the messages held back; see `formats.scripting.Script`."""
-        self.changes.lost()
-        return b"".join(self._counted(self.envelope.rest()))
+        self.changes.note_gap()
+        return b"".join(self._write_messages(self.encoder.flush()))
 
-    def end(self) -> bytes:
+    def finish(self) -> bytes:
         """Return the messages held back at the end of the log; see `formats.scripting.Script`."""
-        return b"".join(self._counted(self.envelope.rest()))
+        return b"".join(self._write_messages(self.encoder.flush()))
 
-    def remarks(self) -> Sequence[Finding]:
+    def final_findings(self) -> Sequence[Finding]:
         """Return no remarks; see `formats.scripting.Script`."""
         return ()
 
 
-def beginning(
-    options: Options, selection: Selection, take: Callable[[Line], None] | None = None
-) -> Callable[[Changes], Messages]:
+def message_script_factory(
+    options: EnvelopeOptions, selection: Selection, message_sink: Callable[[MessageLine], None] | None = None
+) -> Callable[[ChangeReader], MessageScript]:
     """Return the function that creates the messages of a log (`log.open.Log.messages`). take: see `MessageScript`.
 
     Raises:
         UsageError: the options contradict each other, or the selection.
     """
     options.check()
-    given = [name for name in SINGLE if getattr(selection, name)]
-    if given:
-        raise UsageError(f"--{given[0].rstrip('s')} chooses single records, but messages are of whole transactions")
-    wanted = Wishes(selection.objects, selection.exclude_objects)
-    return lambda changes: Messages(changes, _envelope(options, keeps=take is not None), wanted, take=take)
+    record_filters = [name for name in RECORD_FILTERS if getattr(selection, name)]
+    if record_filters:
+        raise UsageError(
+            f"--{record_filters[0].rstrip('s')} chooses single records, but messages are of whole transactions"
+        )
+    table_options = TypedRowOptions(selection.objects, selection.exclude_objects)
+    return lambda changes: MessageScript(
+        changes,
+        _create_encoder(options, keeps_changes=message_sink is not None),
+        table_options,
+        message_sink=message_sink,
+    )
 
 
-def _table(changed: Changed) -> Table:
-    return in_database(changed.database, changed.name, ())
+def _to_table(changed: Changed) -> TableSchema:
+    return make_database_table(changed.database, changed.name, ())
 
 
-def _envelope(options: Options, *, keeps: bool) -> Envelope:
+def _create_encoder(options: EnvelopeOptions, *, keeps_changes: bool) -> MessageEncoder:
     if options.envelope == "maxwell":
-        return Maxwell(keeps)
-    return Canal() if options.envelope == "canal" else Debezium(options, __version__)
+        return MaxwellEncoder(keeps_changes)
+    return CanalEncoder() if options.envelope == "canal" else DebeziumEncoder(options, __version__)

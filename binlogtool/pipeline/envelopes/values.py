@@ -10,105 +10,107 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.formats.changes import Change
+from binlogtool.formats.changes import ChangeEvent
 
-Line = tuple[bytes, Change | None]
+MessageLine = tuple[bytes, ChangeEvent | None]
 """A message without its line end, and its change (the first of several); None if changes are not kept."""
 
-_TIME = re.compile(r"(-?)(\d+):(\d\d):(\d\d)(?:\.(\d{1,6}))?\Z")
-_DATETIME = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?\Z")
-_EPOCH = date(1970, 1, 1).toordinal()
-_MARKS = ("$date", "$time", "$datetime", "$timestamp")
+_TIME_TEXT = re.compile(r"(-?)(\d+):(\d\d):(\d\d)(?:\.(\d{1,6}))?\Z")
+_DATETIME_TEXT = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?\Z")
+_EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
+_TIME_MEMBERS = ("$date", "$time", "$datetime", "$timestamp")
 
 
-def days(text: Any) -> int | None:
+def date_to_days(text: Any) -> int | None:
     """Return a DATE as days since 1970; None if the date is invalid."""
     try:
-        return date.fromisoformat(text).toordinal() - _EPOCH
+        return date.fromisoformat(text).toordinal() - _EPOCH_ORDINAL
     except (TypeError, ValueError):
         return None
 
 
-def micros_of_datetime(text: Any) -> int | None:
+def datetime_to_micros(text: Any) -> int | None:
     """Return a DATETIME as microseconds since 1970, taken as UTC; None if it is invalid."""
-    found = _DATETIME.match(text) if isinstance(text, str) else None
-    if found is None:
+    match = _DATETIME_TEXT.match(text) if isinstance(text, str) else None
+    if match is None:
         return None
     try:
-        whole = datetime.fromisoformat(f"{found[1]}T{found[2]}").replace(tzinfo=UTC)
+        moment = datetime.fromisoformat(f"{match[1]}T{match[2]}").replace(tzinfo=UTC)
     except ValueError:
         return None
-    seconds = (whole.toordinal() - _EPOCH) * 86400 + whole.hour * 3600 + whole.minute * 60 + whole.second
-    return seconds * 1_000_000 + int((found[3] or "0").ljust(6, "0"))
+    seconds = (moment.toordinal() - _EPOCH_ORDINAL) * 86400 + moment.hour * 3600 + moment.minute * 60 + moment.second
+    return seconds * 1_000_000 + int((match[3] or "0").ljust(6, "0"))
 
 
-def micros_of_time(text: Any) -> int | None:
+def time_to_micros(text: Any) -> int | None:
     """Return a TIME as microseconds; None if it is invalid."""
-    found = _TIME.match(text) if isinstance(text, str) else None
-    if found is None:
+    match = _TIME_TEXT.match(text) if isinstance(text, str) else None
+    if match is None:
         return None
-    seconds = int(found[2]) * 3600 + int(found[3]) * 60 + int(found[4])
-    micros = seconds * 1_000_000 + int((found[5] or "0").ljust(6, "0"))
-    return -micros if found[1] else micros
+    seconds = int(match[2]) * 3600 + int(match[3]) * 60 + int(match[4])
+    micros = seconds * 1_000_000 + int((match[5] or "0").ljust(6, "0"))
+    return -micros if match[1] else micros
 
 
-def json_text(value: Any) -> str:
+def document_to_json(value: Any) -> str:
     """Return the document of a JSON column as text."""
-    return msgspec.json.encode(document(value)).decode()
+    return msgspec.json.encode(to_json_document(value)).decode()
 
 
-def spaced(value: Any) -> str:
+def document_to_spaced_json(value: Any) -> str:
     """Return the document of a JSON column as text, with the spaces that MySQL writes."""
-    return _spaced(document(value))
+    return _format_spaced(to_json_document(value))
 
 
-def _spaced(value: Any) -> str:
+def _format_spaced(value: Any) -> str:
     if isinstance(value, list):
-        return f"[{', '.join(map(_spaced, value))}]"
+        return f"[{', '.join(map(_format_spaced, value))}]"
     if hasattr(value, "items"):
-        return f"{{{', '.join(f'{_spaced(name)}: {_spaced(held)}' for name, held in value.items())}}}"
+        return f"{{{', '.join(f'{_format_spaced(name)}: {_format_spaced(held)}' for name, held in value.items())}}}"
     return msgspec.json.encode(value).decode()
 
 
-def java_number(value: float) -> str:
+def format_java_double(value: float) -> str:
     """Return a number as Java's Double.toString: at least one decimal place, exponents below 0.001 and from 10
     million.
     """
     if not math.isfinite(value):
         return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
     sign, numerals, power = Decimal(repr(value)).normalize().as_tuple()
-    digits, at = "".join(map(str, numerals)), len(numerals) + int(power)
+    digits, point = "".join(map(str, numerals)), len(numerals) + int(power)
     minus = "-" if sign else ""
-    if not value or -2 <= at <= 7:
-        whole, rest = (digits[:at].ljust(at, "0") or "0", digits[at:]) if at > 0 else ("0", "0" * -at + digits)
+    if not value or -2 <= point <= 7:
+        whole, rest = (
+            (digits[:point].ljust(point, "0") or "0", digits[point:]) if point > 0 else ("0", "0" * -point + digits)
+        )
         return f"{minus}{whole}.{rest.rstrip('0') or '0'}"
-    return f"{minus}{digits[0]}.{digits[1:] or '0'}E{at - 1}"
+    return f"{minus}{digits[0]}.{digits[1:] or '0'}E{point - 1}"
 
 
-def document(value: Any) -> Any:
+def to_json_document(value: Any) -> Any:
     """Return the document of a JSON column; values without a JSON type become texts, bytes base64."""
     if isinstance(value, list):
-        return [document(one) for one in value]
+        return [to_json_document(one) for one in value]
     if not hasattr(value, "items"):
         return value
     if len(value) == 1:
-        name, held = next(iter(value.items()))
+        name, content = next(iter(value.items()))
         if name == "$json":
             return None
         if name == "$decimal":
-            return msgspec.Raw(str(held).encode())
-        if name in _MARKS:
-            return held
+            return msgspec.Raw(str(content).encode())
+        if name in _TIME_MEMBERS:
+            return content
         if name == "$map":
-            return {str(key): document(one) for key, one in held}
-    return {key: document(one) for key, one in value.items()}
+            return {str(key): to_json_document(one) for key, one in content}
+    return {key: to_json_document(one) for key, one in value.items()}
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """Return an identifier quoted for a statement."""
     return "`" + name.replace("`", "``") + "`"
 
 
-def plain(text: str) -> str:
+def to_json_safe_text(text: str) -> str:
     """Return text that JSON can hold: bytes that are invalid in their character set as backslash escapes."""
     return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

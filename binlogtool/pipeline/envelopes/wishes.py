@@ -10,12 +10,12 @@ import msgspec
 from binlogtool.errors import UsageError
 
 ENVELOPES = ("debezium", "maxwell", "canal")
-DECIMALS = ("precise", "string", "double")
-TIMES = ("adaptive_time_microseconds", "connect")
-BIGINTS = ("long", "precise")
+DECIMAL_MODES = ("precise", "string", "double")
+TIME_MODES = ("adaptive_time_microseconds", "connect")
+BIGINT_MODES = ("long", "precise")
 
 
-class Options(msgspec.Struct, frozen=True):
+class EnvelopeOptions(msgspec.Struct, frozen=True):
     """Options of change messages. envelope: the shape; the others are for debezium.
 
     source_name: logical name of the server; None = left out. tombstones: a message without a value after each delete.
@@ -34,39 +34,44 @@ class Options(msgspec.Struct, frozen=True):
 
     def check(self) -> None:
         """Raise UsageError if there is no such shape, or an option does not belong to it."""
-        for name, known in _KNOWN.items():
-            if getattr(self, name) not in known:
-                raise UsageError(f"--{_option(name)} {getattr(self, name)}: choose one of {', '.join(known)}")
-        if self.envelope != "debezium" and (given := changed(self)):
-            raise UsageError(f"--{given} is for --envelope debezium, not for {self.envelope}")
+        for name, allowed in _ALLOWED_VALUES.items():
+            if getattr(self, name) not in allowed:
+                raise UsageError(f"--{_option_name(name)} {getattr(self, name)}: choose one of {', '.join(allowed)}")
+        if self.envelope != "debezium" and (option := find_changed_option(self)):
+            raise UsageError(f"--{option} is for --envelope debezium, not for {self.envelope}")
 
 
-def options_of(given: Mapping[str, Any] | None) -> Options | None:
+def parse_envelope_options(values: Mapping[str, Any] | None) -> EnvelopeOptions | None:
     """Return the options of messages; None = no messages are requested.
 
     Raises:
         UsageError: an option of messages is given without --envelope.
     """
-    if given is None:
+    if values is None:
         return None
-    named = {name: value for name, value in given.items() if name != "envelope" or value}
-    options = Options(**{"envelope": "debezium", **named})
-    if "envelope" in named:
+    used_values = {name: value for name, value in values.items() if name != "envelope" or value}
+    options = EnvelopeOptions(**{"envelope": "debezium", **used_values})
+    if "envelope" in used_values:
         return options
-    if name := changed(options):
+    if name := find_changed_option(options):
         raise UsageError(f"--{name} is for --envelope debezium")
     return None
 
 
-_KNOWN = {"envelope": ENVELOPES, "decimals": DECIMALS, "times": TIMES, "unsigned_bigint": BIGINTS}
+_ALLOWED_VALUES = {
+    "envelope": ENVELOPES,
+    "decimals": DECIMAL_MODES,
+    "times": TIME_MODES,
+    "unsigned_bigint": BIGINT_MODES,
+}
 
 
-def changed(options: Options) -> str | None:
+def find_changed_option(options: EnvelopeOptions) -> str | None:
     """Return the name of a debezium option that is not at its default; None if there is none."""
-    usual = Options(options.envelope)
-    names = [name for name in Options.__struct_fields__ if getattr(options, name) != getattr(usual, name)]
-    return _option(names[0]) if names else None
+    defaults = EnvelopeOptions(options.envelope)
+    names = [name for name in EnvelopeOptions.__struct_fields__ if getattr(options, name) != getattr(defaults, name)]
+    return _option_name(names[0]) if names else None
 
 
-def _option(name: str) -> str:
+def _option_name(name: str) -> str:
     return "no-tombstones" if name == "tombstones" else name.replace("_", "-")

@@ -8,85 +8,85 @@ from collections.abc import Callable
 from decimal import ROUND_HALF_EVEN, Decimal
 
 _POINT, _LINE, _POLYGON, _POINTS, _LINES, _POLYGONS, _COLLECTION = range(1, 8)
-_NAMES = {
+_GEOMETRY_NAMES = {
     _POINT: "POINT", _LINE: "LINESTRING", _POLYGON: "POLYGON", _POINTS: "MULTIPOINT", _LINES: "MULTILINESTRING",
     _POLYGONS: "MULTIPOLYGON", _COLLECTION: "GEOMETRYCOLLECTION",
 }  # fmt: skip
-_DIGITS = Decimal(1).scaleb(-16)
-_DEPTH = 32
+_MIN_STEP = Decimal(1).scaleb(-16)
+_MAX_DEPTH = 32
 """Maximum nesting of collections."""
 
 
-def wkt(data: bytes) -> str | None:
+def wkb_to_wkt(data: bytes) -> str | None:
     """Return the text of a geometry; None if the bytes are invalid, or a coordinate is not finite."""
-    reader = _Reader(data)
+    reader = _WkbReader(data)
     try:
-        made = reader.geometry(_DEPTH)
+        text = reader.read_geometry(_MAX_DEPTH)
     except (struct.error, ValueError):
         return None
-    return made if reader.at == len(data) else None
+    return text if reader.offset == len(data) else None
 
 
-class _Reader:
+class _WkbReader:
     """Reads well-known binary. at: current offset."""
 
     def __init__(self, data: bytes) -> None:
-        self._data, self.at, self._order = data, 0, "<"
+        self._data, self.offset, self._byte_order = data, 0, "<"
 
-    def geometry(self, depth: int) -> str:
+    def read_geometry(self, depth: int) -> str:
         """Return the text of the next geometry.
 
         Raises:
             ValueError, struct.error: the bytes are invalid.
         """
-        kind, body = self._kind_and_body(depth)
-        return f"{_NAMES[kind]} {body}"
+        kind, body = self._read_kind_and_body(depth)
+        return f"{_GEOMETRY_NAMES[kind]} {body}"
 
-    def _kind_and_body(self, depth: int) -> tuple[int, str]:
+    def _read_kind_and_body(self, depth: int) -> tuple[int, str]:
         if not depth:
             raise ValueError("too deep")
-        self._order = "<" if self._data[self.at : self.at + 1] == b"\1" else ">"
-        self.at += 1
-        kind = self._count()
-        if kind not in _NAMES:
+        self._byte_order = "<" if self._data[self.offset : self.offset + 1] == b"\1" else ">"
+        self.offset += 1
+        kind = self._read_count()
+        if kind not in _GEOMETRY_NAMES:
             raise ValueError("no geometry")
-        return kind, self._body(kind, depth)
+        return kind, self._read_body(kind, depth)
 
-    def _body(self, kind: int, depth: int) -> str:
+    def _read_body(self, kind: int, depth: int) -> str:
         if kind == _POINT:
-            return f"({self._pair()})"
+            return f"({self._read_coordinates()})"
         if kind == _LINE:
-            return self._list(self._pair)
+            return self._read_list(self._read_coordinates)
         if kind == _POLYGON:
-            return self._list(lambda: self._list(self._pair))
+            return self._read_list(lambda: self._read_list(self._read_coordinates))
         if kind == _COLLECTION:
-            return self._list(lambda: self.geometry(depth - 1))
-        return self._list(lambda: self._kind_and_body(depth - 1)[1])
+            return self._read_list(lambda: self.read_geometry(depth - 1))
+        return self._read_list(lambda: self._read_kind_and_body(depth - 1)[1])
 
-    def _list(self, member: Callable[[], str]) -> str:
-        count = self._count()
-        if count > len(self._data) - self.at:
+    def _read_list(self, read_member: Callable[[], str]) -> str:
+        count = self._read_count()
+        if count > len(self._data) - self.offset:
             raise ValueError("more than there is")
-        return f"({', '.join([member() for _ in range(count)])})" if count else "EMPTY"
+        return f"({', '.join([read_member() for _ in range(count)])})" if count else "EMPTY"
 
-    def _count(self) -> int:
-        (found,) = struct.unpack_from(f"{self._order}I", self._data, self.at)
-        self.at += 4
-        return int(found)
+    def _read_count(self) -> int:
+        (count,) = struct.unpack_from(f"{self._byte_order}I", self._data, self.offset)
+        self.offset += 4
+        return int(count)
 
-    def _pair(self) -> str:
-        x, y = struct.unpack_from(f"{self._order}2d", self._data, self.at)
-        self.at += 16
-        return f"{_number(x)} {_number(y)}"
+    def _read_coordinates(self) -> str:
+        x, y = struct.unpack_from(f"{self._byte_order}2d", self._data, self.offset)
+        self.offset += 16
+        return f"{_format_number(x)} {_format_number(y)}"
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     """Return a number with up to 16 decimal places, never in exponent notation."""
     if not math.isfinite(value):
         raise ValueError("no place")
     text = repr(value)
     exact = Decimal(text)
     if -exact.as_tuple().exponent > 16:  # type: ignore[operator]
-        exact = exact.quantize(_DIGITS, ROUND_HALF_EVEN)
-    made = f"{exact:f}"
-    return made.rstrip("0").rstrip(".") if "." in made else made
+        exact = exact.quantize(_MIN_STEP, ROUND_HALF_EVEN)
+    digits = f"{exact:f}"
+    return digits.rstrip("0").rstrip(".") if "." in digits else digits

@@ -13,77 +13,86 @@ from msgspec import structs
 from binlogtool import memory
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, Severity
-from binlogtool.formats.tables import CellRows, Cells, Row, Table, Told, row_bytes
+from binlogtool.formats.tables import CellBuffer, CellSlice, RecordTableRows, TableRow, TableSchema, estimate_row_bytes
 from binlogtool.limits import Limits
 from binlogtool.log import detect
-from binlogtool.log.body_json import findings_text
-from binlogtool.log.open import Log
-from binlogtool.log.records import Block, Crowd, Trouble
+from binlogtool.log.body_json import findings_to_json
+from binlogtool.log.open import LogReader
+from binlogtool.log.records import FileFinding, RecordBlock, RowBatch
 from binlogtool.log.select import Selection
-from binlogtool.log.unknown_columns import Columns
-from binlogtool.log.where_rows import row_choice
+from binlogtool.log.unknown_columns import ColumnTracker
+from binlogtool.log.where_rows import make_row_condition
 from binlogtool.pipeline import rows
-from binlogtool.pipeline.account import MAX_LISTED
-from binlogtool.pipeline.images import cells_of
-from binlogtool.pipeline.object_columns import Field, demand_one
-from binlogtool.pipeline.typed.batches import Piece, piece_of
-from binlogtool.pipeline.typed.directories import told_apart
-from binlogtool.pipeline.typed.filled import OPS, Run, Runs, absent_of, piece_of_cells, runs_of
-from binlogtool.pipeline.typed.wishes import Wanted, Wishes, of_another
+from binlogtool.pipeline.account import MAX_LISTED_FINDINGS
+from binlogtool.pipeline.images import to_cells
+from binlogtool.pipeline.object_columns import TypedColumn, check_same_table
+from binlogtool.pipeline.typed.batches import TableBatch, build_table_batch
+from binlogtool.pipeline.typed.directories import display_name
+from binlogtool.pipeline.typed.filled import (
+    OPERATION_BY_SIDES,
+    EventRowsColumns,
+    TableRun,
+    absent_paths,
+    build_batch_from_cells,
+    build_event_columns,
+)
+from binlogtool.pipeline.typed.wishes import TableFilter, TypedRowOptions, describe_other_table
 
-_BATCH = 8192
-_HELD_PART, _ALL_PART = 32, 8
+_MAX_BATCH_ROWS = 8192
+_TABLE_MEMORY_DIVISOR, _TOTAL_MEMORY_DIVISOR = 32, 8
 """Pending rows of one table, and of all tables, use at most these fractions of the memory limit."""
-_NAMED = 8
-_PIECE_TIMES = 2
+_MAX_NAMED_TABLES = 8
+_BATCH_MEMORY_FACTOR = 2
 """Memory for building a batch, as a multiple of the size of its rows."""
 
 
-class Home(Protocol):
+class TableRowSink(Protocol):
     """Receives the rows of tables. name: of a table, or DAMAGE for rows that belong to none."""
 
-    def describe(self, name: str, table: Table, place: str) -> None:
+    def set_table(self, name: str, table: TableSchema, place: str) -> None:
         """Set the definition of a table that is valid from this place in the log."""
 
-    def take(self, name: str, piece: Piece) -> None:
+    def add_batch(self, name: str, table_batch: TableBatch) -> None:
         """Receive rows of a table."""
 
-    def found(self, file: str, finding: Finding) -> None:
+    def report_finding(self, file: str, finding: Finding) -> None:
         """Receive a finding about a record."""
 
 
-class _Waiting(msgspec.Struct):
+class _PendingMemory(msgspec.Struct):
     """Approximate memory of the pending rows of all tables, in bytes."""
 
     bytes: int = 0
 
 
-class _Pending:
+class _PendingRows:
     """Rows of one table that will become a batch, as dictionaries or as cells."""
 
-    def __init__(self, name: str, home: Home, limits: Limits, waiting: _Waiting) -> None:
-        self.name, self._home, self._limits, self._waiting = name, home, limits, waiting
-        self.filled: CellRows | None = None
+    def __init__(self, name: str, sink: TableRowSink, limits: Limits, pending_memory: _PendingMemory) -> None:
+        self.name, self._sink, self._limits, self._pending_memory = name, sink, limits, pending_memory
+        self.filled: CellBuffer | None = None
         self._start = self._stop = 0
-        self._runs: list[Run | Runs] = []
-        self.fields: tuple[Field, ...] = ()
-        self.table: Table | None = None
+        self._runs: list[TableRun | EventRowsColumns] = []
+        self.fields: tuple[TypedColumn, ...] = ()
+        self.table: TableSchema | None = None
         self.rows: list[dict[str, Any]] = []
         self.size = 0
 
     def flush(self) -> None:
         """Build a batch of the pending rows, and pass it on."""
         if self.rows:
-            memory.demand(_PIECE_TIMES * self.size)
-            self._waiting.bytes -= self.size
+            memory.require_bytes(_BATCH_MEMORY_FACTOR * self.size)
+            self._pending_memory.bytes -= self.size
             rows, self.rows, self.size = self.rows, [], 0
-            self._home.take(self.name, piece_of(self.fields, rows))
+            self._sink.add_batch(self.name, build_table_batch(self.fields, rows))
         if self.filled is not None:
-            made = piece_of_cells(self.filled, self._start, self._stop, self._runs, self.fields, self._limits)
-            self._home.take(self.name, made)
+            table_batch = build_batch_from_cells(
+                self.filled, self._start, self._stop, self._runs, self.fields, self._limits
+            )
+            self._sink.add_batch(self.name, table_batch)
             self.filled, self._runs = None, []
 
-    def add_cells(self, filled: CellRows, start: int, size: int, run: Run | Runs) -> None:
+    def add_cells(self, filled: CellBuffer, start: int, size: int, run: TableRun | EventRowsColumns) -> None:
         """Add `size` rows of cells from `start`."""
         if filled is not self.filled or start != self._stop or self.rows:
             self.flush()
@@ -91,16 +100,16 @@ class _Pending:
         self._stop = start + size
         self._runs.append(run)
 
-    def describe(self, table: Table, place: str) -> None:
+    def set_table(self, table: TableSchema, place: str) -> None:
         """Set the definition of the table for the following rows. place: in the log, as text."""
         if self.table is None or self.table.columns != table.columns:
             self.flush()
-            self.fields = tuple(Field(c.name, c.type) for c in table.columns)
-        self._home.describe(self.name, table, place)
+            self.fields = tuple(TypedColumn(c.name, c.type) for c in table.columns)
+        self._sink.set_table(self.name, table, place)
         self.table = table
 
 
-class Gatherer:
+class TableRouter:
     """Takes blocks and row batches of `Log.tables` and `Log.crowds`, and passes their rows to a sink.
 
     strays: create rows for records that cannot be decoded.
@@ -113,255 +122,288 @@ class Gatherer:
         taken: number of rows by file.
     """
 
-    def __init__(self, wishes: Wishes, home: Home, limits: Limits, *, strays: bool = True) -> None:
-        self.seen: dict[str, Table] = {}
+    def __init__(
+        self, options: TypedRowOptions, sink: TableRowSink, limits: Limits, *, keeps_undecoded: bool = True
+    ) -> None:
+        self.seen: dict[str, TableSchema] = {}
         self.remarks: list[str] = []
-        self.untold = self.others = 0
-        self._said = set[str]()
-        self.taken = Counter[str]()
-        self._wishes, self._home, self._limits, self._strays = wishes, home, limits, strays
-        self._tables: dict[str, _Pending] = {}
+        self.unlogged_records = self.other_unlogged_records = 0
+        self._remarked_tables = set[str]()
+        self.rows_by_file = Counter[str]()
+        self._options, self._sink, self._limits, self._keeps_undecoded = options, sink, limits, keeps_undecoded
+        self._tables: dict[str, _PendingRows] = {}
         self._last: tuple[Any, Any] | None = None
-        self._choice = None if wishes.where is None else row_choice(wishes.where)
-        self._columns = None if wishes.where is None else Columns(wishes.where)
-        self._passed, self._waiting = 0, _Waiting()
-        self._most_held, self._most_of_all = limits.max_memory // _HELD_PART, limits.max_memory // _ALL_PART
-        self.wants = Wanted(wishes)
+        self._row_condition = None if options.where is None else make_row_condition(options.where)
+        self._condition_columns = None if options.where is None else ColumnTracker(options.where)
+        self._skipped_rows, self._pending_memory = 0, _PendingMemory()
+        self._max_table_bytes, self._max_total_bytes = (
+            limits.max_memory // _TABLE_MEMORY_DIVISOR,
+            limits.max_memory // _TOTAL_MEMORY_DIVISOR,
+        )
+        self.is_selected = TableFilter(options)
 
-    def read(self, log: Log, selection: Selection, known: Sequence[Table]) -> Iterator[Crowd | Block | Trouble]:
+    def read_log(
+        self, log: LogReader, selection: Selection, known_tables: Sequence[TableSchema]
+    ) -> Iterator[RowBatch | RecordBlock | FileFinding]:
         """Return the parts of a log in the fastest form that the options allow. known: tables described by other
         files.
         """
-        if self._choice is None and not self._wishes.skip and self._wishes.limit is None:
-            return log.crowds(selection, known=known, wants=self.wants)
-        looks = self._wishes.skip or (self._choice is not None and self._choice.condition.needs_body)
-        return log.tables(selection, known=known, cells=not looks, wants=self.wants)
+        if self._row_condition is None and not self._options.skip and self._options.limit is None:
+            return log.row_batches(selection, known_tables=known_tables, is_selected=self.is_selected)
+        needs_rows = self._options.skip or (
+            self._row_condition is not None and self._row_condition.condition.needs_body
+        )
+        return log.table_rows(selection, known_tables=known_tables, cells=not needs_rows, is_selected=self.is_selected)
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """True if the limit of rows is reached."""
-        return self._wishes.limit is not None and self.taken.total() >= self._wishes.limit
+        return self._options.limit is not None and self.rows_by_file.total() >= self._options.limit
 
-    def block(self, block: Block) -> None:
+    def add_block(self, block: RecordBlock) -> None:
         """Route the rows of a block of records."""
-        if self._choice is not None:
-            self._choice.look_at(block)
-        for i, told in enumerate(block.bodies):
-            if told is not None and told.begins:
+        if self._row_condition is not None:
+            self._row_condition.set_block(block)
+        for i, content in enumerate(block.bodies):
+            if content is not None and content.begins:
                 self._last = None
-            if told is not None and told.described:
-                self._see(told.described)
-            if block.findings.get(i) or (told is not None and _says_something(told)):
-                self._record(block, i, Told() if told is None else told)
+            if content is not None and content.described:
+                self._note_tables(content.described)
+            if block.findings.get(i) or (content is not None and _has_content(content)):
+                self._add_record(block, i, RecordTableRows() if content is None else content)
 
-    def crowd(self, crowd: Crowd) -> None:
+    def add_row_batch(self, crowd: RowBatch) -> None:
         """Route the rows of a batch of records that compiled code decoded."""
-        told = crowd.told
-        self._see(told.described)
-        if told.closes:
-            self._end()
-        elif told.begins:
+        events = crowd.rows
+        self._note_tables(events.described)
+        if events.closes:
+            self._mark_transaction_end()
+        elif events.begins:
             self._last = None
-        for run in told.runs:
-            first = run.picks[0]
-            place = f"{rows.file_name(crowd.file)} at {crowd.base + told.places[first]:,}"
-            pending = self._home_of(run.filled.table, place)
-            made = runs_of(told, run, pending.fields, crowd)
-            size = int(made.sizes.sum())
-            pending.add_cells(run.filled, run.start, size, made)
-            self.taken[crowd.file] += size
-            if run.picks[-1] == len(told.which) - 1:
-                self._last = (made.commits, -1) if told.open else None
+        for run in events.runs:
+            first = run.event_numbers[0]
+            place = f"{rows.printable_path(crowd.file)} at {crowd.base + events.offsets[first]:,}"
+            pending = self._pending_for_table(run.buffer.table, place)
+            event_columns = build_event_columns(events, run, pending.fields, crowd)
+            size = int(event_columns.sizes.sum())
+            pending.add_cells(run.buffer, run.start, size, event_columns)
+            self.rows_by_file[crowd.file] += size
+            if run.event_numbers[-1] == len(events.record_indexes) - 1:
+                self._last = (event_columns.commits, -1) if events.open else None
 
-    def _see(self, tables: Iterable[Table]) -> None:
+    def _note_tables(self, tables: Iterable[TableSchema]) -> None:
         """Note tables that the log contains."""
-        for one in tables:
-            self.seen[one.name] = one
-            if self._columns is not None:
-                self._columns.take(column.name for column in one.columns)
+        for table in tables:
+            self.seen[table.name] = table
+            if self._condition_columns is not None:
+                self._condition_columns.add_columns(column.name for column in table.columns)
 
     def flush(self) -> None:
         """Build batches of all pending rows."""
         for pending in self._tables.values():
             pending.flush()
 
-    def _record(self, block: Block, i: int, told: Told) -> None:
-        if told.changes is not None and not self._wishes.may_want(told.changes):
-            told = self._of_another(block, i, told, told.changes)
-        found = tuple(filter(self._wishes.concerns, (*block.findings.get(i, ()), *told.findings)))
-        meta = _meta(block, i, told, found) | {"commit": False if _tells_ends(block.format) else None}
-        if told.remark and len(self.remarks) < MAX_LISTED:
-            self.remarks.append(f"{_place(block, i)}: {told.remark}")
-        for one in found:
-            self._home.found(block.file, one)
-        if max((one.severity for one in found), default=0) > Severity.NOTE and not told.rows and not told.cells:
-            self.untold += any(one.severity is Severity.ERROR for one in found)
-            self._nowhere(meta, block.envelope.object[i])
-        if told.cells is not None:
-            self._cells(told.cells, meta, block, i)
-        for n, row in self._chosen(told.rows, i):
-            self._row(row, meta | {"row": n}, block, i)
-        if told.ends:
-            self._end()
+    def _add_record(self, block: RecordBlock, i: int, content: RecordTableRows) -> None:
+        if content.changes is not None and not self._options.may_be_selected(content.changes):
+            content = self._note_other_table(block, i, content, content.changes)
+        findings = tuple(filter(self._options.is_relevant, (*block.findings.get(i, ()), *content.findings)))
+        meta = _record_metadata(block, i, content, findings) | {
+            "commit": False if _has_transaction_ends(block.format) else None
+        }
+        if content.remark and len(self.remarks) < MAX_LISTED_FINDINGS:
+            self.remarks.append(f"{_format_place(block, i)}: {content.remark}")
+        for finding in findings:
+            self._sink.report_finding(block.file, finding)
+        if (
+            max((one.severity for one in findings), default=0) > Severity.NOTE
+            and not content.rows
+            and not content.cells
+        ):
+            self.unlogged_records += any(one.severity is Severity.ERROR for one in findings)
+            self._add_undecoded_record(meta, block.envelope.object[i])
+        if content.cells is not None:
+            self._add_cells(content.cells, meta, block, i)
+        for row_index, row in self._select_rows(content.rows, i):
+            self._add_row(row, meta | {"row": row_index}, block, i)
+        if content.ends:
+            self._mark_transaction_end()
 
-    def _of_another(self, block: Block, i: int, told: Told, table: Table) -> Told:
+    def _note_other_table(
+        self, block: RecordBlock, i: int, content: RecordTableRows, table: TableSchema
+    ) -> RecordTableRows:
         """Note an unlogged change of a table that is not selected, and drop its findings except notes."""
-        self.others += 1
+        self.other_unlogged_records += 1
         self._last = None
-        if table.name not in self._said and len(self.remarks) < MAX_LISTED:
-            self._said.add(table.name)
-            self.remarks.append(f"{_place(block, i)}: {of_another(table.name)}")
-        return structs.replace(told, findings=tuple(one for one in told.findings if one.severity is Severity.NOTE))
+        if table.name not in self._remarked_tables and len(self.remarks) < MAX_LISTED_FINDINGS:
+            self._remarked_tables.add(table.name)
+            self.remarks.append(f"{_format_place(block, i)}: {describe_other_table(table.name)}")
+        return structs.replace(
+            content, findings=tuple(one for one in content.findings if one.severity is Severity.NOTE)
+        )
 
-    def _end(self) -> None:
+    def _mark_transaction_end(self) -> None:
         """Mark the last row as the end of its transaction."""
         if self._last is not None:
-            made, place = self._last
-            made[place] = True
+            row, commit_key = self._last
+            row[commit_key] = True
         self._last = None
 
-    def _chosen(self, given: Sequence[Row], i: int) -> Iterator[tuple[int, Row]]:
+    def _select_rows(self, rows_of_record: Sequence[TableRow], i: int) -> Iterator[tuple[int, TableRow]]:
         """Yield the selected rows of a record, with their indexes in it."""
-        marks: bool | Sequence[bool] = True
-        if self._choice is not None and given:
-            marks = self._choice.rows(i, lambda: {"rows": [{"before": r.before, "after": r.after} for r in given]})
-        for n, row in enumerate(given):
+        matches: bool | Sequence[bool] = True
+        if self._row_condition is not None and rows_of_record:
+            matches = self._row_condition.select_rows(
+                i, lambda: {"rows": [{"before": r.before, "after": r.after} for r in rows_of_record]}
+            )
+        for row_index, row in enumerate(rows_of_record):
             if self.seen.get(row.table.name) is not row.table:
-                self._see((row.table,))
-            if not self.wants(row.table) or not (marks if isinstance(marks, bool) else marks[n]):
+                self._note_tables((row.table,))
+            if not self.is_selected(row.table) or not (matches if isinstance(matches, bool) else matches[row_index]):
                 continue
-            if self._passed < self._wishes.skip:
-                self._passed += 1
-            elif not self.full:
-                yield n, row
+            if self._skipped_rows < self._options.skip:
+                self._skipped_rows += 1
+            elif not self.is_full:
+                yield row_index, row
 
-    def _cells(self, cells: Cells, meta: dict[str, Any], block: Block, i: int) -> None:
+    def _add_cells(self, cells: CellSlice, meta: dict[str, Any], block: RecordBlock, i: int) -> None:
         """Add the rows of a record that compiled code decoded."""
-        filled, limit = cells.filled, self._wishes.limit
-        left = cells.size if limit is None else min(cells.size, limit - self.taken.total())
-        if not left or not self.wants(filled.table) or (self._choice and not self._choice.rows(i, dict)):
+        filled, limit = cells.buffer, self._options.limit
+        row_count = cells.size if limit is None else min(cells.size, limit - self.rows_by_file.total())
+        if (
+            not row_count
+            or not self.is_selected(filled.table)
+            or (self._row_condition and not self._row_condition.select_rows(i, dict))
+        ):
             return
-        pending = self._home_of(filled.table, _place(block, i))
-        made = meta | {"op": OPS[cells.sides]}
-        self._last = made, "commit"
+        pending = self._pending_for_table(filled.table, _format_place(block, i))
+        row_meta = meta | {"op": OPERATION_BY_SIDES[cells.sides]}
+        self._last = row_meta, "commit"
         if cells.absent:
-            made["absent"] = absent_of(cells.absent, pending.fields)
-        pending.add_cells(filled, cells.start, left, Run(left, cells.sides, made))
-        self.taken[block.file] += left
+            row_meta["absent"] = absent_paths(cells.absent, pending.fields)
+        pending.add_cells(filled, cells.start, row_count, TableRun(row_count, cells.sides, row_meta))
+        self.rows_by_file[block.file] += row_count
 
-    def _row(self, row: Row, meta: dict[str, Any], block: Block, i: int) -> None:
-        pending = self._home_of(row.table, _place(block, i))
-        size, waiting = row_bytes(row), self._waiting
-        if pending.filled is not None or len(pending.rows) >= _BATCH or pending.size + size > self._most_held:
+    def _add_row(self, row: TableRow, meta: dict[str, Any], block: RecordBlock, i: int) -> None:
+        pending = self._pending_for_table(row.table, _format_place(block, i))
+        size, pending_memory = estimate_row_bytes(row), self._pending_memory
+        if (
+            pending.filled is not None
+            or len(pending.rows) >= _MAX_BATCH_ROWS
+            or pending.size + size > self._max_table_bytes
+        ):
             pending.flush()
-        if waiting.bytes + size > self._most_of_all:
+        if pending_memory.bytes + size > self._max_total_bytes:
             self.flush()
-        made = meta | cells_of(row, pending.fields) | {"op": row.op}
-        self._last = made, "commit"
-        pending.rows.append(made)
-        self.taken[block.file] += 1
+        row_values = meta | to_cells(row, pending.fields) | {"op": row.op}
+        self._last = row_values, "commit"
+        pending.rows.append(row_values)
+        self.rows_by_file[block.file] += 1
         pending.size += size
-        waiting.bytes += size
+        pending_memory.bytes += size
 
-    def _home_of(self, table: Table, place: str) -> _Pending:
+    def _pending_for_table(self, table: TableSchema, place: str) -> _PendingRows:
         """Return the pending rows of a table, after setting its current definition."""
-        pending = self._pending(told_apart(table.name))
+        pending = self._get_pending(display_name(table.name))
         if pending.table is not table:
-            demand_one(pending.table or table, table)
-            pending.describe(table, place)
+            check_same_table(pending.table or table, table)
+            pending.set_table(table, place)
         return pending
 
-    def _pending(self, name: str) -> _Pending:
-        if not self._wishes.per_table:
+    def _get_pending(self, name: str) -> _PendingRows:
+        if not self._options.per_table:
             name = next(iter(self._tables), name)
         if name not in self._tables:
-            self._tables[name] = _Pending(name, self._home, self._limits, self._waiting)
+            self._tables[name] = _PendingRows(name, self._sink, self._limits, self._pending_memory)
         return self._tables[name]
 
     # -- rows without a table --------------------------------------------------------------------------------------
 
-    def _nowhere(self, meta: dict[str, Any], name: str | None) -> None:
+    def _add_undecoded_record(self, meta: dict[str, Any], name: str | None) -> None:
         """Add a row for a record whose rows are unknown; one of them may have been the last of its transaction."""
         self._last = None
-        if self._strays:
-            home = self._tables.get(told_apart(name)) if name is not None else None
-            self._told_of(home or self._damaged(), meta)
+        if self._keeps_undecoded:
+            pending = self._tables.get(display_name(name)) if name is not None else None
+            self._add_row_without_images(pending or self._pending_for_damage(), meta)
 
-    def lost(self, one: Trouble) -> None:
+    def note_damage(self, trouble: FileFinding) -> None:
         """Note unreadable bytes, which may have contained the end of the open transaction."""
-        if one.finding.severity is Severity.ERROR:
+        if trouble.finding.severity is Severity.ERROR:
             self._last = None
 
-    def damage(self, one: Trouble) -> None:
+    def add_damage_row(self, trouble: FileFinding) -> None:
         """Add a row for bytes that could not be read."""
-        meta = {"op": rows.DAMAGE, "file": rows.file_name(one.file), "offset": one.finding.offset}
-        self._told_of(self._damaged(), meta | {"findings": findings_text([one.finding])})
+        meta = {"op": rows.DAMAGE, "file": rows.printable_path(trouble.file), "offset": trouble.finding.offset}
+        self._add_row_without_images(
+            self._pending_for_damage(), meta | {"findings": findings_to_json([trouble.finding])}
+        )
 
-    def _damaged(self) -> _Pending:
+    def _pending_for_damage(self) -> _PendingRows:
         """Return where rows without a table go: DAMAGE, or the table if there is only one."""
-        return self._pending(rows.DAMAGE if self._wishes.per_table else self._wishes.objects[0])
+        return self._get_pending(rows.DAMAGE if self._options.per_table else self._options.objects[0])
 
-    def _told_of(self, pending: _Pending, meta: dict[str, Any]) -> None:
+    def _add_row_without_images(self, pending: _PendingRows, meta: dict[str, Any]) -> None:
         if pending.filled is not None:
             pending.flush()
         pending.rows.append(meta | {"before": None, "after": None})
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
-    def demand_tables(self) -> None:
+    def check_tables_exist(self) -> None:
         """Raise UsageError if a pattern matches no table of the log."""
-        self._see(one.table for one in self._tables.values() if one.table is not None)
-        for pattern in self._wishes.objects:
-            if not any(self._wishes.only(pattern).wants(one) for one in self.seen.values()):
-                told = no_such_table(self.seen)
-                if count := self.untold + self.others:
-                    told += f" (and not which rows {count:,} of its statements changed: binlog_format)"
-                raise UsageError(f"--object {pattern}: {told}")
+        self._note_tables(one.table for one in self._tables.values() if one.table is not None)
+        for pattern in self._options.objects:
+            if not any(self._options.with_pattern(pattern).is_selected(one) for one in self.seen.values()):
+                message = describe_missing_table(self.seen)
+                if count := self.unlogged_records + self.other_unlogged_records:
+                    message += f" (and not which rows {count:,} of its statements changed: binlog_format)"
+                raise UsageError(f"--object {pattern}: {message}")
 
-    def demand_columns(self) -> None:
+    def check_columns_exist(self) -> None:
         """Raise UsageError if no row was selected and no table has a column that the condition names."""
-        if self._columns is not None and not self.taken.total() and not self._passed:
-            self._columns.demand()
+        if self._condition_columns is not None and not self.rows_by_file.total() and not self._skipped_rows:
+            self._condition_columns.require_known()
 
 
-def no_such_table(seen: Iterable[str]) -> str:
+def describe_missing_table(tables: Iterable[str]) -> str:
     """Return a text that a table is not among these."""
-    names = sorted(seen)
-    more = ", …" if names[_NAMED:] else ""
-    known = f"it has {', '.join(names[:_NAMED])}{more}" if names else "it has none"
-    return f"the log tells of no such table; {known}"
+    names = sorted(tables)
+    ellipsis = ", …" if names[_MAX_NAMED_TABLES:] else ""
+    listing = f"it has {', '.join(names[:_MAX_NAMED_TABLES])}{ellipsis}" if names else "it has none"
+    return f"the log tells of no such table; {listing}"
 
 
-def _meta(block: Block, i: int, told: Told, found: tuple[Finding, ...]) -> dict[str, Any]:
-    e = block.envelope
+def _record_metadata(
+    block: RecordBlock, i: int, content: RecordTableRows, findings: tuple[Finding, ...]
+) -> dict[str, Any]:
+    envelope = block.envelope
     return {
-        "op": e.type[i],
-        "seq": _in_a_column(e.seq[i]),
-        "txn": None if e.txn[i] is None else str(e.txn[i]),
-        "time": _in_a_column(e.time[i] if told.time is None else told.time),
-        "server": _in_a_column(e.origin[i]),
-        "file": rows.file_name(block.file),
+        "op": envelope.type[i],
+        "seq": _fit_int64(envelope.seq[i]),
+        "txn": None if envelope.txn[i] is None else str(envelope.txn[i]),
+        "time": _fit_int64(envelope.time[i] if content.time is None else content.time),
+        "server": _fit_int64(envelope.origin[i]),
+        "file": rows.printable_path(block.file),
         "record": int(block.record[i]),
         "offset": int(block.offset[i]),
-        "findings": findings_text(found),
+        "findings": findings_to_json(findings),
     }
 
 
 @functools.cache
-def _tells_ends(format: str) -> bool:
+def _has_transaction_ends(format: str) -> bool:
     """Return True if logs of this format contain the end of transactions."""
-    rules = detect.by_name(format).tables
+    rules = detect.find_format(format).tables
     return rules is None or rules().transactions
 
 
-def _in_a_column(value: int | None) -> int | None:
+def _fit_int64(value: int | None) -> int | None:
     """Return a number that fits a signed 64-bit column; otherwise None."""
     return value if value is not None and -1 << 63 <= value < 1 << 63 else None
 
 
-def _says_something(told: Told) -> bool:
-    return bool(told.rows or told.cells or told.ends or told.findings or told.remark)
+def _has_content(content: RecordTableRows) -> bool:
+    return bool(content.rows or content.cells or content.ends or content.findings or content.remark)
 
 
-def _place(block: Block, i: int) -> str:
-    return f"{rows.file_name(block.file)} at {int(block.offset[i]):,}"
+def _format_place(block: RecordBlock, i: int) -> str:
+    return f"{rows.printable_path(block.file)} at {int(block.offset[i]):,}"

@@ -14,53 +14,53 @@ import pyarrow as pa
 import pyarrow.compute as compute
 
 _AFTER, _BEFORE = "after.", "before."
-_BETWEEN = "\0"
+_SEPARATOR = "\0"
 """Never part of a column name."""
 
 
-class Missing:
+class PartialImages:
     """Absent columns of the rows of a batch. absent: its column of that name. update: mask of rows with two images."""
 
     def __init__(self, absent: pa.Array, update: pa.Array) -> None:
-        joined = compute.binary_join(absent, _BETWEEN).dictionary_encode()
-        texts = [*joined.dictionary.to_pylist(), None]
-        names = [None if text is None else [one for one in text.split(_BETWEEN) if one] for text in texts]
+        joined = compute.binary_join(absent, _SEPARATOR).dictionary_encode()
+        texts = [*joined.format_dictionary.to_pylist(), None]
+        names = [None if text is None else [one for one in text.split(_SEPARATOR) if one] for text in texts]
         self._kinds = [(is_update, one) for one in names for is_update in (False, True)]
         numbers = compute.fill_null(joined.indices, len(texts) - 1)
         self._picks = compute.add(compute.multiply(numbers, 2), compute.cast(update, pa.int32()))
         self._type = absent.type
 
-    def _where(self, path: str) -> pa.Array | None:
+    def _updates_lacking(self, path: str) -> pa.Array | None:
         """Return a mask of the UPDATEs whose image lacks a column; None if there are none."""
         marks = [is_update and names is not None and path in names for is_update, names in self._kinds]
         return pa.array(marks, pa.bool_()).take(self._picks) if any(marks) else None
 
-    def filled(self, name: str, old: pa.Array, new: pa.Array) -> pa.Array:
+    def fill_column(self, name: str, old: pa.Array, new: pa.Array) -> pa.Array:
         """Return a column after the change, with absent values taken from before it."""
-        lacks = self._where(_AFTER + name)
+        lacks = self._updates_lacking(_AFTER + name)
         return new if lacks is None else compute.if_else(lacks, old, new)
 
-    def changed(self, name: str, other: pa.Array) -> pa.Array:
+    def find_changed(self, name: str, differs: pa.Array) -> pa.Array:
         """Return a mask of the UPDATEs that set a column. other: those whose two images have different values."""
-        set_alone, kept = self._where(_BEFORE + name), self._where(_AFTER + name)
-        other = other if set_alone is None else compute.or_(other, set_alone)
-        return other if kept is None else compute.and_(other, compute.invert(kept))
+        set_alone, unchanged = self._updates_lacking(_BEFORE + name), self._updates_lacking(_AFTER + name)
+        differs = differs if set_alone is None else compute.or_(differs, set_alone)
+        return differs if unchanged is None else compute.and_(differs, compute.invert(unchanged))
 
     @property
-    def left(self) -> pa.Array:
+    def unfilled(self) -> pa.Array:
         """The column `absent` without what could be filled."""
-        return pa.array([_left(*kind) for kind in self._kinds], self._type).take(self._picks)
+        return pa.array([_unfilled_paths(*kind) for kind in self._kinds], self._type).take(self._picks)
 
 
-def _left(is_update: bool, names: Sequence[str] | None) -> list[str] | None:
+def _unfilled_paths(is_update: bool, names: Sequence[str] | None) -> list[str] | None:
     if names is None or not is_update:
         return None if names is None else list(names)
-    given: Any = [one for one in names if one[: len(_AFTER)] != _AFTER or _BEFORE + one[len(_AFTER) :] in names]
-    return given or None
+    unfilled: Any = [one for one in names if one[: len(_AFTER)] != _AFTER or _BEFORE + one[len(_AFTER) :] in names]
+    return unfilled or None
 
 
-def missing_of(absent: pa.Array, before: pa.Array, after: pa.Array) -> Missing | None:
+def find_partial_images(absent: pa.Array, before: pa.Array, after: pa.Array) -> PartialImages | None:
     """Return the absent columns of a batch; None if all images are full."""
     if absent.null_count == len(absent):
         return None
-    return Missing(absent, compute.and_(before.is_valid(), after.is_valid()))
+    return PartialImages(absent, compute.and_(before.is_valid(), after.is_valid()))

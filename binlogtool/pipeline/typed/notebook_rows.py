@@ -10,106 +10,108 @@ import pyarrow as pa
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding
-from binlogtool.formats.tables import Events, Table, Told
+from binlogtool.formats.tables import EventRows, RecordTableRows, TableSchema
 from binlogtool.log import detect
-from binlogtool.log.records import Crowd, Trouble
+from binlogtool.log.records import FileFinding, RowBatch
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.object_columns import demand_one, older_tables
-from binlogtool.pipeline.typed.batches import Piece
-from binlogtool.pipeline.typed.evolution import Form, Grown
-from binlogtool.pipeline.typed.gather import Gatherer, no_such_table
-from binlogtool.pipeline.typed.wishes import Wishes
+from binlogtool.pipeline.object_columns import check_same_table, read_older_tables
+from binlogtool.pipeline.typed.batches import TableBatch
+from binlogtool.pipeline.typed.evolution import TableEvolution, TableLayout
+from binlogtool.pipeline.typed.gather import TableRouter, describe_missing_table
+from binlogtool.pipeline.typed.wishes import TypedRowOptions
 
 if TYPE_CHECKING:
     from binlogtool.pipeline.opened import Log
 
-OnFound = Callable[[Trouble], None]
+OnFinding = Callable[[FileFinding], None]
 
 
-class ChangedRows:
+class ChangedRowSource:
     """Yields the changed rows of one table; damage and records that cannot be decoded are not rows."""
 
-    def __init__(self, name: str, wishes: Wishes, selection: Selection) -> None:
-        self._name, self._wishes, self._selection = name, wishes, selection
-        self._form: Form | None = None
-        self._known: list[Table] = []
-        self._only: Table | None = None
+    def __init__(self, name: str, options: TypedRowOptions, selection: Selection) -> None:
+        self._name, self._options, self._selection = name, options, selection
+        self._layout: TableLayout | None = None
+        self._known_tables: list[TableSchema] = []
+        self._table: TableSchema | None = None
 
-    def schema(self, log: Log) -> pa.Schema:
+    def read_schema(self, log: Log) -> pa.Schema:
         """Find the schema in one pass over the log; see `notebook.RowSource`.
 
         Raises:
             UsageError: the log contains no such table.
         """
-        self._known = older_tables(log.paths, log.limits, log.backend, log.hints)
-        self._only = None
-        grown, seen, formats = Grown(), dict[str, Table](), set[str]()
-        for one in log.crowds(self._selection, known=self._known, wants=lambda _: False):
-            if isinstance(one, Trouble):
+        self._known_tables = read_older_tables(log.paths, log.limits, log.backend, log.hints)
+        self._table = None
+        evolution, seen, formats = TableEvolution(), dict[str, TableSchema](), set[str]()
+        for part in log.row_batches(self._selection, known_tables=self._known_tables, is_selected=lambda _: False):
+            if isinstance(part, FileFinding):
                 continue
-            formats.add(one.format)
-            for told in (one.told,) if isinstance(one, Crowd) else filter(None, one.bodies):
-                self._learn(told, grown, seen)
-        if not grown.kinds:
-            for table in filter(self._wishes.wants, (*self._known, *seen.values())):
-                grown.take(table)
-        if not grown.kinds:
-            raise UsageError(f"{self._name}: {no_such_table(seen)}")
-        rules = [known() for known in (detect.by_name(name).tables for name in formats) if known is not None]
+            formats.add(part.format)
+            for content in (part.rows,) if isinstance(part, RowBatch) else filter(None, part.bodies):
+                self._add_definitions(content, evolution, seen)
+        if not evolution.kinds:
+            for table in filter(self._options.is_selected, (*self._known_tables, *seen.values())):
+                evolution.add_definition(table)
+        if not evolution.kinds:
+            raise UsageError(f"{self._name}: {describe_missing_table(seen)}")
+        rules = [known() for known in (detect.find_format(name).tables for name in formats) if known is not None]
         operations = any(one.operations for one in rules)
-        self._form = Form(grown.fields, grown.key, self._wishes.image, operations=operations)
-        return self._form.schema
+        self._layout = TableLayout(evolution.fields, evolution.key, self._options.image, operations=operations)
+        return self._layout.schema
 
-    def _learn(self, told: Told | Events, grown: Grown, seen: dict[str, Table]) -> None:
+    def _add_definitions(
+        self, content: RecordTableRows | EventRows, evolution: TableEvolution, seen: dict[str, TableSchema]
+    ) -> None:
         """Take table definitions; a definition is final where it has rows, earlier ones may be incomplete."""
-        seen.update({table.name: table for table in told.described})
-        rows = () if isinstance(told, Events) else told.rows
-        for table in {id(row.table): row.table for row in rows}.values() if rows else told.described:
+        seen.update({table.name: table for table in content.described})
+        rows = () if isinstance(content, EventRows) else content.rows
+        for table in {id(row.table): row.table for row in rows}.values() if rows else content.described:
             seen[table.name] = table
-            if self._wishes.wants(table):
-                demand_one(self._only or table, table)
-                self._only = table
-                grown.take(table)
+            if self._options.is_selected(table):
+                check_same_table(self._table or table, table)
+                self._table = table
+                evolution.add_definition(table)
 
-    def batches(self, log: Log, found: OnFound) -> Iterator[pa.RecordBatch]:
+    def build_batches(self, log: Log, on_finding: OnFinding) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one pass; see `notebook.RowSource`."""
-        assert self._form is not None
-        home = _Home(found)
-        gatherer = Gatherer(self._wishes, home, log.limits, strays=False)
-        for one in gatherer.read(log, self._selection, self._known):
-            if isinstance(one, Trouble):
-                gatherer.lost(one)
-                found(one)
+        assert self._layout is not None
+        collector = _BatchCollector(on_finding)
+        router = TableRouter(self._options, collector, log.limits, keeps_undecoded=False)
+        for part in router.read_log(log, self._selection, self._known_tables):
+            if isinstance(part, FileFinding):
+                router.note_damage(part)
+                on_finding(part)
                 continue
-            if isinstance(one, Crowd):
-                gatherer.crowd(one)
+            if isinstance(part, RowBatch):
+                router.add_row_batch(part)
             else:
-                gatherer.block(one)
-            yield from home.rows(self._form)
-            if gatherer.full:
+                router.add_block(part)
+            yield from collector.drain(self._layout)
+            if router.is_full:
                 break
-        gatherer.flush()
-        yield from home.rows(self._form)
+        router.flush()
+        yield from collector.drain(self._layout)
 
 
-class _Home:
+class _BatchCollector:
     """`gather.TableRowSink` of one table. found: receives findings."""
 
-    def __init__(self, found: OnFound) -> None:
-        self._found, self._pieces = found, deque[Piece]()
+    def __init__(self, on_finding: OnFinding) -> None:
+        self._on_finding, self._batches = on_finding, deque[TableBatch]()
 
-    def describe(self, name: str, table: Table, place: str) -> None:
+    def set_table(self, name: str, table: TableSchema, place: str) -> None:
         """Ignore the definition: the layout of the whole log is known."""
 
-    def take(self, name: str, piece: Piece) -> None:
+    def add_batch(self, name: str, table_batch: TableBatch) -> None:
         """Keep rows; see `TableRowSink`."""
-        self._pieces.append(piece)
+        self._batches.append(table_batch)
 
-    def found(self, file: str, finding: Finding) -> None:
+    def report_finding(self, file: str, finding: Finding) -> None:
         """Pass a finding on; see `TableRowSink`."""
-        self._found(Trouble(file, finding))
+        self._on_finding(FileFinding(file, finding))
 
-    def rows(self, form: Form) -> Iterator[pa.RecordBatch]:
+    def drain(self, layout: TableLayout) -> Iterator[pa.RecordBatch]:
         """Yield and remove the collected rows, in this layout."""
-        while self._pieces:
-            yield from form.table(self._pieces.popleft()).to_batches()
+        while self._batches:
+            yield from layout.to_table(self._batches.popleft()).to_batches()

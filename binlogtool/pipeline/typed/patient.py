@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 
-class Patient(io.RawIOBase):
+class DeferredErrorFile(io.RawIOBase):
     """New file that accepts all data; nothing is written after the first error."""
 
     def __init__(self, path: Path) -> None:
@@ -39,7 +39,7 @@ class Patient(io.RawIOBase):
             self._error = self._error or error
         super().close()
 
-    def demand_all(self) -> None:
+    def raise_deferred_error(self) -> None:
         """Raise the first error, if there was one.
 
         Raises:

@@ -18,45 +18,45 @@ import pyarrow.compute as compute
 
 from binlogtool import memory
 from binlogtool.errors import InputOutputError
-from binlogtool.formats.tables import Table
-from binlogtool.pipeline.account import MAX_LISTED
-from binlogtool.pipeline.inputs import sha256
-from binlogtool.pipeline.manifest import Output
+from binlogtool.formats.tables import TableSchema
+from binlogtool.pipeline.account import MAX_LISTED_FINDINGS
+from binlogtool.pipeline.inputs import hash_file
+from binlogtool.pipeline.manifest import ManifestOutput
 from binlogtool.pipeline.typed import table_files
-from binlogtool.pipeline.typed.batches import Piece
-from binlogtool.pipeline.typed.evolution import Form, Grown
-from binlogtool.pipeline.typed.table_files import File, Parquet
-from binlogtool.pipeline.typed.wishes import Wishes
+from binlogtool.pipeline.typed.batches import TableBatch
+from binlogtool.pipeline.typed.evolution import TableEvolution, TableLayout
+from binlogtool.pipeline.typed.table_files import ParquetTableFile, TableFile
+from binlogtool.pipeline.typed.wishes import TypedRowOptions
 from binlogtool.pipeline.writers.partitions import NO_TEXT, NULL_PARTITION
-from binlogtool.pipeline.writers.table_form import Shape
+from binlogtool.pipeline.writers.table_form import TableFileOptions
 
-_GROUP_ROWS, _GROUP_BYTES, _GROUP_PART = 1 << 16, 32 << 20, 16
+_MAX_GROUP_ROWS, _MAX_GROUP_BYTES, _GROUP_MEMORY_DIVISOR = 1 << 16, 32 << 20, 16
 """Limits of a group of rows that is written at once: rows, bytes, fraction of the memory limit."""
-_WRITE_TIMES, _COPY_TIMES = 2, {"orc": 16}
-_OTHER_TIMES = 4
+_WRITE_MEMORY_FACTOR, _COPY_MEMORY_FACTORS = 2, {"orc": 16}
+_DEFAULT_COPY_FACTOR = 4
 """Memory for writing a group, as a multiple of its size: to Parquet, and from there to another format. ORC keeps the
 longest
 values of each level of its statistics."""
-_AHEAD = 1
+_MAX_QUEUED_GROUPS = 1
 """Maximum number of groups that wait to be written; none if they are large."""
-_ASIDE = ".aside"
+_SPOOL_FOLDER = ".aside"
 
 
-class AnyForm(Protocol):
+class FileLayout(Protocol):
     """Columns of the files of a table (`evolution.TableLayout`)."""
 
     @property
     def schema(self) -> pa.Schema:
         """Arrow schema of the files."""
 
-    def table(self, piece: Piece) -> pa.Table:
+    def to_table(self, table_batch: TableBatch) -> pa.Table:
         """Convert a batch to this layout."""
 
-    def types(self) -> list[dict[str, str]]:
+    def column_types(self) -> list[dict[str, str]]:
         """Return the table's columns with their Spark SQL types."""
 
 
-class Target:
+class TableOutput:
     """Output of one table.
 
     folder: where its files go. pool: writes in the background, one group after the other. memory: bytes that the job
@@ -67,96 +67,98 @@ class Target:
         self,
         name: str,
         folder: Path,
-        shape: Shape,
-        wishes: Wishes,
+        file_options: TableFileOptions,
+        options: TypedRowOptions,
         pool: ThreadPoolExecutor,
-        memory: int,
+        max_memory: int,
         *,
         operations: bool,
     ) -> None:
         self.name, self.folder, self.rows, self.text_bytes = name, folder, 0, 0
-        self.told: list[str] = []
-        self.grown = Grown()
-        self._shape, self._wishes, self._operations = shape, wishes, operations
-        self._held, self._held_rows, self._held_bytes = list[Piece](), 0, 0
-        self._pool, self._written = pool, list[Future[None]]()
-        self._most_bytes = min(_GROUP_BYTES, memory // _GROUP_PART)
-        self._aside: list[Path] = []
-        self._open: tuple[AnyForm, bool, Parquet] | None = None
-        self._outputs: list[Output] = []
+        self.changes: list[str] = []
+        self.evolution = TableEvolution()
+        self._file_options, self._options, self._operations = file_options, options, operations
+        self._pending, self._pending_rows, self._pending_bytes = list[TableBatch](), 0, 0
+        self._pool, self._queued_writes = pool, list[Future[None]]()
+        self._max_group_bytes = min(_MAX_GROUP_BYTES, max_memory // _GROUP_MEMORY_DIVISOR)
+        self._spool_paths: list[Path] = []
+        self._open_spool: tuple[FileLayout, bool, ParquetTableFile] | None = None
+        self._outputs: list[ManifestOutput] = []
 
     @property
-    def form(self) -> AnyForm:
+    def layout(self) -> FileLayout:
         """Layout of the rows, as far as the columns are known now."""
-        return Form(self.grown.fields, self.grown.key, self._wishes.image, operations=self._operations)
+        return TableLayout(self.evolution.fields, self.evolution.key, self._options.image, operations=self._operations)
 
-    def describe(self, table: Table, place: str) -> None:
+    def set_table(self, table: TableSchema, place: str) -> None:
         """Set the definition that is valid from here on; the first MAX_LISTED_FINDINGS changes are recorded."""
-        self.told += [f"{place}: {one}" for one in self.grown.take(table)][: MAX_LISTED - len(self.told)]
+        self.changes += [f"{place}: {one}" for one in self.evolution.add_definition(table)][
+            : MAX_LISTED_FINDINGS - len(self.changes)
+        ]
 
-    def described(self, home: str) -> dict[str, Any]:
+    def to_dict(self, directory: str) -> dict[str, Any]:
         """Return the description of the table for the manifest. home: its directory."""
         return {
             "name": self.name,
-            "directory": home,
+            "directory": directory,
             "rows": self.rows,
-            "columns": self.form.types(),
-            "key": list(self.grown.key),
-            "changes": self.told,
+            "columns": self.layout.column_types(),
+            "key": list(self.evolution.key),
+            "changes": self.changes,
         }
 
-    def take(self, piece: Piece) -> None:
+    def add_batch(self, table_batch: TableBatch) -> None:
         """Add rows."""
-        self._held.append(piece)
-        self._held_rows += piece.batch.num_rows
-        self._held_bytes += piece.batch.nbytes
-        self.rows += piece.batch.num_rows
-        if self._held_rows >= _GROUP_ROWS or self._held_bytes >= self._most_bytes:
-            self.put_aside()
+        self._pending.append(table_batch)
+        self._pending_rows += table_batch.batch.num_rows
+        self._pending_bytes += table_batch.batch.nbytes
+        self.rows += table_batch.batch.num_rows
+        if self._pending_rows >= _MAX_GROUP_ROWS or self._pending_bytes >= self._max_group_bytes:
+            self.spool_pending()
 
     @property
-    def held_bytes(self) -> int:
+    def pending_bytes(self) -> int:
         """Bytes of the rows in memory."""
-        return self._held_bytes
+        return self._pending_bytes
 
-    def put_aside(self) -> None:
+    def spool_pending(self) -> None:
         """Write the pending rows to the spool in the background."""
-        if not self._held:
+        if not self._pending:
             return
-        is_large = self._held_bytes >= 2 * self._most_bytes
-        self._settle(0 if is_large else _AHEAD)
-        self._written.append(self._pool.submit(self._write, self._held, self.form))
-        self._held, self._held_rows, self._held_bytes = [], 0, 0
+        is_large = self._pending_bytes >= 2 * self._max_group_bytes
+        self._wait_for_writes(0 if is_large else _MAX_QUEUED_GROUPS)
+        self._queued_writes.append(self._pool.submit(self._write_spool, self._pending, self.layout))
+        self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
         if is_large:
-            self._settle()
+            self._wait_for_writes()
 
-    def _settle(self, most: int = 0) -> None:
+    def _wait_for_writes(self, max_queued: int = 0) -> None:
         """Wait until at most `most` groups are still to be written."""
-        while len(self._written) > most:
-            self._written.pop(0).result()
+        while len(self._queued_writes) > max_queued:
+            self._queued_writes.pop(0).result()
 
-    def _write(self, pieces: list[Piece], form: AnyForm) -> None:
+    def _write_spool(self, pieces: list[TableBatch], layout: FileLayout) -> None:
         size = sum(piece.batch.nbytes for piece in pieces)
-        memory.demand(_WRITE_TIMES * size)
-        table, is_large = pa.concat_tables([form.table(piece) for piece in pieces]), size >= 2 * _GROUP_BYTES
-        if self._open is None or self._open[:2] != (form, is_large):
-            self._close()
-            (self.folder / _ASIDE).mkdir(parents=True, exist_ok=True)
-            path = self.folder / _ASIDE / f"{len(self._aside)}.parquet"
-            self._aside.append(path)
-            codec = self._shape.codec if self._shape.to == "parquet" else "zstd"
-            self._open = form, is_large, Parquet(path, form.schema, codec, large=is_large)
-        self._open[2].write(table)
+        memory.require_bytes(_WRITE_MEMORY_FACTOR * size)
+        table, is_large = pa.concat_tables([layout.to_table(piece) for piece in pieces]), size >= 2 * _MAX_GROUP_BYTES
+        if self._open_spool is None or self._open_spool[:2] != (layout, is_large):
+            self._close_spool_file()
+            (self.folder / _SPOOL_FOLDER).mkdir(parents=True, exist_ok=True)
+            path = self.folder / _SPOOL_FOLDER / f"{len(self._spool_paths)}.parquet"
+            self._spool_paths.append(path)
+            codec = self._file_options.codec if self._file_options.to == "parquet" else "zstd"
+            self._open_spool = layout, is_large, ParquetTableFile(path, layout.schema, codec, is_large=is_large)
+        self._open_spool[2].write(table)
 
-    def rest(self) -> None:
+    def close_spool(self) -> None:
         """Close the open spool file; further rows go to another one."""
-        self._settle()
-        self._close()
+        self._wait_for_writes()
+        self._close_spool_file()
 
-    def _close(self) -> None:
-        if self._open is not None:
-            self._open[2].close()
-            self._open = None
+    def _close_spool_file(self) -> None:
+        if self._open_spool is not None:
+            self._open_spool[2].close()
+            self._open_spool = None
 
     # -- the output ----------------------------------------------------------------------------------------------------
 
@@ -166,88 +168,96 @@ class Target:
         Raises:
             InputOutputError: they do not hold what was spooled.
         """
-        self.put_aside()
-        self.rest()
-        form, writers = self.form, _Writers(self.folder, self._shape)
-        for path in self._aside:
-            self._placed(path, form, writers)
+        self.spool_pending()
+        self.close_spool()
+        layout, writers = self.layout, _PartitionWriters(self.folder, self._file_options)
+        for path in self._spool_paths:
+            self._publish_spool_file(path, layout, writers)
         writers.close()
-        if self._aside:
-            (self.folder / _ASIDE).rmdir()
-        self._outputs = [self._counted(path, form) for path in writers.paths]
-        found = sum(one.rows for one in self._outputs)
-        if found != self.rows:
-            text = f"{self.rows:,} rows were made and {found:,} written"
+        if self._spool_paths:
+            (self.folder / _SPOOL_FOLDER).rmdir()
+        self._outputs = [self._count_output(path, layout) for path in writers.paths]
+        written_rows = sum(one.rows for one in self._outputs)
+        if written_rows != self.rows:
+            text = f"{self.rows:,} rows were made and {written_rows:,} written"
             raise InputOutputError(f"{self.name}: {text}: the output is not usable")
 
-    def _placed(self, path: Path, form: AnyForm, writers: _Writers) -> None:
+    def _publish_spool_file(self, path: Path, layout: FileLayout, writers: _PartitionWriters) -> None:
         import pyarrow.parquet as parquet
 
         with parquet.ParquetFile(path) as file:
-            as_it_is = self._shape.to == "parquet" and not self._shape.partition_by
-            if as_it_is and file.schema_arrow.equals(form.schema):
+            can_rename = self._file_options.to == "parquet" and not self._file_options.partition_by
+            if can_rename and file.schema_arrow.equals(layout.schema):
                 for i in range(file.num_row_groups):
-                    self._measure(file.read_row_group(i, columns=self._texts(form)), form)
-                path.rename(writers.path(""))
+                    self._add_text_bytes(file.read_row_group(i, columns=self._text_columns(layout)), layout)
+                path.rename(writers.new_path(""))
                 return
-            for batch in table_files.group_batches(file):
-                memory.demand(_COPY_TIMES.get(self._shape.to, _OTHER_TIMES) * batch.nbytes)
-                table = grown(pa.Table.from_batches([batch]), form.schema)
-                self._measure(table, form)
+            for batch in table_files.read_row_groups(file):
+                memory.require_bytes(
+                    _COPY_MEMORY_FACTORS.get(self._file_options.to, _DEFAULT_COPY_FACTOR) * batch.nbytes
+                )
+                table = conform_table(pa.Table.from_batches([batch]), layout.schema)
+                self._add_text_bytes(table, layout)
                 writers.write(table)
         path.unlink()
 
-    def _texts(self, form: AnyForm) -> list[str]:
+    def _text_columns(self, layout: FileLayout) -> list[str]:
         return [
             field.name
-            for field in form.schema
-            if pa.types.is_string(field.type) and field.name not in self._shape.partition_by
+            for field in layout.schema
+            if pa.types.is_string(field.type) and field.name not in self._file_options.partition_by
         ]
 
-    def _measure(self, table: pa.Table, form: AnyForm) -> None:
-        if not self._shape.csv_safe:
-            self.text_bytes += table_files.text_bytes(table, self._texts(form))
+    def _add_text_bytes(self, table: pa.Table, layout: FileLayout) -> None:
+        if not self._file_options.csv_safe:
+            self.text_bytes += table_files.count_text_bytes(table, self._text_columns(layout))
 
-    def _counted(self, path: Path, form: AnyForm) -> Output:
+    def _count_output(self, path: Path, layout: FileLayout) -> ManifestOutput:
         """Read a file back, and return its manifest entry."""
-        found = table_files.counted(self._shape, path, [] if self._shape.csv_safe else self._texts(form))
-        self.text_bytes -= found.text_bytes
-        return Output(str(path.relative_to(self.folder)), found.rows, path.stat().st_size, sha256(str(path)))
+        counts = table_files.count_file(
+            self._file_options, path, [] if self._file_options.csv_safe else self._text_columns(layout)
+        )
+        self.text_bytes -= counts.text_bytes
+        return ManifestOutput(
+            str(path.relative_to(self.folder)), counts.rows, path.stat().st_size, hash_file(str(path))
+        )
 
     @property
-    def outputs(self) -> Sequence[Output]:
+    def outputs(self) -> Sequence[ManifestOutput]:
         """Output files, relative to the directory."""
         return self._outputs
 
 
-def demand_texts(targets: Iterable[Target]) -> None:
+def check_text_bytes(targets: Iterable[TableOutput]) -> None:
     """Raise InputOutputError if the texts in the files of all tables are not those that were written."""
     if any(target.text_bytes for target in targets):
         raise InputOutputError("the texts of the output are not those that were read: it is not usable")
 
 
-class _Writers:
+class _PartitionWriters:
     """Files of a table, one for each combination of partition values."""
 
-    def __init__(self, folder: Path, shape: Shape) -> None:
-        self._folder, self._shape = folder, shape
-        self._open: dict[str, File] = {}
+    def __init__(self, folder: Path, file_options: TableFileOptions) -> None:
+        self._folder, self._file_options = folder, file_options
+        self._open: dict[str, TableFile] = {}
         self.paths: list[Path] = []
 
-    def path(self, partition: str) -> Path:
+    def new_path(self, partition: str) -> Path:
         """Return the path of the next file."""
-        place = self._folder / partition
-        place.mkdir(parents=True, exist_ok=True)
-        self.paths.append(place / f"part-{len(self.paths):05}{table_files.suffix(self._shape)}")
+        partition_folder = self._folder / partition
+        partition_folder.mkdir(parents=True, exist_ok=True)
+        self.paths.append(partition_folder / f"part-{len(self.paths):05}{table_files.file_suffix(self._file_options)}")
         return self.paths[-1]
 
     def write(self, table: pa.Table) -> None:
         """Write rows into the files of their partitions."""
-        for partition, part in _parted(table, self._shape.partition_by):
+        for partition, part in _split_by_partition(table, self._file_options.partition_by):
             if partition not in self._open:
                 if len(self._open) >= 64:
                     self._open.pop(next(iter(self._open))).close()
-                self._open[partition] = table_files.opened(self._shape, self.path(partition), part.schema)
+                self._open[partition] = table_files.create_table_file(
+                    self._file_options, self.new_path(partition), part.schema
+                )
             self._open[partition].write(part)
 
     def close(self) -> None:
@@ -256,44 +266,48 @@ class _Writers:
             file.close()
 
 
-def grown(table: pa.Table, schema: pa.Schema) -> pa.Table:
+def conform_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return rows of an older schema in the final one."""
     columns = [
-        _wider(table[field.name], field.type) if field.name in table.schema.names else pa.nulls(len(table), field.type)
+        _widen_column(table[field.name], field.type)
+        if field.name in table.schema.names
+        else pa.nulls(len(table), field.type)
         for field in schema
     ]
     return pa.table(columns, schema=schema)
 
 
-def _wider(column: Any, kind: pa.DataType) -> Any:
+def _widen_column(column: Any, kind: pa.DataType) -> Any:
     if column.type == kind:
         return column
     if not pa.types.is_struct(kind):
         return compute.cast(column, kind)
-    given = column.combine_chunks()
-    given = given.chunk(0) if isinstance(given, pa.ChunkedArray) else given
-    own = {field.name: inside for field, inside in zip(given.type, given.flatten(), strict=True)}
-    inside = [_wider(own[f.name], f.type) if f.name in own else pa.nulls(len(given), f.type) for f in kind]
-    return pa.StructArray.from_arrays(inside, fields=list(kind), mask=given.is_null() if given.null_count else None)
+    structs = column.combine_chunks()
+    structs = structs.chunk(0) if isinstance(structs, pa.ChunkedArray) else structs
+    members = {field.name: inside for field, inside in zip(structs.type, structs.flatten(), strict=True)}
+    inside = [
+        _widen_column(members[f.name], f.type) if f.name in members else pa.nulls(len(structs), f.type) for f in kind
+    ]
+    return pa.StructArray.from_arrays(inside, fields=list(kind), mask=structs.is_null() if structs.null_count else None)
 
 
-def _parted(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
+def _split_by_partition(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
     """Yield the rows of each partition, without the columns that are in directory names."""
     if not names:
         yield "", table
         return
-    values = pa.table([_value(table, name) for name in names], names=list(names))
+    values = pa.table([_partition_column(table, name) for name in names], names=list(names))
     stored = table.drop_columns([name for name in names if name in table.schema.names])
     for row in values.group_by(list(names), use_threads=False).aggregate([]).to_pylist():
         mask = pa.array([True] * len(table))
         for name in names:
-            own = values[name]
-            mask = compute.and_(mask, own.is_null() if row[name] is None else compute.fill_null(
-                compute.equal(own, row[name]), False))  # fmt: skip
-        yield "/".join(f"{name}={_folder(name, row)}" for name in names), stored.filter(mask)
+            column = values[name]
+            mask = compute.and_(mask, column.is_null() if row[name] is None else compute.fill_null(
+                compute.equal(column, row[name]), False))  # fmt: skip
+        yield "/".join(f"{name}={_partition_folder_name(name, row)}" for name in names), stored.filter(mask)
 
 
-def _value(table: pa.Table, name: str) -> Any:
+def _partition_column(table: pa.Table, name: str) -> Any:
     if name == "date":
         return compute.strftime(table["time"].cast(pa.timestamp("s"), safe=False), format="%Y-%m-%d")
     if name == "hour":
@@ -301,7 +315,7 @@ def _value(table: pa.Table, name: str) -> Any:
     return table[name]
 
 
-def _folder(name: str, row: Mapping[str, Any]) -> str:
+def _partition_folder_name(name: str, row: Mapping[str, Any]) -> str:
     value = row[name]
     if value is None or value == "":
         return NO_TEXT if name in ("op", "file") else NULL_PARTITION

@@ -20,8 +20,8 @@ from binlogtool.pipeline import rows
 from binlogtool.pipeline.writers.partitions import NULL_PARTITION
 
 CODECS = {"deflate": "deflate", "bzip2": "bzip2", "xz": "xz", "none": "null"}
-_PENDING = "_temporary"
-_TYPES: dict[str, Any] = {
+_TEMPORARY_FOLDER = "_temporary"
+_RECORD_AVRO_TYPES: dict[str, Any] = {
     "string": "string",
     "bigint": "long",
     "timestamp": {"type": "long", "logicalType": "timestamp-micros"},
@@ -29,21 +29,21 @@ _TYPES: dict[str, Any] = {
 }
 
 
-def avro_schema(columns: Sequence[str]) -> dict[str, Any]:
+def build_avro_schema(columns: Sequence[str]) -> dict[str, Any]:
     """Return the Avro schema of a file with these columns, all nullable."""
-    kinds = {**dict(rows.COLUMNS), "generation": "bigint"}
-    fields = [{"name": name, "type": ["null", _TYPES[kinds[name]]], "default": None} for name in columns]
+    types = {**dict(rows.COLUMNS), "generation": "bigint"}
+    fields = [{"name": name, "type": ["null", _RECORD_AVRO_TYPES[types[name]]], "default": None} for name in columns]
     return {"type": "record", "name": "row", "namespace": "binlogtool", "fields": fields}
 
 
 @dataclass(frozen=True)
-class Written(WriterCommitMessage):  # type: ignore[misc]
+class AvroCommitMessage(WriterCommitMessage):  # type: ignore[misc]
     """Files that one task wrote, relative to the temporary directory."""
 
     files: tuple[str, ...] = ()
 
 
-class AvroFiles(DataSource):  # type: ignore[misc]
+class AvroDataSource(DataSource):  # type: ignore[misc]
     """`df.write.format("binlogtool-avro")`; options `place` (a file URI), `codec`, `partitions` (names with commas)."""
 
     @classmethod
@@ -66,41 +66,41 @@ class AvroWriter(DataSourceArrowWriter):  # type: ignore[misc]
         self.codec = codec
         self.partitions = partitions
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> AvroCommitMessage:
         """Write the rows of one task, which are sorted by partition.
 
         Raises:
             InputOutputError: a file cannot be written.
         """
-        task = _Task(Path(self.place) / _PENDING, self.codec, self.partitions)
+        task = _AvroTaskWriter(Path(self.place) / _TEMPORARY_FOLDER, self.codec, self.partitions)
         try:
             for batch in iterator:
-                task.add(batch)
+                task.write_batch(batch)
             task.close()
         except OSError as error:
             raise InputOutputError(f"{error.filename or self.place}: {error.strerror or error}") from None
         finally:
             with suppress(OSError):  # a second error while closing was already reported
-                task.drop()
-        return Written(tuple(task.files))
+                task.abandon()
+        return AvroCommitMessage(tuple(task.files))
 
-    def commit(self, messages: list[Written | None]) -> None:
+    def commit(self, messages: list[AvroCommitMessage | None]) -> None:
         """Move the written files into place."""
         place = Path(self.place)
         place.mkdir(exist_ok=True)
         for name in (name for message in messages if message for name in message.files):
             target = place / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            (place / _PENDING / name).rename(target)
-        shutil.rmtree(place / _PENDING, ignore_errors=True)
+            (place / _TEMPORARY_FOLDER / name).rename(target)
+        shutil.rmtree(place / _TEMPORARY_FOLDER, ignore_errors=True)
         (place / "_SUCCESS").touch()
 
-    def abort(self, messages: list[Written | None]) -> None:
+    def abort(self, messages: list[AvroCommitMessage | None]) -> None:
         """Remove the written files."""
-        shutil.rmtree(Path(self.place) / _PENDING, ignore_errors=True)
+        shutil.rmtree(Path(self.place) / _TEMPORARY_FOLDER, ignore_errors=True)
 
 
-class _Task:
+class _AvroTaskWriter:
     """Writes the files of one task; only the file of the current partition is open."""
 
     def __init__(self, folder: Path, codec: str, partitions: tuple[str, ...]) -> None:
@@ -111,31 +111,31 @@ class _Task:
         self._key: tuple[Any, ...] | None = None
         self.files: list[str] = []
 
-    def add(self, batch: pa.RecordBatch) -> None:
+    def write_batch(self, batch: pa.RecordBatch) -> None:
         """Write rows, each run of one partition into its file."""
         keys: Any = zip(*(batch.column(name).to_pylist() for name in self._partitions), strict=True)
-        every: Iterator[tuple[Any, ...]] = keys if self._partitions else iter([()] * batch.num_rows)
-        at = 0
-        for key, group in groupby(every):
-            stop = at + sum(1 for _ in group)
+        row_keys: Iterator[tuple[Any, ...]] = keys if self._partitions else iter([()] * batch.num_rows)
+        start = 0
+        for key, group in groupby(row_keys):
+            stop = start + sum(1 for _ in group)
             if key != self._key:
-                self._next(key)
-            self._write(batch.slice(at, stop - at))
-            at = stop
+                self._open_file(key)
+            self._write_rows(batch.slice(start, stop - start))
+            start = stop
 
-    def _next(self, key: tuple[Any, ...]) -> None:
+    def _open_file(self, key: tuple[Any, ...]) -> None:
         from fastavro.write import Writer
 
         self.close()
-        folder = "".join(f"{name}={_folder_name(v)}/" for name, v in zip(self._partitions, key, strict=True))
+        folder = "".join(f"{name}={_partition_folder(v)}/" for name, v in zip(self._partitions, key, strict=True))
         name = f"{folder}part-{uuid.uuid4().hex}.avro"
         path = self._folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         self._key, self._file = key, path.open("xb")
         self.files.append(name)
-        self._writer = Writer(self._file, avro_schema(self._columns), codec=self._codec, sync_interval=1 << 18)
+        self._writer = Writer(self._file, build_avro_schema(self._columns), codec=self._codec, sync_interval=1 << 18)
 
-    def _write(self, batch: pa.RecordBatch) -> None:
+    def _write_rows(self, batch: pa.RecordBatch) -> None:
         columns = []
         for name in self._columns:
             column = batch.column(name)
@@ -147,16 +147,16 @@ class _Task:
         """Complete the open file."""
         if self._file is not None:
             self._writer.flush()
-        self.drop()
+        self.abandon()
 
-    def drop(self) -> None:
+    def abandon(self) -> None:
         """Close the open file without completing it."""
         if self._file is not None:
             self._file.close()
         self._file = self._key = None
 
 
-def _folder_name(value: Any) -> str:
+def _partition_folder(value: Any) -> str:
     if value is None or value == "":
         return NULL_PARTITION
     return quote(str(value).lower() if isinstance(value, bool) else str(value), safe=" ")

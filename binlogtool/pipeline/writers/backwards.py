@@ -7,21 +7,21 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 
-_HELD = 4 << 20
-_CHUNK = 1 << 20
+_MEMORY_BYTES = 4 << 20
+_CHUNK_BYTES = 1 << 20
 
 
-class Backwards:
+class ReverseSpool:
     """Context manager that reverses the order of pieces. folder: for the temporary file. held: bytes kept in memory."""
 
-    def __init__(self, folder: Path, held: int = _HELD) -> None:
+    def __init__(self, folder: Path, memory_bytes: int = _MEMORY_BYTES) -> None:
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 -- closed by __exit__
-        self._held = held
-        self._last: list[bytes] = []
+        self._memory_bytes = memory_bytes
+        self._pending: list[bytes] = []
         self._size = 0
         self._segments: list[tuple[int, int]] = []
 
-    def __enter__(self) -> Backwards:
+    def __enter__(self) -> ReverseSpool:
         return self
 
     def __exit__(self, _type: type[BaseException] | None, _error: object, _trace: TracebackType | None) -> None:
@@ -30,21 +30,21 @@ class Backwards:
     def add(self, pieces: Iterable[bytes]) -> None:
         """Add pieces; each precedes all that were added before it."""
         for piece in pieces:
-            self._last.append(piece)
+            self._pending.append(piece)
             self._size += len(piece)
-            if self._size >= self._held:
+            if self._size >= self._memory_bytes:
                 self._spill()
 
     def _spill(self) -> None:
         start = self._file.tell()
-        self._file.writelines(reversed(self._last))
+        self._file.writelines(reversed(self._pending))
         self._segments.append((start, self._file.tell() - start))
-        self._last, self._size = [], 0
+        self._pending, self._size = [], 0
 
     def read(self) -> Iterator[bytes]:
         """Yield all bytes, the last piece first."""
-        yield b"".join(reversed(self._last))
+        yield b"".join(reversed(self._pending))
         for start, size in reversed(self._segments):
             self._file.seek(start)
-            for at in range(0, size, _CHUNK):
-                yield self._file.read(min(_CHUNK, size - at))
+            for at in range(0, size, _CHUNK_BYTES):
+                yield self._file.read(min(_CHUNK_BYTES, size - at))

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 
 from binlogtool.formats.binlog_events.codes import EventType
-from binlogtool.formats.bundling import Bundle
+from binlogtool.formats.bundling import PortableEventGroup
 
-_SIZES = slice(9, 17)
-_DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
+_MUTABLE_BYTES = slice(9, 17)
+_FORMAT_DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
 
 
-class Ranges(msgspec.Struct):
+class GtidRuns(msgspec.Struct):
     """GTIDs in the order of the log, as ranges: domain-server -> [first, last] of each run without gaps."""
 
     runs: dict[str, list[list[int]]] = msgspec.field(default_factory=dict)
@@ -30,7 +30,7 @@ class Ranges(msgspec.Struct):
         else:
             runs.append([number, number])
 
-    def texts(self) -> list[str]:
+    def to_texts(self) -> list[str]:
         """Return a text such as `0-1-5..42` for each run."""
         return [
             f"{source}-{low}" if low == high else f"{source}-{low}..{high}"
@@ -39,23 +39,23 @@ class Ranges(msgspec.Struct):
         ]
 
 
-class Tally(msgspec.Struct):
+class TransactionDigest(msgspec.Struct):
     """Counts and a hash of what a conversion must preserve: each event without event_size, end_log_pos and checksum."""
 
     bundles: int = 0
     events: int = 0
-    gtids: Ranges = msgspec.field(default_factory=Ranges)
+    gtids: GtidRuns = msgspec.field(default_factory=GtidRuns)
     _hash: Any = msgspec.field(default_factory=hashlib.sha256)
 
-    def add(self, bundle: Bundle) -> None:
+    def add(self, bundle: PortableEventGroup) -> None:
         """Add the next transaction; FORMAT_DESCRIPTION events belong to the container and are ignored."""
-        events = [event for event in bundle.events if event[4] != _DESCRIPTION]
+        events = [event for event in bundle.events if event[4] != _FORMAT_DESCRIPTION]
         self.bundles += bool(events)
         self.events += len(events)
         if bundle.txn is not None:
             self.gtids.add(bundle.txn)
         for event in events:
-            self._hash.update(event[: _SIZES.start] + event[_SIZES.stop :])
+            self._hash.update(event[: _MUTABLE_BYTES.start] + event[_MUTABLE_BYTES.stop :])
 
     @property
     def sha256(self) -> str:
@@ -63,8 +63,8 @@ class Tally(msgspec.Struct):
         return str(self._hash.hexdigest())
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Tally) and self._figures == other._figures
+        return isinstance(other, TransactionDigest) and self._comparison_key == other._comparison_key
 
     @property
-    def _figures(self) -> tuple[Any, ...]:
+    def _comparison_key(self) -> tuple[Any, ...]:
         return self.bundles, self.events, self.gtids.runs, self.sha256

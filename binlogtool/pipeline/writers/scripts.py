@@ -13,22 +13,22 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.errors import InputOutputError, UsageError
-from binlogtool.formats.scripting import Wording
-from binlogtool.log.records import Block
+from binlogtool.formats.scripting import ScriptOptions
+from binlogtool.log.records import RecordBlock
 from binlogtool.log.select import Selection
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from binlogtool.formats.scripting import Shelf
+    from binlogtool.formats.scripting import SidecarFiles
 
-TRANSACTIONS = ("keep", "flatten")
-ROWS = ("exact", "statements")
-SINGLE = ("types", "limit", "tail", "skip")
-_REWRITE = re.compile(r"\s*(\S+?)\s*->\s*(\S+)\s*\Z")
+TRANSACTION_MODES = ("keep", "flatten")
+ROW_MODES = ("exact", "statements")
+RECORD_FILTERS = ("types", "limit", "tail", "skip")
+_REWRITE_RULE = re.compile(r"\s*(\S+?)\s*->\s*(\S+)\s*\Z")
 
 
-class Request(msgspec.Struct, frozen=True):
+class ScriptRequest(msgspec.Struct, frozen=True):
     """Options of a script.
 
     rewrite: texts `old->new`, names of databases. gtids: None = depends on `rows`. database: only these databases.
@@ -48,74 +48,83 @@ class Request(msgspec.Struct, frozen=True):
     skip_ddl: bool = False
 
     @property
-    def given(self) -> str | None:
+    def used_option(self) -> str | None:
         """Name of a script option that is not at its default; None if there is none."""
-        usual = Request()
+        defaults = ScriptRequest()
         for name in ("rewrite", "transactions", "rows", "comments", "gtids", "stop_before", "load_files", "skip_ddl"):
-            if getattr(self, name) not in (getattr(usual, name), []):
+            if getattr(self, name) not in (getattr(defaults, name), []):
                 return "--" + ("with-gtids" if name == "gtids" else name.replace("_", "-"))
         return None
 
 
-def wording(to: str, selection: Selection, request: Request) -> Wording:
+def build_wording(to: str, selection: Selection, options: ScriptRequest) -> ScriptOptions:
     """Return the form of the script.
 
     Raises:
         UsageError: the options contradict each other, or the selection.
     """
-    for name, value, known in (("transactions", request.transactions, TRANSACTIONS), ("rows", request.rows, ROWS)):
-        if value not in known:
-            raise UsageError(f"--{name} {value}: choose one of {', '.join(known)}")
-    flat, undo = request.transactions == "flatten", to == "sql-undo"
-    if request.skip_ddl and not undo:
+    for name, value, choices in (
+        ("transactions", options.transactions, TRANSACTION_MODES),
+        ("rows", options.rows, ROW_MODES),
+    ):
+        if value not in choices:
+            raise UsageError(f"--{name} {value}: choose one of {', '.join(choices)}")
+    is_flat, is_undo = options.transactions == "flatten", to == "sql-undo"
+    if options.skip_ddl and not is_undo:
         raise UsageError("--skip-ddl is for sql-undo")
-    if (flat or undo) and selection.on_damage != "stop":
-        what = "an undo goes back over an unbroken log" if undo else "statements without transactions do not roll back"
-        raise UsageError(f"--on-damage {selection.on_damage}: {what}; choose a part of the log that is not damaged")
-    if undo:
-        given = [name for name in SINGLE if getattr(selection, name)]
-        if given:
-            raise UsageError(f"--{given[0].rstrip('s')} chooses single records, but transactions are undone as a whole")
-    only, tables = frozenset(request.database), chosen_tables(selection)
-    condition = selection.where is not None
-    if condition and (counted := [name for name in ("limit", "skip") if getattr(selection, name)]):
+    if (is_flat or is_undo) and selection.on_damage != "stop":
+        reason = (
+            "an undo goes back over an unbroken log" if is_undo else "statements without transactions do not roll back"
+        )
+        raise UsageError(f"--on-damage {selection.on_damage}: {reason}; choose a part of the log that is not damaged")
+    if is_undo:
+        record_filters = [name for name in RECORD_FILTERS if getattr(selection, name)]
+        if record_filters:
+            raise UsageError(
+                f"--{record_filters[0].rstrip('s')} chooses single records, but transactions are undone as a whole"
+            )
+    only, tables = frozenset(options.database), table_filter(selection)
+    has_condition = selection.where is not None
+    if has_condition and (counted := [name for name in ("limit", "skip") if getattr(selection, name)]):
         raise UsageError(f"--where: it chooses rows in a script, and --{counted[0]} counts records")
-    part = bool(only) or condition or tables is not None or any(getattr(selection, name) for name in SINGLE)
-    return Wording(
-        gtids=request.rows == "exact" and not part if request.gtids is None else request.gtids,
-        undo=undo,
-        flat=flat,
-        databases=_databases(request.rewrite),
-        tables=tables,
-        rows=request.rows,
-        comments=request.comments,
-        only=only,
-        until=request.stop_before,
-        skip_ddl=request.skip_ddl,
-        shelf=None if request.load_files is None else _shelf(request.load_files),
+    is_partial = (
+        bool(only) or has_condition or tables is not None or any(getattr(selection, name) for name in RECORD_FILTERS)
+    )
+    return ScriptOptions(
+        gtids=options.rows == "exact" and not is_partial if options.gtids is None else options.gtids,
+        flashback=is_undo,
+        flat=is_flat,
+        rename_databases=_parse_rewrites(options.rewrite),
+        includes_table=tables,
+        rows=options.rows,
+        comments=options.comments,
+        only_databases=only,
+        stop_before=options.stop_before,
+        skip_ddl=options.skip_ddl,
+        sidecar_files=None if options.load_files is None else _create_sidecar_folder(options.load_files),
     )
 
 
-def _shelf(directory: str | PathLike[str]) -> Shelf:
+def _create_sidecar_folder(directory: str | PathLike[str]) -> SidecarFiles:
     from pathlib import Path
 
-    from binlogtool.pipeline.writers.shelf import Folder
+    from binlogtool.pipeline.writers.shelf import SidecarFolder
 
-    return Folder(Path(directory))
+    return SidecarFolder(Path(directory))
 
 
-def _databases(rewrite: Iterable[str]) -> Mapping[str, str]:
-    found: dict[str, str] = {}
+def _parse_rewrites(rewrite: Iterable[str]) -> Mapping[str, str]:
+    new_names: dict[str, str] = {}
     for text in rewrite:
-        match = _REWRITE.match(text)
+        match = _REWRITE_RULE.match(text)
         if match is None:
             raise UsageError(f"--rewrite {text!r}: give it as 'old->new', names of databases")
-        if found.setdefault(match[1], match[2]) != match[2]:
+        if new_names.setdefault(match[1], match[2]) != match[2]:
             raise UsageError(f"--rewrite gives {match[1]!r} two new names")
-    return found
+    return new_names
 
 
-def chosen_tables(selection: Selection) -> Callable[[str], bool] | None:
+def table_filter(selection: Selection) -> Callable[[str], bool] | None:
     """Return a predicate of the tables to write; None = all. Other records of their transactions are read
     nevertheless.
     """
@@ -123,19 +132,19 @@ def chosen_tables(selection: Selection) -> Callable[[str], bool] | None:
     if not objects and not others:
         return None
 
-    def wanted(name: str) -> bool:
+    def is_selected(name: str) -> bool:
         chosen = not objects or any(fnmatch.fnmatchcase(name, glob) for glob in objects)
         return chosen and not any(fnmatch.fnmatchcase(name, glob) for glob in others)
 
-    return wanted
+    return is_selected
 
 
-def reach(selection: Selection) -> Selection:
+def script_selection(selection: Selection) -> Selection:
     """Return the selection that must be read for the script."""
     return replace(selection, objects=(), exclude_objects=(), once=True)
 
 
-def pieces(block: Block) -> Iterator[bytes]:
+def record_texts(block: RecordBlock) -> Iterator[bytes]:
     """Yield the text of each record of a block, with its findings as comments."""
     for i, body in enumerate(block.bodies):
         notes = [f"# {f.id} at {block.offset[i]}: {json.dumps(f.message)}\n" for f in block.findings.get(i, ())]

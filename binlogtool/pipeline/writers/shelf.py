@@ -10,14 +10,14 @@ from pathlib import Path
 import msgspec
 
 from binlogtool.errors import InputOutputError, RefusedError
-from binlogtool.formats.scripting import Shelf
+from binlogtool.formats.scripting import SidecarFiles
 
 
-class Folder(msgspec.Struct):
+class SidecarFolder(msgspec.Struct):
     """`scripting.Shelf` as a directory, created with the first file; an existing non-empty directory is refused."""
 
-    path_: Path
-    made: bool = False
+    folder: Path
+    is_created: bool = False
     names: set[str] = msgspec.field(default_factory=set)
 
     def add(self, name: str, data: bytes) -> None:
@@ -28,43 +28,43 @@ class Folder(msgspec.Struct):
             InputOutputError: it cannot be written.
         """
         try:
-            if not self.made:
-                self._make()
-            with (self.path_ / name).open("ab" if name in self.names else "xb") as file:
+            if not self.is_created:
+                self._create_folder()
+            with (self.folder / name).open("ab" if name in self.names else "xb") as file:
                 file.write(data)
         except OSError as error:
-            raise InputOutputError(f"{self.path_}: {error.strerror}") from None
+            raise InputOutputError(f"{self.folder}: {error.strerror}") from None
         self.names.add(name)
 
-    def _make(self) -> None:
-        if self.path_.exists() and any(self.path_.iterdir()):
-            raise RefusedError(f"{self.path_} is not empty; name another directory for the files of LOAD DATA")
-        self.path_.mkdir(exist_ok=True)
-        self.made = True
+    def _create_folder(self) -> None:
+        if self.folder.exists() and any(self.folder.iterdir()):
+            raise RefusedError(f"{self.folder} is not empty; name another directory for the files of LOAD DATA")
+        self.folder.mkdir(exist_ok=True)
+        self.is_created = True
 
     def path(self, name: str) -> str:
         """Return the absolute path of a file."""
-        return os.path.abspath(self.path_ / name)
+        return os.path.abspath(self.folder / name)
 
     def discard(self) -> None:
         """Remove the directory if it was created here: the script that needs it is not published."""
-        if self.made:
+        if self.is_created:
             import shutil
 
-            shutil.rmtree(self.path_, ignore_errors=True)
+            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 @contextmanager
-def shelved(shelf: Shelf | None) -> Iterator[Callable[[bool], None]]:
+def keep_if_complete(shelf: SidecarFiles | None) -> Iterator[Callable[[bool], None]]:
     """Yield a function that reports if the script is complete; without that, remove its sidecar files at the end."""
-    whole = False
+    is_complete = False
 
-    def keep(is_whole: bool) -> None:
-        nonlocal whole
-        whole = is_whole
+    def set_complete(is_whole: bool) -> None:
+        nonlocal is_complete
+        is_complete = is_whole
 
     try:
-        yield keep
+        yield set_complete
     finally:
-        if isinstance(shelf, Folder) and not whole:
+        if isinstance(shelf, SidecarFolder) and not is_complete:
             shelf.discard()

@@ -11,7 +11,7 @@ import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.limits import MIB
-from binlogtool.pipeline.extras import require
+from binlogtool.pipeline.extras import require_extra
 from binlogtool.pipeline.writers.partitions import NO_TEXT, NULL_PARTITION
 
 COMPRESSIONS: Mapping[str, tuple[str, ...]] = {
@@ -23,33 +23,34 @@ COMPRESSIONS: Mapping[str, tuple[str, ...]] = {
 }
 """Compressions of each table format; the first one is the default."""
 
-FILE_SIZE = 256 * MIB
+DEFAULT_FILE_SIZE = 256 * MIB
 """Approximate size of an output file in bytes."""
 
-LEAST_FILE = 32 * MIB
+MIN_FILE_SIZE = 32 * MIB
 """Files are not made smaller than this to keep all cores busy, as small files take more space."""
 
 _GROWTH: Mapping[str, float] = {"parquet": 0.3, "orc": 0.3, "avro": 0.5, "csv": 8.0, "json": 12.0}
 """Bytes of an output for one of a log with small records (Parquet measured with 200 MiB of them, the
 others with 20 MiB); large records need less."""
-_PACKED = 10.0
+_TEXT_COMPRESSION_RATIO = 10.0
 """Factor by which compressed texts are smaller."""
 
-DERIVED = ("date", "hour")
+DERIVED_PARTITIONS = ("date", "hour")
 """Columns derived from `time` (UTC), for partitions only: 2026-01-31, and 0 to 23."""
 
-PARTITIONS = (
-    "file", "format", "type", "seq", "object", "origin", "txn", "checksum_algorithm", "checksum_ok", *DERIVED,
+RECORD_PARTITIONS = (
+    "file", "format", "type", "seq", "object", "origin", "txn", "checksum_algorithm", "checksum_ok",
+    *DERIVED_PARTITIONS,
 )  # fmt: skip
 """Columns that can be partitions; the others differ from row to row."""
 
-TYPED_PARTITIONS = ("op", "server", "file", *DERIVED)
+TYPED_PARTITIONS = ("op", "server", "file", *DERIVED_PARTITIONS)
 """The same for typed rows of tables."""
 
 TIME_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 """Times in CSV and JSON, with the microseconds that Spark would leave out."""
 
-_OPTIONS: Mapping[str, Mapping[str, str]] = {
+_WRITER_OPTIONS: Mapping[str, Mapping[str, str]] = {
     "csv": {
         "header": "true",
         "escape": '"',
@@ -61,10 +62,10 @@ _OPTIONS: Mapping[str, Mapping[str, str]] = {
 }
 """CSV as in RFC 4180: an empty text is "", null has no quotation marks."""
 
-_FORMULA = r"^[=+\-@\t\r]"
+_FORMULA_START = r"^[=+\-@\t\r]"
 
 
-class Shape(msgspec.Struct, frozen=True):
+class TableFileOptions(msgspec.Struct, frozen=True):
     """Options of table files.
 
     Args:
@@ -83,13 +84,13 @@ class Shape(msgspec.Struct, frozen=True):
     typed: bool = False
     file_size: int | None = None
 
-    def files(self, size: int, cores: int) -> int:
+    def estimate_file_count(self, size: int, cores: int) -> int:
         """Return the number of files for logs of `size` bytes, with `cores` parallel tasks."""
-        made = size * _GROWTH[self.to]
+        output_size = size * _GROWTH[self.to]
         if _GROWTH[self.to] > 1 and self.codec != "none":
-            made /= _PACKED
-        wanted = self.file_size or FILE_SIZE
-        return max(ceil(made / wanted), min(cores, ceil(made / min(wanted, LEAST_FILE))), 1)
+            output_size /= _TEXT_COMPRESSION_RATIO
+        file_size = self.file_size or DEFAULT_FILE_SIZE
+        return max(ceil(output_size / file_size), min(cores, ceil(output_size / min(file_size, MIN_FILE_SIZE))), 1)
 
     def check(self) -> None:
         """Check the options before any work starts.
@@ -98,13 +99,13 @@ class Shape(msgspec.Struct, frozen=True):
             UsageError: an option is not possible.
             MissingExtraError: a library that writes tables is not installed.
         """
-        known = COMPRESSIONS[self.to]
-        if self.compression not in (None, *known):
-            raise UsageError(f"--compression {self.compression}: {self.to} can have {', '.join(known)}")
-        known = TYPED_PARTITIONS if self.typed else PARTITIONS
+        allowed = COMPRESSIONS[self.to]
+        if self.compression not in (None, *allowed):
+            raise UsageError(f"--compression {self.compression}: {self.to} can have {', '.join(allowed)}")
+        allowed = TYPED_PARTITIONS if self.typed else RECORD_PARTITIONS
         for name in self.partition_by:
-            if name not in known:
-                raise UsageError(f"--partition-by {name}: choose of {', '.join(known)}")
+            if name not in allowed:
+                raise UsageError(f"--partition-by {name}: choose of {', '.join(allowed)}")
         if len(set(self.partition_by)) < len(self.partition_by):
             raise UsageError("--partition-by names a column twice")
         if self.typed and self.file_size is not None:
@@ -113,7 +114,7 @@ class Shape(msgspec.Struct, frozen=True):
             raise UsageError("--csv-safe is for --to csv")
         avro, engine = self.to == "avro", "numpy" if self.typed else "pyspark"
         extra = "arrow" if self.typed and not avro else "spark"
-        require(f"--to {self.to}", engine, "pyarrow", *(("fastavro",) if avro else ()), extra=extra)
+        require_extra(f"--to {self.to}", engine, "pyarrow", *(("fastavro",) if avro else ()), extra=extra)
 
     @property
     def codec(self) -> str:
@@ -121,44 +122,46 @@ class Shape(msgspec.Struct, frozen=True):
         return self.compression or COMPRESSIONS[self.to][0]
 
     @property
-    def stored(self) -> tuple[str, ...]:
+    def stored_columns(self) -> tuple[str, ...]:
         """Columns in the files; those of partitions are only in directory names."""
         from binlogtool.pipeline import rows
 
         return tuple(name for name, _ in rows.COLUMNS if name not in self.partition_by)
 
 
-def texts(shape: Shape) -> tuple[str, ...]:
+def stored_text_columns(file_options: TableFileOptions) -> tuple[str, ...]:
     """Return the stored columns of text."""
-    return tuple(name for name in _texts() if name in shape.stored)
+    return tuple(name for name in _text_columns() if name in file_options.stored_columns)
 
 
-def _texts() -> tuple[str, ...]:
+def _text_columns() -> tuple[str, ...]:
     from binlogtool.pipeline import rows
 
     return tuple(name for name, kind in rows.COLUMNS if kind == "string")
 
 
-def stored_text(shape: Shape, text: str) -> str:
+def to_stored_text(file_options: TableFileOptions, text: str) -> str:
     """Return a text as it is stored in the output."""
-    return f"'{text}" if shape.csv_safe and re.match(_FORMULA, text) else text
+    return f"'{text}" if file_options.csv_safe and re.match(_FORMULA_START, text) else text
 
 
-def shaped(frame: Any, shape: Shape) -> Any:
+def prepare_frame(frame: Any, file_options: TableFileOptions) -> Any:
     """Return the DataFrame with partition columns and safe CSV texts."""
     from pyspark.sql import functions as sql
 
-    if shape.csv_safe:
-        frame = frame.withColumns({name: _neutral(name) for name in texts(shape)})
-    frame = frame.withColumns({name: _named(name) for name in shape.partition_by if name in _texts()})
-    if "date" in shape.partition_by:
+    if file_options.csv_safe:
+        frame = frame.withColumns({name: _neutralize_formulas(name) for name in stored_text_columns(file_options)})
+    frame = frame.withColumns(
+        {name: _partition_column(name) for name in file_options.partition_by if name in _text_columns()}
+    )
+    if "date" in file_options.partition_by:
         frame = frame.withColumn("date", sql.date_format("time", "yyyy-MM-dd"))
-    if "hour" in shape.partition_by:
+    if "hour" in file_options.partition_by:
         frame = frame.withColumn("hour", sql.hour("time"))
     return frame
 
 
-def _named(name: str) -> Any:
+def _partition_column(name: str) -> Any:
     from pyspark.sql import functions as sql
 
     column = sql.col(name)
@@ -166,34 +169,34 @@ def _named(name: str) -> Any:
     return sql.when(column.isNull() | (column == ""), NO_TEXT).otherwise(quoted.otherwise(column))
 
 
-def _neutral(name: str) -> Any:
+def _neutralize_formulas(name: str) -> Any:
     from pyspark.sql import functions as sql
 
     column = sql.col(name)
-    return sql.when(column.rlike(_FORMULA), sql.concat(sql.lit("'"), column)).otherwise(column)
+    return sql.when(column.rlike(_FORMULA_START), sql.concat(sql.lit("'"), column)).otherwise(column)
 
 
-def text_bytes(column: Any, shape: Shape) -> int:
+def count_text_bytes(column: Any, file_options: TableFileOptions) -> int:
     """Return the number of bytes of the texts of an Arrow column, as they will be written."""
     import pyarrow.compute as compute
 
     size = compute.sum(compute.binary_length(column)).as_py() or 0
-    if shape.csv_safe:
-        size += compute.sum(compute.match_substring_regex(column, _FORMULA)).as_py() or 0
+    if file_options.csv_safe:
+        size += compute.sum(compute.match_substring_regex(column, _FORMULA_START)).as_py() or 0
     return int(size)
 
 
-def write(frame: Any, shape: Shape, place: str, spark: Any) -> None:
+def write_frame(frame: Any, file_options: TableFileOptions, target_uri: str, spark: Any) -> None:
     """Write a DataFrame with Spark. place: URI of a directory that does not exist yet."""
-    if shape.to == "avro":
-        from binlogtool.pipeline.writers.avro import AvroFiles
+    if file_options.to == "avro":
+        from binlogtool.pipeline.writers.avro import AvroDataSource
 
-        spark.dataSource.register(AvroFiles)
+        spark.dataSource.register(AvroDataSource)
         spark.createDataFrame([], "nothing int")  # makes it this thread's session, where the data source is looked up
-        if shape.partition_by:
-            frame = frame.sortWithinPartitions(*shape.partition_by)
-        options = {"partitions": ",".join(shape.partition_by), "codec": shape.codec, "place": place}
-        frame.write.format(AvroFiles.name()).options(**options).mode("append").save()
+        if file_options.partition_by:
+            frame = frame.sortWithinPartitions(*file_options.partition_by)
+        options = {"partitions": ",".join(file_options.partition_by), "codec": file_options.codec, "place": target_uri}
+        frame.write.format(AvroDataSource.name()).options(**options).mode("append").save()
         return
-    options = {"compression": shape.codec, **_OPTIONS.get(shape.to, {})}
-    frame.write.format(shape.to).options(**options).partitionBy(*shape.partition_by).save(place)
+    options = {"compression": file_options.codec, **_WRITER_OPTIONS.get(file_options.to, {})}
+    frame.write.format(file_options.to).options(**options).partitionBy(*file_options.partition_by).save(target_uri)

@@ -1,10 +1,10 @@
 """The description that `binlogtool` finds by the entry point."""
 
-from binlogtool.findings import finding
-from binlogtool.formats.base import Files, Format, Judging, Output, Reading
+from binlogtool.findings import make_finding
+from binlogtool.formats.base import Format, LogFileRules, OutputRules, ReadRules, ValidationRules
 from binlogtool.formats.checksums import CRC32
-from binlogtool.formats.detecting import Match
-from binlogtool.formats.layouts import FrameLevel, Layout
+from binlogtool.formats.detecting import FormatMatch
+from binlogtool.formats.layouts import FrameLevel, LogFileLayout
 from my_log.meaning import bodies, describe
 from my_log.recovery import Judge
 from my_log.replay import REPLAY
@@ -19,16 +19,18 @@ FRAME = FrameLevel(
 
 
 def detect(head):
-    return Match(100 * head.data.startswith(MAGIC), "the magic")
+    return FormatMatch(100 * head.data.startswith(MAGIC), "the magic")
 
 
 def layout(head, limits):
-    wrong = () if head.data.startswith(MAGIC) else (finding("bad-magic", 0, len(MAGIC), "the magic is wrong"),)
-    return Layout("version 1", len(MAGIC), FRAME, header=HEADER, findings=wrong)
+    wrong = () if head.data.startswith(MAGIC) else (make_finding("bad-magic", 0, len(MAGIC), "the magic is wrong"),)
+    return LogFileLayout("version 1", len(MAGIC), FRAME, header=HEADER, findings=wrong)
 
 
 FORMAT = Format(
-    name="my-log", title="log of an application", files=Files(patterns=("*.mylog",)), judging=Judging(judge=Judge),
-    reading=Reading(detect=detect, layout=layout, schemas={"header": HEADER, "record": RECORD}),
-    output=Output(TYPES, describe, bodies), replay=REPLAY, tables=tables, references=("the application's own source",),
+    name="my-log", title="log of an application", files=LogFileRules(patterns=("*.mylog",)),
+    validation=ValidationRules(validator=Judge),
+    reading=ReadRules(detect=detect, layout=layout, schemas={"header": HEADER, "record": RECORD}),
+    output=OutputRules(TYPES, describe, bodies), replay=REPLAY, tables=tables,
+    references=("the application's own source",),
 )  # fmt: skip

@@ -1,6 +1,6 @@
 """What a record says."""
 
-from binlogtool.formats.described import Described
+from binlogtool.formats.described import EnvelopeColumns
 from my_log.schema import RECORD, TYPES
 
 
@@ -12,7 +12,7 @@ def describe(context, batch, start, stop):
     found, none = _parsed(batch, start, stop), [None] * (stop - start)
     types = [TYPES.get(one.type, str(one.type)) for one in found]
     tables = [one.table.decode(errors="backslashreplace") for one in found]
-    return Described(types, [one.seq for one in found], [one.time for one in found], tables, none, none)
+    return EnvelopeColumns(types, [one.seq for one in found], [one.time for one in found], tables, none, none)
 
 
 def bodies(context, batch, start, stop, limits):

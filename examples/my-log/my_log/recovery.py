@@ -2,9 +2,9 @@
 
 from collections import Counter
 
-from binlogtool.findings import finding
-from binlogtool.formats.columns import integers
-from binlogtool.formats.judging import Verdict
+from binlogtool.findings import make_finding
+from binlogtool.formats.columns import to_int_list
+from binlogtool.formats.judging import ValidationResult
 from my_log.schema import TYPES
 
 
@@ -15,20 +15,20 @@ class Judge:
         self.types, self.last = Counter(), None
 
     def feed(self, batch):
-        columns = (integers(batch.frames[name], 0, batch.frames.count) for name in ("offset", "end", "type", "seq"))
+        columns = (to_int_list(batch.frames[name], 0, batch.frames.count) for name in ("offset", "end", "type", "seq"))
         found = []
         for record, (start, end, kind, number) in enumerate(zip(*columns, strict=True), batch.first_record):
             place = (batch.base + start, end - start)
             self.types[TYPES.get(kind, str(kind))] += 1
             if kind not in TYPES:
-                found.append(finding("unknown-record-type", *place, f"type {kind} is unknown", record=record))
+                found.append(make_finding("unknown-record-type", *place, f"type {kind} is unknown", record=record))
             if self.last is not None and number != self.last + 1:
-                found.append(finding("gap-in-sequence", *place, f"{number} follows {self.last}", record=record))
+                found.append(make_finding("gap-in-sequence", *place, f"{number} follows {self.last}", record=record))
             self.last = number
         return found
 
-    def damage(self, start, end):
+    def skip_damage(self, start, end):
         self.last = None  # records are lost there: the next number may be any
 
     def finish(self, tail):
-        return Verdict(transactions=self.types.total(), record_types=dict(self.types))
+        return ValidationResult(transactions=self.types.total(), record_types=dict(self.types))

@@ -1,6 +1,6 @@
 """What the application does when it starts: it applies records up to the first that is wrong, and says nothing."""
 
-from binlogtool.findings import finding
+from binlogtool.findings import make_finding
 from binlogtool.formats import replay_rules as rules
 
 
@@ -11,8 +11,8 @@ class Replayer:
         self.files = {file.name: file.tail and file.tail.first_damage for file in situation.files}
         self.position, self.lost = {}, {}
 
-    def itinerary(self):
-        return rules.Itinerary(tuple(self.files))
+    def plan_reads(self):
+        return rules.ReadPlan(tuple(self.files))
 
     def feed(self, name, first, records):
         bad = self.files[name]
@@ -23,8 +23,10 @@ class Replayer:
 
     def finish(self):
         said = "records behind the damage are not applied, without a word"
-        lost = tuple((name, finding("silent-loss", bad, 0, said)) for name, bad in self.lost.items())
-        return [], rules.Outcome(starts=True, stop=None, position=self.position, findings=lost)
+        lost = tuple((name, make_finding("silent-loss", bad, 0, said)) for name, bad in self.lost.items())
+        return [], rules.ReplayOutcome(starts=True, stop=None, position=self.position, findings=lost)
 
 
-REPLAY = rules.Replay(begin=Replayer, reasons={"applied": "It is applied.", "behind": "Behind a damage all is lost."})
+REPLAY = rules.ReplayRules(
+    begin=Replayer, reasons={"applied": "It is applied.", "behind": "Behind a damage all is lost."}
+)

@@ -2,36 +2,36 @@
 
 from functools import lru_cache
 
-from binlogtool.formats.tables import Column, Row, Table, Tables, Told
+from binlogtool.formats.tables import RecordTableRows, TableColumn, TableRow, TableSchema, TableSupport
 from my_log.schema import RECORD
 
-COLUMNS = (Column("key", "binary"), Column("data", "binary"))
+COLUMNS = (TableColumn("key", "binary"), TableColumn("data", "binary"))
 
 
 @lru_cache(1024)
 def table_of(name):
     """One object for as long as the table stays as it is."""
-    return Table(name.decode(errors="backslashreplace"), COLUMNS, key=("key",))
+    return TableSchema(name.decode(errors="backslashreplace"), COLUMNS, key=("key",))
 
 
 class Reader:
     """Takes the rows out of records; one for all files of a log."""
 
-    def records(self, context, batch, start, stop, limits):
+    def read_records(self, context, batch, start, stop, limits):
         for one in (RECORD.parse(batch.record_bytes(i)) for i in range(start, stop)):
             table, put, key = table_of(one.table), {"key": one.key, "data": one.data}, {"key": one.key}
-            row = Row(table, "DELETE", key, None) if one.type == 2 else Row(table, "PUT", None, put)
-            yield Told((row,), described=(table,), ends=True)
+            row = TableRow(table, "DELETE", key, None) if one.type == 2 else TableRow(table, "PUT", None, put)
+            yield RecordTableRows((row,), described=(table,), ends=True)
 
-    def know(self, tables):
+    def add_known_tables(self, tables):
         """What other files say of tables: here each record says all."""
 
-    def only(self, wants):
+    def limit_to(self, is_selected):
         """Rows of other tables could be left out."""
 
-    def lost(self):
+    def note_gap(self):
         """Records were damaged: here none depends on another."""
 
 
 def tables():
-    return Tables(Reader)
+    return TableSupport(Reader)

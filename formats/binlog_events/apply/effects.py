@@ -15,27 +15,27 @@ from typing import Any, NamedTuple
 import msgspec
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.binlog_events.apply.words import kind_of, text_of
-from binlogtool.formats.binlog_events.codes import ROWS
+from binlogtool.formats.binlog_events.apply.words import as_text, classify_statement
+from binlogtool.formats.binlog_events.codes import ROW_EVENTS
 from binlogtool.formats.binlog_events.ddl.alter import (
-    copied,
-    creates_if_missing,
-    exchanged,
-    keeps_rows,
-    renames,
-    selects,
+    find_exchanged_table,
+    find_like_source,
+    find_renames,
+    has_select,
+    is_create_if_not_exists,
+    is_row_preserving,
 )
 from binlogtool.formats.binlog_events.ddl.tables import (
-    about_tables,
-    altered,
-    created,
-    dropped_database,
-    emptied,
-    key_of,
-    truncates,
-    verb,
+    find_altered_table,
+    find_created_table,
+    find_dropped_database,
+    find_primary_key,
+    first_keyword,
+    is_table_statement,
+    is_truncate,
+    iter_emptied_tables,
 )
-from binlogtool.formats.binlog_events.ddl.words import after_gap
+from binlogtool.formats.binlog_events.ddl.words import skip_gap
 from binlogtool.formats.binlog_events.groups.kinds import QueryKind
 from binlogtool.formats.replay_rules import (
     ADD,
@@ -45,28 +45,28 @@ from binlogtool.formats.replay_rules import (
     PUT,
     REMOVE,
     RENAME,
-    Change,
-    Effects,
-    Records,
-    canonical,
+    DecodedRecords,
+    EffectReader,
+    StateChange,
+    encode_canonical,
 )
-from binlogtool.formats.table_names import full_name
+from binlogtool.formats.table_names import qualify_name
 
 STATEMENTS = "(statements)"
 """The object of statements: their texts, with what was set for each, as rows without a key."""
 
-MOST_TABLES = 100_000
+MAX_TABLES = 100_000
 """Tables whose keys are remembered."""
 
 _WRITES_ROWS = re.compile(r"(?:INSERT|UPDATE|DELETE|REPLACE|LOAD|CALL|WITH)\b", re.I)
 
-_new = tuple.__new__
-_decode = msgspec.msgpack.Decoder().decode
+_new_tuple = tuple.__new__
+_decode_image = msgspec.msgpack.Decoder().decode
 
-Row = Mapping[str, Any]
+RowValues = Mapping[str, Any]
 
 
-class Table(NamedTuple):
+class KeyedTable(NamedTuple):
     """A table as its last TABLE_MAP describes it.
 
     `columns`: their number. `key`: (column name, characters; 0 = all).
@@ -76,220 +76,242 @@ class Table(NamedTuple):
     key: tuple[tuple[str, int], ...]
 
 
-class EventEffects(Effects):
+class EventEffects(EffectReader):
     """Reader of the state changes that events cause (`EffectReader`)."""
 
     def __init__(self) -> None:
-        self._maps: dict[tuple[Any, ...], Table] = {}
-        self._tables: dict[str, Table] = {}
-        self._created: dict[str, str] = {}
-        self._filled: set[str] = set()
-        self._doubts: dict[str, str] = {}
-        self._ahead: list[Any] = []
-        self._loaded = hashlib.sha256()
+        self._maps: dict[tuple[Any, ...], KeyedTable] = {}
+        self._tables: dict[str, KeyedTable] = {}
+        self._create_statements: dict[str, str] = {}
+        self._tables_with_rows: set[str] = set()
+        self._unknown_tables: dict[str, str] = {}
+        self._pending_variables: list[Any] = []
+        self._load_data_hash = hashlib.sha256()
 
-    def of(self, records: Records, i: int) -> Iterable[Change]:
+    def of(self, records: DecodedRecords, index: int) -> Iterable[StateChange]:
         """Return the changes of one event."""
-        take = _EFFECTS.get(records.envelope.type[i])
-        body = records.bodies[i]
-        return () if take is None or body is None else take(self, records.envelope.object[i] or "", body)
+        reader = _EFFECT_READERS.get(records.envelope.type[index])
+        body = records.bodies[index]
+        return () if reader is None or body is None else reader(self, records.envelope.object[index] or "", body)
 
-    def doubts(self) -> Mapping[str, str]:
+    def unknown_objects(self) -> Mapping[str, str]:
         """Return the tables whose rows the log's statements may have changed differently, with the reason."""
-        return self._doubts
+        return self._unknown_tables
 
     # -- tables ------------------------------------------------------------------------------------------------------
 
-    def _describes(self, name: str, body: Row) -> Iterable[Change]:
+    def _read_table_map(self, name: str, body: RowValues) -> Iterable[StateChange]:
         """Note a TABLE_MAP: until a restart a server describes a table in one way under one table id."""
-        mark = (name, body["table_id"], len(body["columns"]))
-        table = self._maps.get(mark)
+        map_key = (name, body["table_id"], len(body["columns"]))
+        table = self._maps.get(map_key)
         if table is None:
-            if len(self._maps) >= MOST_TABLES:
+            if len(self._maps) >= MAX_TABLES:
                 self._maps.clear()
                 self._tables.clear()
-            table = self._maps[mark] = self._table(name, body)
+            table = self._maps[map_key] = self._make_table(name, body)
         self._tables[name] = table
         return ()
 
-    def _table(self, name: str, body: Row) -> Table:
+    def _make_table(self, name: str, body: RowValues) -> KeyedTable:
         """Return a table with its primary key."""
         columns, key = body["columns"], body.get("primary_key")
         if key is not None:
-            return Table(len(columns), tuple((part["column"], part.get("prefix", 0)) for part in key))
-        declared = key_of(self._created[name]) if name in self._created else None
+            return KeyedTable(len(columns), tuple((part["column"], part.get("prefix", 0)) for part in key))
+        declared = find_primary_key(self._create_statements[name]) if name in self._create_statements else None
         if declared is None or declared.columns > len(columns):
-            return Table(len(columns), ())
+            return KeyedTable(len(columns), ())
         names = [column.get("name") for column in columns]
         if None in names or len(set(names)) != len(names):
             names = [f"@{number}" for number in range(1, len(columns) + 1)]
-        return Table(len(columns), tuple((names[index], size) for index, size in declared.parts))
+        return KeyedTable(len(columns), tuple((names[index], size) for index, size in declared.parts))
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
-    def _rows(self, name: str, body: Row) -> Iterable[Change]:
+    def _read_rows(self, name: str, body: RowValues) -> Iterable[StateChange]:
         """Return the changes of a row event."""
         rows = body.get("rows")
         if not rows:
             return ()
-        self._filled.add(name)
+        self._tables_with_rows.add(name)
         table = self._tables.get(name)
         if table is None or not table.key:
-            return _whole(name, rows)
-        return _keyed(name, rows, table)
+            return _iter_whole_rows(name, rows)
+        return _iter_keyed_rows(name, rows, table)
 
     # -- statements --------------------------------------------------------------------------------------------------
 
-    def _sets(self, name: str, body: Row) -> Iterable[Change]:
+    def _read_variable(self, name: str, body: RowValues) -> Iterable[StateChange]:
         """Keep INTVAR, RAND or USER_VAR for the next statement."""
-        self._ahead.append(body)
+        self._pending_variables.append(body)
         return ()
 
-    def _loads(self, name: str, body: Row) -> Iterable[Change]:
+    def _read_load_data(self, name: str, body: RowValues) -> Iterable[StateChange]:
         """Hash a part of the file that LOAD DATA reads."""
-        self._loaded.update(body.get("data", b""))
+        self._load_data_hash.update(body.get("data", b""))
         return ()
 
-    def _query(self, name: str, body: Row) -> Iterable[Change]:
+    def _read_query(self, name: str, body: RowValues) -> Iterable[StateChange]:
         """Return the changes of a statement."""
-        sql, db = text_of(body.get("sql")), text_of(body.get("db"))
-        if kind_of(sql) is not QueryKind.STATEMENT:
+        sql, database = as_text(body.get("sql")), as_text(body.get("db"))
+        if classify_statement(sql) is not QueryKind.STATEMENT:
             return ()
-        ahead, self._ahead = self._ahead, []
+        pending, self._pending_variables = self._pending_variables, []
         if "file_id" in body:
-            ahead.append(self._loaded.hexdigest())
-            self._loaded = hashlib.sha256()
-        statement = Change(STATEMENTS, ADD, b"", canonical([db, body.get("sql"), ahead]))
-        if about_tables(sql):
-            return [*self._defines(sql, db), statement]
-        if _WRITES_ROWS.match(sql, after_gap(sql)):
-            self._doubts[STATEMENTS] = "statements that write rows: what they do to their tables, only a server knows"
+            pending.append(self._load_data_hash.hexdigest())
+            self._load_data_hash = hashlib.sha256()
+        statement = StateChange(STATEMENTS, ADD, b"", encode_canonical([database, body.get("sql"), pending]))
+        if is_table_statement(sql):
+            return [*self._read_ddl(sql, database), statement]
+        if _WRITES_ROWS.match(sql, skip_gap(sql)):
+            self._unknown_tables[STATEMENTS] = (
+                "statements that write rows: what they do to their tables, only a server knows"
+            )
         return (statement,)
 
-    def _defines(self, sql: str, db: str) -> Iterator[Change]:
+    def _read_ddl(self, sql: str, db: str) -> Iterator[StateChange]:
         """Yield the changes of a statement that is about tables."""
-        stays = truncates(sql)
-        for name in emptied(sql, db):
-            yield self._empties(name, stays=stays)
-        database = dropped_database(sql)
+        keeps_table = is_truncate(sql)
+        for name in iter_emptied_tables(sql, db):
+            yield self._empty_table(name, keeps_table=keeps_table)
+        database = find_dropped_database(sql)
         if database is not None:
-            for name in [name for name in (*self._filled, *self._created) if name.startswith(full_name(database, ""))]:
-                yield self._empties(name)
+            for name in [
+                name
+                for name in (*self._tables_with_rows, *self._create_statements)
+                if name.startswith(qualify_name(database, ""))
+            ]:
+                yield self._empty_table(name)
         try:
-            yield from self._alters(sql, db)
+            yield from self._read_definition(sql, db)
         except UsageError as error:
-            change = altered(sql, db)
-            table = created(sql, db) if change is None else change[0]
-            self._forget(table or "")
-            self._doubt(table or STATEMENTS, f"a statement about tables cannot be read: {error}")
+            change = find_altered_table(sql, db)
+            table = find_created_table(sql, db) if change is None else change[0]
+            self._forget_definition(table or "")
+            self._mark_unknown(table or STATEMENTS, f"a statement about tables cannot be read: {error}")
 
-    def _alters(self, sql: str, db: str) -> Iterator[Change]:
+    def _read_definition(self, sql: str, database: str) -> Iterator[StateChange]:
         """Yield the changes of CREATE TABLE, ALTER TABLE and RENAME TABLE."""
-        table, change = created(sql, db), altered(sql, db)
-        if table is not None and not (creates_if_missing(sql) and (table in self._created or table in self._filled)):
-            self._creates(table, sql, db)
-        elif change is not None and not keeps_rows(sql):
+        table, change = find_created_table(sql, database), find_altered_table(sql, database)
+        if table is not None and not (
+            is_create_if_not_exists(sql) and (table in self._create_statements or table in self._tables_with_rows)
+        ):
+            self._note_created(table, sql, database)
+        elif change is not None and not is_row_preserving(sql):
             if change[1]:
-                self._forget(change[0])
-            both = (change[0], exchanged(sql, db))
-            for name in both if self._filled.intersection(both) else ():
-                self._doubt(
-                    name or both[0], "ALTER TABLE changed it while it had rows: these count as they were logged"
+                self._forget_definition(change[0])
+            changed_tables = (change[0], find_exchanged_table(sql, database))
+            for name in changed_tables if self._tables_with_rows.intersection(changed_tables) else ():
+                self._mark_unknown(
+                    name or changed_tables[0],
+                    "ALTER TABLE changed it while it had rows: these count as they were logged",
                 )
-        for one, other in renames(sql, db) if verb(sql) in ("ALTER", "RENAME") else ():
-            yield self._renames(one, other)
+        for old_name, new_name in find_renames(sql, database) if first_keyword(sql) in ("ALTER", "RENAME") else ():
+            yield self._rename_table(old_name, new_name)
 
-    def _creates(self, table: str, sql: str, db: str) -> None:
+    def _note_created(self, table: str, sql: str, database: str) -> None:
         """Note a CREATE TABLE."""
-        source = copied(sql, db)
-        definition = sql if source is None else self._created.get(source)
-        self._forget(table)
-        if definition is not None and len(self._created) < MOST_TABLES:
-            self._created[table] = definition
-        if selects(sql):
-            self._doubt(table, "CREATE TABLE ... SELECT filled it with rows that only a server knows")
+        source = find_like_source(sql, database)
+        definition = sql if source is None else self._create_statements.get(source)
+        self._forget_definition(table)
+        if definition is not None and len(self._create_statements) < MAX_TABLES:
+            self._create_statements[table] = definition
+        if has_select(sql):
+            self._mark_unknown(table, "CREATE TABLE ... SELECT filled it with rows that only a server knows")
 
-    def _renames(self, one: str, other: str) -> Change:
+    def _rename_table(self, old_name: str, new_name: str) -> StateChange:
         """Return the change for a rename; the table keeps its rows and its key."""
-        definition, filled, doubt = self._created.get(one), one in self._filled, self._doubts.get(one)
-        for name in (one, other):
-            self._empties(name)
+        definition, had_rows, reason = (
+            self._create_statements.get(old_name),
+            old_name in self._tables_with_rows,
+            self._unknown_tables.get(old_name),
+        )
+        for name in (old_name, new_name):
+            self._empty_table(name)
         if definition is not None:
-            self._created[other] = definition
-        if filled:
-            self._filled.add(other)
-        if doubt is not None:
-            self._doubt(other, doubt)
-        return _new(Change, (one, RENAME, b"", other.encode(errors="surrogatepass")))
+            self._create_statements[new_name] = definition
+        if had_rows:
+            self._tables_with_rows.add(new_name)
+        if reason is not None:
+            self._mark_unknown(new_name, reason)
+        return _new_tuple(StateChange, (old_name, RENAME, b"", new_name.encode(errors="surrogatepass")))
 
-    def _empties(self, name: str, *, stays: bool = False) -> Change:
+    def _empty_table(self, name: str, *, keeps_table: bool = False) -> StateChange:
         """Return the change for a table without rows; if it is dropped, its definition goes too."""
-        if not stays:
-            self._forget(name)
-        self._filled.discard(name)
-        self._doubts.pop(name, None)
-        return Change(name, DROP, b"", b"")
+        if not keeps_table:
+            self._forget_definition(name)
+        self._tables_with_rows.discard(name)
+        self._unknown_tables.pop(name, None)
+        return StateChange(name, DROP, b"", b"")
 
-    def _doubt(self, name: str, why: str) -> None:
+    def _mark_unknown(self, name: str, reason: str) -> None:
         """Mark a table whose rows are not known any more."""
-        if len(self._doubts) < MOST_TABLES:
-            self._doubts[name] = why
+        if len(self._unknown_tables) < MAX_TABLES:
+            self._unknown_tables[name] = reason
 
-    def _forget(self, name: str) -> None:
+    def _forget_definition(self, name: str) -> None:
         """Forget the definition of a table."""
-        self._created.pop(name, None)
+        self._create_statements.pop(name, None)
         self._maps.clear()
 
 
-def _whole(name: str, rows: Sequence[Mapping[str, Row]]) -> Iterator[Change]:
+def _iter_whole_rows(name: str, rows: Sequence[Mapping[str, RowValues]]) -> Iterator[StateChange]:
     """Yield row changes of a table without a key."""
     for row in rows:
         if "before" in row:
-            yield _new(Change, (name, REMOVE, b"", canonical(row["before"])))
+            yield _new_tuple(StateChange, (name, REMOVE, b"", encode_canonical(row["before"])))
         if "after" in row:
-            yield _new(Change, (name, ADD, b"", canonical(row["after"])))
+            yield _new_tuple(StateChange, (name, ADD, b"", encode_canonical(row["after"])))
 
 
-def _keyed(name: str, rows: Sequence[Mapping[str, Row]], table: Table) -> Iterator[Change]:
+def _iter_keyed_rows(name: str, rows: Sequence[Mapping[str, RowValues]], table: KeyedTable) -> Iterator[StateChange]:
     """Yield row changes of a table by primary key."""
     count, parts = table
     for row in rows:
         before, after = row.get("before"), row.get("after")
         if after is None:
-            yield _new(Change, (name, DELETE, _key(parts, before or {}, {}), b""))
+            yield _new_tuple(StateChange, (name, DELETE, _encode_key(parts, before or {}, {}), b""))
         elif before is None:
-            yield _new(Change, (name, PUT, _key(parts, after, {}), canonical(after)))
+            yield _new_tuple(StateChange, (name, PUT, _encode_key(parts, after, {}), encode_canonical(after)))
         else:
-            old, key = _key(parts, before, after), _key(parts, after, before)
-            if key == old:
-                yield _new(Change, (name, PUT if len(after) == count else PATCH, key, canonical(after)))
+            old_key, key = _encode_key(parts, before, after), _encode_key(parts, after, before)
+            if key == old_key:
+                yield _new_tuple(
+                    StateChange, (name, PUT if len(after) == count else PATCH, key, encode_canonical(after))
+                )
             else:
-                yield _new(Change, (name, DELETE, old, b""))
-                yield _new(Change, (name, PUT, key, canonical(after if len(after) == count else {**before, **after})))
+                yield _new_tuple(StateChange, (name, DELETE, old_key, b""))
+                yield _new_tuple(
+                    StateChange,
+                    (name, PUT, key, encode_canonical(after if len(after) == count else {**before, **after})),
+                )
 
 
-def _key(parts: tuple[tuple[str, int], ...], row: Row, other: Row) -> bytes:
+def _encode_key(parts: tuple[tuple[str, int], ...], row: RowValues, other: RowValues) -> bytes:
     """Return the key of a row; columns that one image lacks are taken from the other one."""
     values = []
     for name, prefix in parts:
         value = row[name] if name in row else other.get(name)
         values.append(value[:prefix] if prefix and isinstance(value, str | bytes) else value)
-    return canonical(values)
+    return encode_canonical(values)
 
 
-def patch(image: bytes, operation: bytes) -> bytes | None:
+def apply_patch(image: bytes, operation: bytes) -> bytes | None:
     """Return a row with the columns that an update changed; None if one of them is not an image of this kind."""
     try:
-        old, new = _decode(image), _decode(operation)
+        old_values, new_values = _decode_image(image), _decode_image(operation)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None
-    return canonical({**old, **new}) if isinstance(old, dict) and isinstance(new, dict) else None
+    return (
+        encode_canonical({**old_values, **new_values})
+        if isinstance(old_values, dict) and isinstance(new_values, dict)
+        else None
+    )
 
 
-_EFFECTS: Mapping[str, Callable[[EventEffects, str, Row], Iterable[Change]]] = {
-    **dict.fromkeys((kind.name for kind in ROWS), EventEffects._rows),
-    **dict.fromkeys(("INTVAR", "RAND", "USER_VAR"), EventEffects._sets),
-    **dict.fromkeys(("BEGIN_LOAD_QUERY", "APPEND_BLOCK"), EventEffects._loads),
-    **dict.fromkeys(("QUERY", "QUERY_COMPRESSED", "EXECUTE_LOAD_QUERY"), EventEffects._query),
-    "TABLE_MAP": EventEffects._describes,
+_EFFECT_READERS: Mapping[str, Callable[[EventEffects, str, RowValues], Iterable[StateChange]]] = {
+    **dict.fromkeys((kind.name for kind in ROW_EVENTS), EventEffects._read_rows),
+    **dict.fromkeys(("INTVAR", "RAND", "USER_VAR"), EventEffects._read_variable),
+    **dict.fromkeys(("BEGIN_LOAD_QUERY", "APPEND_BLOCK"), EventEffects._read_load_data),
+    **dict.fromkeys(("QUERY", "QUERY_COMPRESSED", "EXECUTE_LOAD_QUERY"), EventEffects._read_query),
+    "TABLE_MAP": EventEffects._read_table_map,
 }

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from binlogtool.formats.binlog_events.apply.executed import Executed
-from binlogtool.formats.binlog_events.apply.verdicts import INCOMPLETE, Failure, Lost
-from binlogtool.formats.binlog_events.groups.open_group import Open, Verdict
+from binlogtool.formats.binlog_events.apply.executed import ExecutedGtids
+from binlogtool.formats.binlog_events.apply.verdicts import INCOMPLETE, ApplierFailure, SkippedRows
+from binlogtool.formats.binlog_events.groups.open_group import ApplierTransaction, RulingVerdict
 from binlogtool.formats.binlog_events.groups.xa import XaId
-from binlogtool.formats.replay_rules import REJECTED, SKIPPED, Records, Ruling
+from binlogtool.formats.replay_rules import REJECTED, SKIPPED, DecodedRecords, Ruling
 
 
-class Transactions:
+class ApplierState:
     """Transactions of a server to which events are applied.
 
     `executed`: what it had at the beginning, and has now. `ordered`: numbers of a domain must grow (checked by
@@ -21,88 +21,92 @@ class Transactions:
     the last transaction that took effect. `skipped_rows`: rows that were passed over silently.
     """
 
-    def __init__(self, executed: Executed, *, ordered: bool, trusting: bool, goes_on: bool) -> None:
+    def __init__(self, executed: ExecutedGtids, *, ordered: bool, trusts_prepared: bool, skip_failures: bool) -> None:
         self.executed = executed
-        self.failure: Failure | None = None
-        self.reached: int | None = None
-        self.lost: list[Lost] = []
-        self.unmapped: frozenset[int] = frozenset()
-        self.rolled_back: Open | None = None
-        self._ordered, self._trusting, self._goes_on = ordered, trusting, goes_on
-        self._had = executed.copy()
-        self._starts: dict[int, int] = {}
-        self._lasts: dict[int, int] = {}
-        self._open: Open | None = None
-        self._adrift = False
-        self._prepared: dict[XaId, tuple[Open, int]] = {}
-        self._stays: set[str] = set()
+        self.failure: ApplierFailure | None = None
+        self.applied_end: int | None = None
+        self.skipped_rows: list[SkippedRows] = []
+        self.events_without_map: frozenset[int] = frozenset()
+        self.last_rolled_back: ApplierTransaction | None = None
+        self._ordered, self._trusts_prepared, self._skips_failures = ordered, trusts_prepared, skip_failures
+        self._executed_before = executed.copy()
+        self._first_numbers: dict[int, int] = {}
+        self._last_numbers: dict[int, int] = {}
+        self._open_transaction: ApplierTransaction | None = None
+        self._is_after_damage = False
+        self._prepared: dict[XaId, tuple[ApplierTransaction, int]] = {}
+        self._non_transactional_tables: set[str] = set()
 
     @property
-    def pending(self) -> list[XaId]:
+    def prepared_xids(self) -> list[XaId]:
         """XA transactions that are prepared."""
         return list(self._prepared)
 
     @property
-    def open_at(self) -> int | None:
+    def open_offset(self) -> int | None:
         """Offset at which the open transaction begins; None if none is open."""
-        return None if self._open is None else self._open.offset
+        return None if self._open_transaction is None else self._open_transaction.offset
 
-    def lose(self, stop: int, verdict: Verdict) -> Iterator[Ruling]:
+    def skip_damage(self, stop: int, verdict: RulingVerdict) -> Iterator[Ruling]:
         """Note damage before record `stop`: the open transaction cannot be completed."""
-        yield from self._close(stop, verdict)
-        self._adrift = True
+        yield from self._close_incomplete(stop, verdict)
+        self._is_after_damage = True
 
     def roll_back(self, stop: int) -> Iterator[Ruling]:
         """Roll back the open transaction: for a reader the log ends before record `stop`."""
-        yield from self._close(stop, INCOMPLETE)
+        yield from self._close_incomplete(stop, INCOMPLETE)
 
-    def end(self, stop: int) -> Iterator[Ruling]:
+    def finish(self, stop: int) -> Iterator[Ruling]:
         """Finish: `stop` is the number after the last record."""
-        yield from self._close(stop, INCOMPLETE)
-        for group, last in self._prepared.values():
-            yield from group.rulings(last, (SKIPPED, "xa-prepared"))
+        yield from self._close_incomplete(stop, INCOMPLETE)
+        for transaction, record_stop in self._prepared.values():
+            yield from transaction.iter_rulings(record_stop, (SKIPPED, "xa-prepared"))
 
     # -- what is open ------------------------------------------------------------------------------------------------
 
-    def _begin(self, number: int, records: Records, i: int) -> Open:
+    def _begin_transaction(self, number: int, records: DecodedRecords, i: int) -> ApplierTransaction:
         """Begin a transaction with a record."""
-        self._open = Open(number, records.offset[i])
-        return self._open
+        self._open_transaction = ApplierTransaction(number, records.offset[i])
+        return self._open_transaction
 
-    def _close(self, stop: int, verdict: Verdict) -> Iterator[Ruling]:
+    def _close_incomplete(self, stop: int, verdict: RulingVerdict) -> Iterator[Ruling]:
         """Close the open transaction without a commit."""
-        group, self._open = self._open, None
-        if group is not None:
-            self._forget(group)
-            if group.begun and group.doom is None:
-                self.rolled_back = group
-                group.undo(group.first, stop, verdict)
-            yield from group.rulings(stop, verdict)
+        transaction, self._open_transaction = self._open_transaction, None
+        if transaction is not None:
+            self._release_gtid(transaction)
+            if transaction.needs_commit and transaction.verdict is None:
+                self.last_rolled_back = transaction
+                transaction.roll_back(transaction.first_record, stop, verdict)
+            yield from transaction.iter_rulings(stop, verdict)
 
-    def _forget(self, group: Open) -> None:
+    def _release_gtid(self, transaction: ApplierTransaction) -> None:
         """Release the sequence number of a transaction without an end: MariaDB uses it again after a crash."""
 
-    def _ends(self, number: int, records: Records, i: int, verdict: Verdict) -> Iterator[Ruling]:
+    def _end_transaction(
+        self, number: int, records: DecodedRecords, i: int, verdict: RulingVerdict
+    ) -> Iterator[Ruling]:
         """End the open transaction with record `number`; it takes effect."""
-        group = self._open or self._begin(number, records, i)
-        self._open = None
-        if group.doom is None:
-            self._done(group, records, i)
-        yield from group.rulings(number + 1, verdict)
+        transaction = self._open_transaction or self._begin_transaction(number, records, i)
+        self._open_transaction = None
+        if transaction.verdict is None:
+            self._note_applied(transaction, records, i)
+        yield from transaction.iter_rulings(number + 1, verdict)
 
-    def _done(self, group: Open, records: Records, i: int) -> None:
+    def _note_applied(self, transaction: ApplierTransaction, records: DecodedRecords, i: int) -> None:
         """Note a transaction that took effect."""
-        self.reached = records.offset[i] + records.size[i]
-        if group.gtid is not None:
-            self.executed.add(group.gtid)
+        self.applied_end = records.offset[i] + records.size[i]
+        if transaction.gtid is not None:
+            self.executed.add(transaction.gtid)
 
-    def _fail(self, number: int, records: Records, i: int, reason: str, why: str) -> Iterator[Ruling]:
+    def _reject_record(
+        self, number: int, records: DecodedRecords, i: int, reason_id: str, message: str
+    ) -> Iterator[Ruling]:
         """Reject record `number` as the server does."""
-        if not self._goes_on:
-            yield from self._close(number, INCOMPLETE)
-            yield Ruling(number, number + 1, REJECTED, reason)
-            self.failure = Failure(number, records.offset[i], why)
-        elif self._open is None:
-            yield Ruling(number, number + 1, REJECTED, reason)
+        if not self._skips_failures:
+            yield from self._close_incomplete(number, INCOMPLETE)
+            yield Ruling(number, number + 1, REJECTED, reason_id)
+            self.failure = ApplierFailure(number, records.offset[i], message)
+        elif self._open_transaction is None:
+            yield Ruling(number, number + 1, REJECTED, reason_id)
         else:
-            self._open.doom = self._open.doom or (REJECTED, reason)
+            self._open_transaction.verdict = self._open_transaction.verdict or (REJECTED, reason_id)

@@ -4,44 +4,44 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from binlogtool.formats.binlog_events.groups.open_group import Verdict
+from binlogtool.formats.binlog_events.groups.open_group import RulingVerdict
 from binlogtool.formats.replay_rules import APPLIED, SKIPPED
 
-COMMITTED: Verdict = (APPLIED, "committed")
+COMMITTED: RulingVerdict = (APPLIED, "committed")
 
 
-STATEMENT: Verdict = (APPLIED, "statement")
+STATEMENT: RulingVerdict = (APPLIED, "statement")
 
 
-CONTROL: Verdict = (SKIPPED, "control")
+CONTROL: RulingVerdict = (SKIPPED, "control")
 
 
-INCOMPLETE: Verdict = (SKIPPED, "incomplete")
+INCOMPLETE: RulingVerdict = (SKIPPED, "incomplete")
 
 
-ROLLED_BACK: Verdict = (SKIPPED, "rolled-back")
+ROLLED_BACK: RulingVerdict = (SKIPPED, "rolled-back")
 
 
-SAVED: Verdict = (SKIPPED, "rolled-back-to-savepoint")
+ROLLED_BACK_TO_SAVEPOINT: RulingVerdict = (SKIPPED, "rolled-back-to-savepoint")
 
 
-NO_MAP: Verdict = (SKIPPED, "no-table-map")
+NO_MAP: RulingVerdict = (SKIPPED, "no-table-map")
 
 
-class Failure(NamedTuple):
+class ApplierFailure(NamedTuple):
     """Record at which the applier gives up, and why."""
 
     number: int
     offset: int
-    why: str
+    reason: str
 
 
-class Lost(NamedTuple):
+class SkippedRows(NamedTuple):
     """Rows that the applier skips without an error; `offset`: offset of the event, `gtid`: of the open
     transaction.
     """
 
-    at: int
+    offset: int
     size: int
     record: int
     gtid: str | None

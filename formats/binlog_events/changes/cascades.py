@@ -13,74 +13,80 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.findings import DIVERGES, Finding, finding
-from binlogtool.formats.binlog_events.codes import DELETES, UPDATES
+from binlogtool.findings import ROWS_DIVERGE, Finding, make_finding
+from binlogtool.formats.binlog_events.codes import DELETE_ROW_EVENTS, UPDATE_ROW_EVENTS
 from binlogtool.formats.binlog_events.ddl.foreign_keys import ForeignKeys
-from binlogtool.formats.binlog_events.ddl.words import after_gap
+from binlogtool.formats.binlog_events.ddl.words import skip_gap
 from binlogtool.formats.binlog_events.events.event import Event
 
-_CHECKS_OFF, _IN_SQL = 0x02, 0x10
-_CHANGES = re.compile(r"(DELETE|REPLACE|UPDATE)\b", re.IGNORECASE)
-Rows = Callable[[], Sequence[Mapping[str, Any]]]
+_NO_FOREIGN_KEY_CHECKS, _USE_SQL_FOREIGN_KEY = 0x02, 0x10
+_CHANGING_STATEMENT = re.compile(r"(DELETE|REPLACE|UPDATE)\b", re.IGNORECASE)
+RowsGetter = Callable[[], Sequence[Mapping[str, Any]]]
 
 
-class Cascades(msgspec.Struct):
+class CascadeReporter(msgspec.Struct):
     """Reports foreign-key cascades once for each table whose rows may change.
 
     Attributes:
         reported: tables that were reported.
     """
 
-    said: set[str] = msgspec.field(default_factory=set)
+    reported: set[str] = msgspec.field(default_factory=set)
 
-    def watches(self, keys: ForeignKeys, table: str) -> bool:
+    def has_unreported(self, keys: ForeignKeys, table: str) -> bool:
         """Check if deleting or updating rows of a table may change rows of a table that is not yet reported."""
         return bool(keys.keys) and any(
-            key.child not in self.said for changed in (None, _all(keys)) for key, _ in keys.reached(table, changed)
+            key.child not in self.reported
+            for changed in (None, _referenced_columns(keys))
+            for key, _ in keys.iter_affected(table, changed)
         )
 
-    def of_event(self, keys: ForeignKeys, event: Event, id_size: int, table: str, rows: Rows) -> Iterator[Finding]:
+    def check_event(
+        self, keys: ForeignKeys, event: Event, id_size: int, table: str, get_rows: RowsGetter
+    ) -> Iterator[Finding]:
         """Report cascades of a row event.
 
         Args:
             id_size: bytes of the table id.
             get_rows: returns the event's rows; called only if needed.
         """
-        if event.code not in DELETES | UPDATES or not self.watches(keys, table):
+        if event.code not in DELETE_ROW_EVENTS | UPDATE_ROW_EVENTS or not self.has_unreported(keys, table):
             return
-        if event.body[id_size] & (_CHECKS_OFF | _IN_SQL):
+        if event.body[id_size] & (_NO_FOREIGN_KEY_CHECKS | _USE_SQL_FOREIGN_KEY):
             return
-        changed = None if event.code in DELETES else frozenset(_changed(rows()))
-        yield from self.of_change(keys, event, table, changed)
+        changed_columns = None if event.code in DELETE_ROW_EVENTS else frozenset(_changed_columns(get_rows()))
+        yield from self.check_change(keys, event, table, changed_columns)
 
-    def of_change(
-        self, keys: ForeignKeys, event: Event, table: str, changed: frozenset[str] | None
+    def check_change(
+        self, keys: ForeignKeys, event: Event, table: str, changed_columns: frozenset[str] | None
     ) -> Iterator[Finding]:
         """Report cascades of a change to a table.
 
         Args:
             changed_columns: updated columns, in lower case; None = rows are deleted.
         """
-        for key, action in keys.reached(table, changed):
-            if key.child in self.said:
+        for key, action in keys.iter_affected(table, changed_columns):
+            if key.child in self.reported:
                 continue
-            self.said.add(key.child)
+            self.reported.add(key.child)
             text = f"rows of {key.child} may change by its foreign key to {key.parent} ({action}): no event tells which"
-            yield finding(DIVERGES, event.start, event.end - event.start, text, record=event.record, table=key.child)
+            yield make_finding(
+                ROWS_DIVERGE, event.start, event.end - event.start, text, record=event.record, table=key.child
+            )
 
-    def of_statement(self, keys: ForeignKeys, event: Event, table: str | None, sql: str) -> Iterator[Finding]:
+    def check_statement(self, keys: ForeignKeys, event: Event, table: str | None, sql: str) -> Iterator[Finding]:
         """Report cascades of a statement that changes rows of one table, and may delete some."""
-        matched = _CHANGES.match(sql, after_gap(sql)) if keys.keys and table is not None else None
+        matched = _CHANGING_STATEMENT.match(sql, skip_gap(sql)) if keys.keys and table is not None else None
         if table is not None and matched is not None:
-            updates = matched[1].upper() == "UPDATE"
-            yield from self.of_change(keys, event, table, _all(keys) if updates else None)
+            is_update = matched[1].upper() == "UPDATE"
+            yield from self.check_change(keys, event, table, _referenced_columns(keys) if is_update else None)
 
 
-def _all(keys: ForeignKeys) -> frozenset[str]:
+def _referenced_columns(keys: ForeignKeys) -> frozenset[str]:
     return frozenset(name for key in keys.keys for name in key.references)
 
 
-def _changed(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _changed_columns(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Iterate over the columns that an event changes; a partial after image has only changed columns."""
     for row in rows:
         before, after = row.get("before") or {}, row.get("after") or {}

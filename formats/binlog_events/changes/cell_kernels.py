@@ -11,37 +11,37 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from binlogtool.formats.binlog_events.rows.image_kernels import bounds_of
-from binlogtool.formats.binlog_events.values.kernels import put_duration
-from binlogtool.formats.binlog_events.values.numbers import group_at, group_digits, group_size
+from binlogtool.formats.binlog_events.rows.image_kernels import find_value_bounds
+from binlogtool.formats.binlog_events.values.kernels import put_time2
+from binlogtool.formats.binlog_events.values.numbers import digit_group_size, load_digit_group, next_group_digits
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsontext import is_utf8
 from binlogtool.formats.kernel_types import Int64s, MutableInt64s, MutableUInt8s, UInt8s
-from binlogtool.formats.loads import load_big, load_little
+from binlogtool.formats.loads import load_big_endian, load_little_endian
 
-HEAD, COLUMN = 4, 12
+PLAN_HEAD_WORDS, PLAN_COLUMN_WORDS = 4, 12
 """Words of a plan: before the columns (how many there are, and how many the images before and after have), and of each:
 kind, parameter, bytes, bytes of the length; then for the image before and the one after: place of its cells, of its
 flags, of its texts; room for these; in which images it is (1 = before, 2 = after, 3 = both)."""
-SIGNED, UNSIGNED, WIDE, BITS, WIDE_BITS, REAL, CHOICE, YEAR, DATE, DATETIME, TIMESTAMP, DECIMAL = range(1, 13)
+SIGNED, UNSIGNED, WIDE, BITS, WIDE_BITS, REAL, ENUM_OR_SET, YEAR, DATE, DATETIME, TIMESTAMP, DECIMAL = range(1, 13)
 """Kinds of fixed width. WIDE: two words. CHOICE: an ENUM or SET; the parameter is the highest number that it has."""
-DURATION, UTF8, LATIN, BYTES, RAW = range(32, 37)
+TIME, UTF8, SINGLE_BYTE_TEXT, BYTES, RAW = range(32, 37)
 """Kinds of texts. LATIN: the parameter is the highest byte that stands for itself. BYTES: the parameter is the least
 size, with zero bytes at the end. RAW: bytes as they are stored."""
-TEXTS = DURATION
+FIRST_TEXT_KIND = TIME
 """Kinds from here on are those of texts."""
-FULL, NOT_MINE = -1, -2
+FULL, UNSUPPORTED = -1, -2
 
 
 @kernel()
-def days_of(year: int, month: int, day: int) -> int:
+def days_since_epoch(year: int, month: int, day: int) -> int:
     """Return the days since 1970-01-01; -10000000 for an invalid date."""
     if year < 1 or year > 9999 or month < 1 or month > 12 or day < 1:
         return -10000000
-    most = 30 + ((month + (month >> 3)) & 1)
+    month_days = 30 + ((month + (month >> 3)) & 1)
     if month == 2:
-        most = 28 + (1 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 0)
-    if day > most:
+        month_days = 28 + (1 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 0)
+    if day > month_days:
         return -10000000
     if month < 3:
         month += 12
@@ -49,11 +49,11 @@ def days_of(year: int, month: int, day: int) -> int:
     return 365 * year + year // 4 - year // 100 + year // 400 + (153 * month - 457) // 5 + day - 719469
 
 
-@kernel(load_big)
-def microseconds_at(buf: UInt8s, p: int, digits: int) -> int:
+@kernel(load_big_endian)
+def load_microseconds(buf: UInt8s, pos: int, digits: int) -> int:
     """Load the fraction of a second as microseconds; -1 if it is out of range."""
     width = (digits + 1) >> 1
-    value = load_big(buf, p, width)
+    value = load_big_endian(buf, pos, width)
     if width == 1:
         return value * 10000 if value < 100 else -1
     if width == 2:
@@ -61,54 +61,54 @@ def microseconds_at(buf: UInt8s, p: int, digits: int) -> int:
     return value if value < 1000000 else -1
 
 
-@kernel(days_of, load_big, microseconds_at)
-def put_time(buf: UInt8s, p: int, kind: int, digits: int, cells: MutableInt64s, at: int) -> int:
+@kernel(days_since_epoch, load_big_endian, load_microseconds)
+def store_moment(buf: UInt8s, pos: int, kind: int, digits: int, cells: MutableInt64s, cell: int) -> int:
     """Store a DATETIME or TIMESTAMP as microseconds since 1970 in `cells[cell]`: 0, or UNSUPPORTED."""
     if kind == TIMESTAMP:
-        seconds = load_big(buf, p, 4)
-        p += 4
+        seconds = load_big_endian(buf, pos, 4)
+        pos += 4
         if seconds == 0:
             return -2
     else:
-        packed = load_big(buf, p, 5) - 0x8000000000
-        p += 5
+        packed = load_big_endian(buf, pos, 5) - 0x8000000000
+        pos += 5
         if packed < 0:
             return -2
         months = packed >> 22
-        days = days_of(months // 13, months - 13 * (months // 13), packed >> 17 & 31)
+        days = days_since_epoch(months // 13, months - 13 * (months // 13), packed >> 17 & 31)
         hour = packed >> 12 & 31
         minute = packed >> 6 & 63
         second = packed & 63
         if days < -9999999 or hour > 23 or minute > 59 or second > 59:
             return -2
         seconds = days * 86400 + hour * 3600 + minute * 60 + second
-    part = microseconds_at(buf, p, digits) if digits > 0 else 0
-    if part < 0:
+    microseconds = load_microseconds(buf, pos, digits) if digits > 0 else 0
+    if microseconds < 0:
         return -2
-    cells[at] = seconds * 1000000 + part
+    cells[cell] = seconds * 1000000 + microseconds
     return 0
 
 
-@kernel(group_at, group_digits, group_size)
-def put_digits(buf: UInt8s, p: int, precision: int, scale: int, cells: MutableInt64s, at: int) -> int:
+@kernel(load_digit_group, next_group_digits, digit_group_size)
+def store_decimal(buf: UInt8s, pos: int, precision: int, scale: int, cells: MutableInt64s, cell: int) -> int:
     """Store a packed decimal of up to 38 digits, without its point, as 128 bits in two words from `cells[cell]`.
 
     It is computed in four parts of 32 bits. Returns 0, or UNSUPPORTED.
     """
-    mask = 0 if buf[p] >= 128 else 255
-    first = p
+    mask = 0 if buf[pos] >= 128 else 255
+    first = pos
     a = 0
     b = 0
     c = 0
     d = 0
-    left = precision
-    while left > 0:
-        digits = group_digits(left, scale)
-        value = group_at(buf, p, digits, p == first, mask)
+    digits_left = precision
+    while digits_left > 0:
+        digits = next_group_digits(digits_left, scale)
+        value = load_digit_group(buf, pos, digits, pos == first, mask)
         if value < 0:
             return -2
-        p += group_size(digits)
-        left -= digits
+        pos += digit_group_size(digits)
+        digits_left -= digits
         factor = 1
         for _ in range(digits):
             factor *= 10
@@ -126,113 +126,122 @@ def put_digits(buf: UInt8s, p: int, precision: int, scale: int, cells: MutableIn
         high = -high - 1
         if low == 0:
             high += 1
-    cells[at] = low
-    cells[at + 1] = high
+    cells[cell] = low
+    cells[cell + 1] = high
     return 0 if precision >= scale else -2
 
 
-@kernel(days_of, load_big, load_little, put_digits, put_time)
-def put_plain(buf: UInt8s, p: int, size: int, kind: int, parameter: int, cells: MutableInt64s, at: int) -> int:
+@kernel(days_since_epoch, load_big_endian, load_little_endian, store_decimal, store_moment)
+def store_fixed_value(
+    buf: UInt8s, pos: int, size: int, kind: int, parameter: int, cells: MutableInt64s, cell: int
+) -> int:
     """Store a value of fixed width in `cells[cell]`: 0, or UNSUPPORTED."""
     if kind == SIGNED:
-        value = load_little(buf, p, size)
+        value = load_little_endian(buf, pos, size)
         if size < 8:
             sign = 1 << 8 * size - 1
             value = (value ^ sign) - sign
-        cells[at] = value
+        cells[cell] = value
         return 0
     if kind == UNSIGNED or kind == REAL:
-        cells[at] = load_little(buf, p, size)
+        cells[cell] = load_little_endian(buf, pos, size)
         return 0
     if kind == DECIMAL:
-        return put_digits(buf, p, parameter >> 8, parameter & 255, cells, at)
+        return store_decimal(buf, pos, parameter >> 8, parameter & 255, cells, cell)
     if kind == DATETIME or kind == TIMESTAMP:
-        return put_time(buf, p, kind, parameter, cells, at)
+        return store_moment(buf, pos, kind, parameter, cells, cell)
     if kind == DATE:
-        packed = load_little(buf, p, 3)
-        days = days_of(packed >> 9, packed >> 5 & 15, packed & 31)
-        cells[at] = days
+        packed = load_little_endian(buf, pos, 3)
+        days = days_since_epoch(packed >> 9, packed >> 5 & 15, packed & 31)
+        cells[cell] = days
         return 0 if days > -9999999 else -2
     if kind == BITS:
-        cells[at] = load_big(buf, p, size)
+        cells[cell] = load_big_endian(buf, pos, size)
         return 0
     if kind == WIDE or kind == WIDE_BITS:
-        cells[at] = load_little(buf, p, size) if kind == WIDE else load_big(buf, p, size)
-        cells[at + 1] = 0
+        cells[cell] = load_little_endian(buf, pos, size) if kind == WIDE else load_big_endian(buf, pos, size)
+        cells[cell + 1] = 0
         return 0
     if kind == YEAR:
-        cells[at] = 1900 + buf[p] if buf[p] else 0
+        cells[cell] = 1900 + buf[pos] if buf[pos] else 0
         return 0
-    value = load_little(buf, p, size)
-    cells[at] = value
+    value = load_little_endian(buf, pos, size)
+    cells[cell] = value
     return 0 if value >= 0 and value <= parameter else -2
 
 
-@kernel(is_utf8, put_duration)
-def put_text(buf: UInt8s, p: int, n: int, kind: int, parameter: int, out: MutableUInt8s, o: int, z: int) -> int:
+@kernel(is_utf8, put_time2)
+def store_text_value(
+    buf: UInt8s, pos: int, limit: int, kind: int, parameter: int, out: MutableUInt8s, out_pos: int, out_limit: int
+) -> int:
     """Store a text at `out[out_pos:out_limit]`; returns its end, or FULL, or UNSUPPORTED."""
-    if z - o < 2 * (n - p) + 64 + parameter:
+    if out_limit - out_pos < 2 * (limit - pos) + 64 + parameter:
         return -1
-    if kind == DURATION:
-        end = put_duration(buf, p, parameter, out, o)
-        if end < 0:
+    if kind == TIME:
+        text_end = put_time2(buf, pos, parameter, out, out_pos)
+        if text_end < 0:
             return -2
-        for i in range(o, end - 2):
+        for i in range(out_pos, text_end - 2):
             byte = out[i + 1] + 0
             out[i] = byte
-        return end - 2
-    if kind == UTF8 and not is_utf8(buf, p, n):
+        return text_end - 2
+    if kind == UTF8 and not is_utf8(buf, pos, limit):
         return -2
-    if kind == LATIN:
-        while p < n:
-            c = buf[p] + 0
-            p += 1
-            if c > parameter or (c >= 0x80 and c < 0xA0):
+    if kind == SINGLE_BYTE_TEXT:
+        while pos < limit:
+            char = buf[pos] + 0
+            pos += 1
+            if char > parameter or (char >= 0x80 and char < 0xA0):
                 return -2
-            if c >= 0x80:
-                out[o] = 0xC0 | c >> 6
-                o += 1
-                c = 0x80 | c & 0x3F
-            out[o] = c
-            o += 1
-        return o
-    for i in range(n - p):
-        out[o + i] = buf[p + i] + 0
-    o += n - p
+            if char >= 0x80:
+                out[out_pos] = 0xC0 | char >> 6
+                out_pos += 1
+                char = 0x80 | char & 0x3F
+            out[out_pos] = char
+            out_pos += 1
+        return out_pos
+    for i in range(limit - pos):
+        out[out_pos + i] = buf[pos + i] + 0
+    out_pos += limit - pos
     if kind == BYTES:
-        for _ in range(n - p, parameter):
-            out[o] = 0
-            o += 1
-    return o
+        for _ in range(limit - pos, parameter):
+            out[out_pos] = 0
+            out_pos += 1
+    return out_pos
 
 
 @kernel()
-def put_nothing(plan: Int64s, c: int, side: int, row: int, cells: MutableInt64s, out: MutableUInt8s) -> int:
+def store_missing_value(
+    plan: Int64s, column: int, side: int, row: int, cells: MutableInt64s, out: MutableUInt8s
+) -> int:
     """Store the cell of a column without a value; `column` is the position of the column in the plan."""
-    out[plan[c + 6 + side] + row] = 0
-    if plan[c] >= TEXTS:
-        at = plan[c + 4 + side] + row
-        before = cells[at] + 0
-        cells[at + 1] = before
+    out[plan[column + 6 + side] + row] = 0
+    if plan[column] >= FIRST_TEXT_KIND:
+        at = plan[column + 4 + side] + row
+        text_end = cells[at] + 0
+        cells[at + 1] = text_end
     return 0
 
 
-@kernel(put_nothing)
-def skip_image(plan: Int64s, at: int, side: int, row: int, cells: MutableInt64s, out: MutableUInt8s) -> int:
+@kernel(store_missing_value)
+def store_missing_image(
+    plan: Int64s, plan_at: int, side: int, row: int, cells: MutableInt64s, out: MutableUInt8s
+) -> int:
     """Store the cells of an image that the event does not have.
 
     Args:
         plan_at: position of the plan in `plan`.
     """
-    c = at + HEAD
-    for _ in range(plan[at]):
-        c += COLUMN + put_nothing(plan, c, side, row, cells, out)
+    column = plan_at + PLAN_HEAD_WORDS
+    for _ in range(plan[plan_at]):
+        column += PLAN_COLUMN_WORDS + store_missing_value(plan, column, side, row, cells, out)
     return 0
 
 
-@kernel(bounds_of, put_nothing, put_plain, put_text)
-def fill_image(
-    buf: UInt8s, p: int, n: int, plan: Int64s, begin: int, side: int, row: int, cells: MutableInt64s, out: MutableUInt8s
+@kernel(find_value_bounds, store_missing_value, store_fixed_value, store_text_value)
+def store_image(
+    buf: UInt8s, pos: int, limit: int, plan: Int64s, plan_at: int, side: int, row: int, cells: MutableInt64s,
+    out: MutableUInt8s
 ) -> tuple[int, int]:  # fmt: skip
     """Store the image at `buf[pos]`; returns (end of the image, 0 or FULL or UNSUPPORTED).
 
@@ -240,41 +249,43 @@ def fill_image(
         plan_at: position of the plan in `plan`.
         side: 0 = before image, 1 = after image.
     """
-    count = plan[begin]
-    nulls = p
+    count = plan[plan_at]
+    nulls = pos
     bit = 0
-    p += (plan[begin + 1 + side] + 7) >> 3
-    if p > n:
-        return p, -2
-    c = begin + HEAD
+    pos += (plan[plan_at + 1 + side] + 7) >> 3
+    if pos > limit:
+        return pos, -2
+    column = plan_at + PLAN_HEAD_WORDS
     for _ in range(count):
-        kind = plan[c]
-        at = plan[c + 4 + side]
-        empty = 1
-        if plan[c + 11] >> side & 1:
-            empty = buf[nulls + (bit >> 3)] >> (bit & 7) & 1
+        kind = plan[column]
+        at = plan[column + 4 + side]
+        is_null = 1
+        if plan[column + 11] >> side & 1:
+            is_null = buf[nulls + (bit >> 3)] >> (bit & 7) & 1
             bit += 1
-        if empty:
-            put_nothing(plan, c, side, row, cells, out)
+        if is_null:
+            store_missing_value(plan, column, side, row, cells, out)
         else:
-            p, end = bounds_of(buf, p, n, plan[c + 2], plan[c + 3])
+            pos, end = find_value_bounds(buf, pos, limit, plan[column + 2], plan[column + 3])
             if end < 0:
-                return p, -2
-            out[plan[c + 6 + side] + row] = 1
-            if kind >= TEXTS:
-                base = plan[c + 8 + side]
-                o = put_text(buf, p, end, kind, plan[c + 1], out, base + cells[at + row], base + plan[c + 10])
-                if o < 0:
-                    return p, o
-                cells[at + row + 1] = o - base
+                return pos, -2
+            out[plan[column + 6 + side] + row] = 1
+            if kind >= FIRST_TEXT_KIND:
+                base = plan[column + 8 + side]
+                text_end = store_text_value(
+                    buf, pos, end, kind, plan[column + 1], out, base + cells[at + row], base + plan[column + 10]
+                )
+                if text_end < 0:
+                    return pos, text_end
+                cells[at + row + 1] = text_end - base
             else:
-                wide = 1 if kind == WIDE or kind == WIDE_BITS or kind == DECIMAL else 0
-                status = put_plain(buf, p, end - p, kind, plan[c + 1], cells, at + (row << wide))
+                wide_shift = 1 if kind == WIDE or kind == WIDE_BITS or kind == DECIMAL else 0
+                status = store_fixed_value(buf, pos, end - pos, kind, plan[column + 1], cells, at + (row << wide_shift))
                 if status < 0:
-                    return p, status
-            p = end
-        c += COLUMN
-    return p, 0
+                    return pos, status
+            pos = end
+        column += PLAN_COLUMN_WORDS
+    return pos, 0
 
 
 class CellTarget(NamedTuple):
@@ -285,9 +296,17 @@ class CellTarget(NamedTuple):
     out: MutableUInt8s
 
 
-@kernel(fill_image, skip_image)
-def fill_rows(
-    buf: UInt8s, p: int, n: int, texts: UInt8s, plan: Int64s, at: int, sides: int, row: int, target: CellTarget
+@kernel(store_image, store_missing_image)
+def store_rows(
+    buf: UInt8s,
+    pos: int,
+    limit: int,
+    texts: UInt8s,
+    plan: Int64s,
+    plan_at: int,
+    sides: int,
+    row: int,
+    target: CellTarget,
 ) -> int:
     """Store all rows of the images `buf[pos:limit]`, from row `row` on; returns the next row, or FULL, or
     UNSUPPORTED.
@@ -299,22 +318,22 @@ def fill_rows(
     """
     if texts[0] != 0:
         return -2
-    while p < n:
+    while pos < limit:
         if row >= target.capacity:
             return -1
-        start = p
+        start = pos
         status = 0
         if sides & 1:
-            p, status = fill_image(buf, p, n, plan, at, 0, row, target.cells, target.out)
+            pos, status = store_image(buf, pos, limit, plan, plan_at, 0, row, target.cells, target.out)
         else:
-            status = skip_image(plan, at, 0, row, target.cells, target.out)
+            status = store_missing_image(plan, plan_at, 0, row, target.cells, target.out)
         if sides & 2 and status == 0:
-            p, status = fill_image(buf, p, n, plan, at, 1, row, target.cells, target.out)
+            pos, status = store_image(buf, pos, limit, plan, plan_at, 1, row, target.cells, target.out)
         elif status == 0:
-            status = skip_image(plan, at, 1, row, target.cells, target.out)
+            status = store_missing_image(plan, plan_at, 1, row, target.cells, target.out)
         if status < 0:
             return status
-        if p <= start:
+        if pos <= start:
             return -2
         row += 1
     return row
@@ -341,16 +360,16 @@ class RowLayouts(NamedTuple):
     plans: Int64s
 
 
-@kernel(fill_rows)
-def fill_events(
-    k: int,
+@kernel(store_rows)
+def store_events(
+    pick: int,
     stop: int,
     picked: PickedEvents,
     buf: UInt8s,
     texts: UInt8s,
     row_layouts: RowLayouts,
     row: int,
-    most: int,
+    max_rows: int,
     target: CellTarget,
     sizes: MutableInt64s,
 ) -> tuple[int, int, int]:
@@ -365,14 +384,14 @@ def fill_events(
     Returns:
         (first event that was not stored, next row, 0 or FULL or UNSUPPORTED: why that event was not stored).
     """
-    while k < stop and row < most:
-        event = picked.picks[k]
-        i = picked.which[event]
+    while pick < stop and row < max_rows:
+        event = picked.picks[pick]
+        batch_index = picked.which[event]
         shape = 3 * picked.layouts[event]
-        reached = fill_rows(
+        next_row = store_rows(
             buf,
-            picked.starts[i] + row_layouts.shapes[shape + 1],
-            picked.ends[i],
+            picked.starts[batch_index] + row_layouts.shapes[shape + 1],
+            picked.ends[batch_index],
             texts,
             row_layouts.plans,
             row_layouts.shapes[shape + 2] + 0,
@@ -380,11 +399,11 @@ def fill_events(
             row,
             target,
         )
-        if reached < 0:
-            return k, row, reached
-        if reached == row:
-            return k, row, -2
-        sizes[event] = reached - row
-        row = reached
-        k += 1
-    return k, row, 0
+        if next_row < 0:
+            return pick, row, next_row
+        if next_row == row:
+            return pick, row, -2
+        sizes[event] = next_row - row
+        row = next_row
+        pick += 1
+    return pick, row, 0

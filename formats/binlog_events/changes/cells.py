@@ -13,64 +13,65 @@ from binlogtool.formats.binlog_events.changes import cell_kernels as kernels
 from binlogtool.formats.binlog_events.codes import EventType
 from binlogtool.formats.binlog_events.rows.rows import RowsHead, parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, column_kinds
-from binlogtool.formats.binlog_events.values.charsets import decoder_of
-from binlogtool.formats.binlog_events.values.columns import BLOBS, Column, ColumnKind, Kind
-from binlogtool.formats.binlog_events.values.decoding import Budget, converter
+from binlogtool.formats.binlog_events.values.charsets import charset_decoder
+from binlogtool.formats.binlog_events.values.columns import BLOBS, ColumnKind, TableMapColumn, ValueKind
+from binlogtool.formats.binlog_events.values.decoding import DecodeBudget, value_converter
 from binlogtool.formats.binlog_events.wire.compression import unpack_block
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.layouts import CodecError, Kernel
-from binlogtool.formats.tables import Cells, ColumnCells, Table
+from binlogtool.formats.layouts import DecompressionError, Kernel
+from binlogtool.formats.tables import CellSlice, ColumnCells, TableSchema
 from binlogtool.limits import Limits
 
-ROWS = 8192
+MAX_FILLER_ROWS = 8192
 """When a filler has so many rows, another one follows."""
-CAPACITY = 4 * ROWS
+FILLER_CAPACITY = 4 * MAX_FILLER_ROWS
 """Rows that it has room for."""
-_TEXTS = 24 << 20
-_LEAST_ROOM = 1 << 18
-MOST_COLUMNS = 256
-_MOST_PLANS = _MOST_KNOWN = 64
-_ASCII, _LATIN = bytes(range(128)), bytes(range(0xA0, 0x100))
-_FIXED = {
-    Kind.SIGNED: kernels.SIGNED, Kind.FLOAT: kernels.UNSIGNED, Kind.DOUBLE: kernels.REAL, Kind.YEAR: kernels.YEAR,
-    Kind.DATE: kernels.DATE, Kind.DATETIME2: kernels.DATETIME, Kind.TIMESTAMP2: kernels.TIMESTAMP,
+_TEXT_BYTES = 24 << 20
+_MIN_TEXT_BYTES = 1 << 18
+MAX_COMPILED_COLUMNS = 256
+_MAX_CACHED_PLANS = _MAX_CACHED_LAYOUTS = 64
+_ASCII, _LATIN1_UPPER = bytes(range(128)), bytes(range(0xA0, 0x100))
+_FIXED_KINDS = {
+    ValueKind.SIGNED: kernels.SIGNED, ValueKind.FLOAT: kernels.UNSIGNED, ValueKind.DOUBLE: kernels.REAL,
+    ValueKind.YEAR: kernels.YEAR,
+    ValueKind.DATE: kernels.DATE, ValueKind.DATETIME2: kernels.DATETIME, ValueKind.TIMESTAMP2: kernels.TIMESTAMP,
 }  # fmt: skip
 
 
-def _kind_of(column: Column, kind: ColumnKind) -> tuple[int, int]:
+def _kernel_kind(column: TableMapColumn, kind: ColumnKind) -> tuple[int, int]:
     """Return the kernels' kind of a column, and its parameter; RAW = Python decodes each value."""
-    own = kind.kind
-    if own == Kind.GUESS and column.type in BLOBS:
+    value_kind = kind.kind
+    if value_kind == ValueKind.GUESS and column.type in BLOBS:
         return kernels.BYTES, 0
-    if own in _FIXED:
-        return _FIXED[Kind(own)], kind.parameter
-    if own == Kind.UNSIGNED:
+    if value_kind in _FIXED_KINDS:
+        return _FIXED_KINDS[ValueKind(value_kind)], kind.parameter
+    if value_kind == ValueKind.UNSIGNED:
         return (kernels.WIDE if kind.fixed == 8 else kernels.UNSIGNED), 0
-    if own == Kind.BIT:
+    if value_kind == ValueKind.BIT:
         return (kernels.WIDE_BITS if kind.parameter == 64 else kernels.BITS), 0
-    if own == Kind.DECIMAL and kind.parameter >> 8 <= 38:
+    if value_kind == ValueKind.DECIMAL and kind.parameter >> 8 <= 38:
         return kernels.DECIMAL, kind.parameter
-    if own == Kind.ENUM:
-        return kernels.CHOICE, (1 << 16) - 1 if column.values is None else len(column.values)
-    if own == Kind.SET and column.values is not None and len(column.values) < 63:
-        return kernels.CHOICE, (1 << len(column.values)) - 1
-    if own == Kind.TIME2:
-        return kernels.DURATION, kind.parameter
-    if own in (Kind.UTF8, Kind.GUESS):
+    if value_kind == ValueKind.ENUM:
+        return kernels.ENUM_OR_SET, (1 << 16) - 1 if column.values is None else len(column.values)
+    if value_kind == ValueKind.SET and column.values is not None and len(column.values) < 63:
+        return kernels.ENUM_OR_SET, (1 << len(column.values)) - 1
+    if value_kind == ValueKind.TIME2:
+        return kernels.TIME, kind.parameter
+    if value_kind in (ValueKind.UTF8, ValueKind.GUESS):
         return kernels.UTF8, 0
-    if own == Kind.BYTES:
-        return kernels.BYTES, column.stored_short
-    if own == Kind.TEXT:
-        decode = decoder_of(column.charset)
+    if value_kind == ValueKind.BYTES:
+        return kernels.BYTES, column.padded_size
+    if value_kind == ValueKind.TEXT:
+        decode = charset_decoder(column.charset)
         if decode(_ASCII) == _ASCII.decode():
-            return kernels.LATIN, 255 if decode(_LATIN) == _LATIN.decode("latin-1") else 127
+            return kernels.SINGLE_BYTE_TEXT, 255 if decode(_LATIN1_UPPER) == _LATIN1_UPPER.decode("latin-1") else 127
     return kernels.RAW, 0
 
 
-_WIDE = (kernels.WIDE, kernels.WIDE_BITS, kernels.DECIMAL)
+_WIDE_KINDS = (kernels.WIDE, kernels.WIDE_BITS, kernels.DECIMAL)
 
 
-class Layout(msgspec.Struct, frozen=True):
+class ImageLayout(msgspec.Struct, frozen=True):
     """The images of a row event, and their columns.
 
     Attributes:
@@ -87,46 +88,46 @@ class Layout(msgspec.Struct, frozen=True):
     absent: tuple[tuple[int, int], ...]
 
 
-def layout_of(code: int, body: Any, known: TableMap) -> Layout | None:
+def parse_image_layout(code: int, body: Any, table_map: TableMap) -> ImageLayout | None:
     """Parse the layout of a row event; None if it does not fit its map. Layouts are cached in the map.
 
     Raises:
         MalformedError: a part of its head does not fit.
     """
-    memo, first = known.memo, known.table_id_size + 2
+    memo, head_at = table_map.memo, table_map.table_id_size + 2
     size = memo.get(("head", code))
     if size is not None:
-        kept: Layout | None = memo.get(("layout", code, bytes(body[first:size])))
-        if kept is not None:
-            return kept
-    head = parse_rows_head(code, body, known.table_id_size)
-    if head.n_cols != len(known.columns):
+        cached: ImageLayout | None = memo.get(("layout", code, bytes(body[head_at:size])))
+        if cached is not None:
+            return cached
+    head = parse_rows_head(code, body, table_map.table_id_size)
+    if head.n_cols != len(table_map.columns):
         return None
-    if len(memo) > _MOST_KNOWN:
+    if len(memo) > _MAX_CACHED_LAYOUTS:
         memo.clear()
     memo["head", code] = head.images_at
-    made = memo["layout", code, bytes(body[first : head.images_at])] = _layout(head)
-    return made
+    layout = memo["layout", code, bytes(body[head_at : head.images_at])] = _make_layout(head)
+    return layout
 
 
-def _layout(head: RowsHead) -> Layout:
+def _make_layout(head: RowsHead) -> ImageLayout:
     bitmaps = head.before, head.after
     absent = [
         (side, index)
         for side, bitmap in enumerate(bitmaps)
-        if bitmap is not None and not _is_whole(bitmap, head.n_cols)
+        if bitmap is not None and not _has_all_columns(bitmap, head.n_cols)
         for index in range(head.n_cols)
-        if not _has(bitmap, index)
+        if not _has_column(bitmap, index)
     ]
     sides = (head.before is not None) + 2 * (head.after is not None)
-    return Layout(sides, head.images_at, head.compressed, bitmaps, tuple(absent))
+    return ImageLayout(sides, head.images_at, head.compressed, bitmaps, tuple(absent))
 
 
-def _has(bitmap: bytes | None, index: int) -> bool:
+def _has_column(bitmap: bytes | None, index: int) -> bool:
     return bitmap is not None and bool(bitmap[index >> 3] >> (index & 7) & 1)
 
 
-class Filler:
+class RowCellFiller:
     """Column buffers for rows of one table, with any combination of images.
 
     Attributes:
@@ -135,160 +136,166 @@ class Filler:
         out: flags and texts.
     """
 
-    def __init__(self, known: TableMap, table: Table) -> None:
+    def __init__(self, table_map: TableMap, table: TableSchema) -> None:
         self.table, self.rows = table, 0
-        self._kinds = [_kind_of(*pair) for pair in zip(known.columns, column_kinds(known), strict=True)]
-        self._raw = [index for index, (kind, _) in enumerate(self._kinds) if kind == kernels.RAW]
-        self._known = known
-        texts = 2 * sum(kind >= kernels.DURATION for kind, _ in self._kinds)
-        self._room = max(_LEAST_ROOM, _TEXTS // max(texts, 1))
+        self._kinds = [_kernel_kind(*pair) for pair in zip(table_map.columns, column_kinds(table_map), strict=True)]
+        self._raw_columns = [index for index, (kind, _) in enumerate(self._kinds) if kind == kernels.RAW]
+        self._table_map = table_map
+        text_columns = 2 * sum(kind >= kernels.TIME for kind, _ in self._kinds)
+        self._text_bytes = max(_MIN_TEXT_BYTES, _TEXT_BYTES // max(text_columns, 1))
         self._plan = array("q", [len(self._kinds), 0, 0, 0])
         self._plans: dict[tuple[bytes | None, bytes | None], array[int]] = {}
         words = size = 0
-        for (kind, parameter), own in zip(self._kinds, column_kinds(known), strict=True):
-            places = [0] * 8
+        for (kind, parameter), column_kind in zip(self._kinds, column_kinds(table_map), strict=True):
+            offsets = [0] * 8
             for side in (0, 1):
-                places[side], places[2 + side] = words, size
-                words += 2 * CAPACITY if kind in _WIDE else CAPACITY + 1
-                size += CAPACITY
-                if kind >= kernels.DURATION:
-                    places[4 + side], places[6] = size, self._room
-                    size += self._room
-            self._plan.extend([kind, parameter, own.fixed, own.prefix, *places])
+                offsets[side], offsets[2 + side] = words, size
+                words += 2 * FILLER_CAPACITY if kind in _WIDE_KINDS else FILLER_CAPACITY + 1
+                size += FILLER_CAPACITY
+                if kind >= kernels.TIME:
+                    offsets[4 + side], offsets[6] = size, self._text_bytes
+                    size += self._text_bytes
+            self._plan.extend([kind, parameter, column_kind.fixed, column_kind.prefix, *offsets])
         self.cells = memoryview(mmap(-1, 8 * words)).cast("q")
         self.out = memoryview(mmap(-1, size + 64))
 
-    def plan_of(self, layout: Layout) -> array[int]:
+    def make_plan(self, layout: ImageLayout) -> array[int]:
         """Return the plan for images with the layout's columns; cached."""
-        made = self._plans.get(layout.bitmaps)
-        if made is None:
-            made = self._plan[:]
+        plan = self._plans.get(layout.bitmaps)
+        if plan is None:
+            plan = self._plan[:]
             for index in range(len(self._kinds)):
-                there = [_has(bitmap, index) for bitmap in layout.bitmaps]
-                made[kernels.HEAD + kernels.COLUMN * index + 11] = there[0] + 2 * there[1]
-                made[1] += there[0]
-                made[2] += there[1]
-            if len(self._plans) >= _MOST_PLANS:
+                presence = [_has_column(bitmap, index) for bitmap in layout.bitmaps]
+                plan[kernels.PLAN_HEAD_WORDS + kernels.PLAN_COLUMN_WORDS * index + 11] = presence[0] + 2 * presence[1]
+                plan[1] += presence[0]
+                plan[2] += presence[1]
+            if len(self._plans) >= _MAX_CACHED_PLANS:
                 self._plans.clear()
-            self._plans[layout.bitmaps] = made
-        return made
+            self._plans[layout.bitmaps] = plan
+        return plan
 
-    def add(self, run: Kernel, data: Any, at: int, layout: Layout) -> int:
+    def add_rows(self, store_rows: Kernel, data: Any, offset: int, layout: ImageLayout) -> int:
         """Store the rows of the images in `data` from `offset` on; returns their number, or FULL, or UNSUPPORTED.
 
         Args:
             store_rows: compiled `cell_kernels.store_rows`.
         """
-        plan = self.plan_of(layout)
-        target = kernels.CellTarget(CAPACITY, self.cells, self.out)
-        reached = run(data, at, len(data), b"\0", plan, 0, layout.sides, self.rows, target)
-        if reached < 0:
-            return int(reached)
-        count, self.rows = reached - self.rows, reached
+        plan = self.make_plan(layout)
+        target = kernels.CellTarget(FILLER_CAPACITY, self.cells, self.out)
+        next_row = store_rows(data, offset, len(data), b"\0", plan, 0, layout.sides, self.rows, target)
+        if next_row < 0:
+            return int(next_row)
+        count, self.rows = next_row - self.rows, next_row
         return int(count)
 
     @property
-    def has_raw(self) -> bool:
+    def has_raw_columns(self) -> bool:
         """True if some columns are decoded by Python, value by value."""
-        return bool(self._raw)
+        return bool(self._raw_columns)
 
-    def is_sound(self, start: int, stop: int, limits: Limits) -> bool:
+    def can_decode_raw_values(self, start: int, stop: int, limits: Limits) -> bool:
         """Check if the raw values of the rows `[start, stop)` of an event can be decoded."""
-        budget = Budget(limits)
+        budget = DecodeBudget(limits)
         try:
-            for index in self._raw:
+            for index in self._raw_columns:
                 for side in (0, 1):
-                    self._make_all(self.column(index, side, start, stop), index, budget)
-        except (MalformedError, CodecError, ValueError):
+                    self._decode_raw_values(self.read_column(index, side, start, stop), index, budget)
+        except (MalformedError, DecompressionError, ValueError):
             return False
         return True
 
-    def _make_all(self, cells: ColumnCells, index: int, budget: Budget) -> None:
-        make = converter(self._known.columns[index], column_kinds(self._known)[index])
+    def _decode_raw_values(self, cells: ColumnCells, index: int, budget: DecodeBudget) -> None:
+        convert = value_converter(self._table_map.columns[index], column_kinds(self._table_map)[index])
         assert cells.data is not None
-        for i, valid in enumerate(cells.valid):
+        for row, valid in enumerate(cells.valid):
             if valid:
-                make(bytes(cells.data[cells.values[i] : cells.values[i + 1]]), budget)
+                convert(bytes(cells.data[cells.values[row] : cells.values[row + 1]]), budget)
 
-    def column(self, index: int, side: int, start: int, stop: int) -> ColumnCells:
+    def read_column(self, index: int, side: int, start: int, stop: int) -> ColumnCells:
         """See `formats.tables.Cells`."""
         kind, _ = self._kinds[index]
-        c = kernels.HEAD + kernels.COLUMN * index
-        at, flags, base = (self._plan[c + k + side] for k in (4, 6, 8))
+        plan_at = kernels.PLAN_HEAD_WORDS + kernels.PLAN_COLUMN_WORDS * index
+        at, flags, base = (self._plan[plan_at + k + side] for k in (4, 6, 8))
         valid = self.out[flags + start : flags + stop]
-        column = self._known.columns[index]
-        if kind >= kernels.DURATION:
+        column = self._table_map.columns[index]
+        if kind >= kernels.TIME:
             ends = self.cells[at + start : at + stop + 1]
-            data = self.out[base : base + self._room]
-            leaf = None
+            data = self.out[base : base + self._text_bytes]
+            decode_leaf = None
             if kind == kernels.RAW:
-                made = converter(column, column_kinds(self._known)[index])
-                leaf = _leaf(made)
-            return ColumnCells(ends, valid, data, leaf=leaf)
-        wide = kind in _WIDE
-        values = self.cells[at + 2 * start : at + 2 * stop] if wide else self.cells[at + start : at + stop]
+                convert = value_converter(column, column_kinds(self._table_map)[index])
+                decode_leaf = _make_leaf_decoder(convert)
+            return ColumnCells(ends, valid, data, leaf=decode_leaf)
+        is_wide = kind in _WIDE_KINDS
+        values = self.cells[at + 2 * start : at + 2 * stop] if is_wide else self.cells[at + start : at + stop]
         texts: Sequence[Any] | None = None
-        if kind == kernels.CHOICE and column.values is not None:
+        if kind == kernels.ENUM_OR_SET and column.values is not None:
             texts = column.values
-        return ColumnCells(values, valid, None, wide=wide, texts=texts)
+        return ColumnCells(values, valid, None, wide=is_wide, texts=texts)
 
 
-def _leaf(convert: Callable[[bytes, Budget], Any]) -> Callable[[bytes, Limits], Any]:
-    return lambda raw, limits: convert(raw, Budget(limits))
+def _make_leaf_decoder(convert: Callable[[bytes, DecodeBudget], Any]) -> Callable[[bytes, Limits], Any]:
+    return lambda raw, limits: convert(raw, DecodeBudget(limits))
 
 
-class Fillers:
+class RowCellFillers:
     """The current filler of each table of a log.
 
     Args:
         compile_kernel: returns the native form of a kernel, or the kernel itself.
     """
 
-    def __init__(self, compile_: Callable[[Kernel], Kernel]) -> None:
-        self._run = compile_(kernels.fill_rows)
-        self.is_compiled = self._run is not kernels.fill_rows
-        self._open: dict[int, tuple[TableMap, Filler]] = {}
+    def __init__(self, compile_kernel: Callable[[Kernel], Kernel]) -> None:
+        self._store_rows = compile_kernel(kernels.store_rows)
+        self.is_compiled = self._store_rows is not kernels.store_rows
+        self._open: dict[int, tuple[TableMap, RowCellFiller]] = {}
 
-    def cells(self, code: int, body: Any, known: TableMap, table: Table, limits: Limits) -> Cells | None:
+    def store_event(
+        self, code: int, body: Any, table_map: TableMap, table: TableSchema, limits: Limits
+    ) -> CellSlice | None:
         """Store the rows of an event; None if compiled code cannot decode them."""
-        if not self.is_compiled or code == EventType.PARTIAL_UPDATE_ROWS or len(known.columns) > MOST_COLUMNS:
+        if (
+            not self.is_compiled
+            or code == EventType.PARTIAL_UPDATE_ROWS
+            or len(table_map.columns) > MAX_COMPILED_COLUMNS
+        ):
             return None
         try:
-            layout = layout_of(code, body, known)
+            layout = parse_image_layout(code, body, table_map)
             if layout is None:
                 return None
-            at = layout.images_at
-            data, at = (unpack_block(body[at:], limits), 0) if layout.compressed else (body, at)
-            filler = self.filler(known, table)
+            offset = layout.images_at
+            data, offset = (unpack_block(body[offset:], limits), 0) if layout.compressed else (body, offset)
+            filler = self.current_filler(table_map, table)
             start = filler.rows
-            made = filler.add(self._run, data, at, layout)
-            if made == kernels.FULL and start:
-                self.close(known)
-                filler = self.filler(known, table)
+            count = filler.add_rows(self._store_rows, data, offset, layout)
+            if count == kernels.FULL and start:
+                self.close_filler(table_map)
+                filler = self.current_filler(table_map, table)
                 start = 0
-                made = filler.add(self._run, data, at, layout)
-        except (MalformedError, CodecError):
+                count = filler.add_rows(self._store_rows, data, offset, layout)
+        except (MalformedError, DecompressionError):
             return None
-        if made <= 0:
+        if count <= 0:
             return None
-        if not filler.is_sound(start, start + made, limits):
+        if not filler.can_decode_raw_values(start, start + count, limits):
             filler.rows = start
             return None
-        return Cells(filler, start, made, layout.sides, layout.absent)
+        return CellSlice(filler, start, count, layout.sides, layout.absent)
 
-    def close(self, known: TableMap) -> None:
+    def close_filler(self, table_map: TableMap) -> None:
         """Make the next rows of this map go to a new filler."""
-        self._open.pop(id(known), None)
+        self._open.pop(id(table_map), None)
 
-    def filler(self, known: TableMap, table: Table) -> Filler:
+    def current_filler(self, table_map: TableMap, table: TableSchema) -> RowCellFiller:
         """Return the filler for the next rows of a table."""
-        kept = self._open.get(id(known))
-        if kept is None or kept[1].rows >= ROWS or kept[1].table is not table:
+        current = self._open.get(id(table_map))
+        if current is None or current[1].rows >= MAX_FILLER_ROWS or current[1].table is not table:
             if len(self._open) >= 16:
                 self._open.clear()
-            kept = self._open[id(known)] = known, Filler(known, table)
-        return kept[1]
+            current = self._open[id(table_map)] = table_map, RowCellFiller(table_map, table)
+        return current[1]
 
 
-def _is_whole(bitmap: bytes, count: int) -> bool:
+def _has_all_columns(bitmap: bytes, count: int) -> bool:
     return int.from_bytes(bitmap, "little") & (1 << count) - 1 == (1 << count) - 1

@@ -11,28 +11,42 @@ from collections.abc import Iterator
 import msgspec
 
 from binlogtool.errors import UsageError
-from binlogtool.findings import DIVERGES, Finding, Severity
+from binlogtool.findings import ROWS_DIVERGE, Finding, Severity
 from binlogtool.formats.binlog_events.changes import untold
-from binlogtool.formats.binlog_events.changes.cascades import Cascades
-from binlogtool.formats.binlog_events.changes.tables import table_of
-from binlogtool.formats.binlog_events.codes import GTIDS, MYSQL_GTIDS, QUERIES, ROWS, TYPES, EventType
-from binlogtool.formats.binlog_events.ddl.alter import renames
-from binlogtool.formats.binlog_events.ddl.knowledge import Knowledge
-from binlogtool.formats.binlog_events.ddl.modes import usual_text
-from binlogtool.formats.binlog_events.ddl.tables import about_tables, altered, created, emptied, truncates, verb
-from binlogtool.formats.binlog_events.ddl.words import QUOTED, after_gap
-from binlogtool.formats.binlog_events.events.decoding import xid
-from binlogtool.formats.binlog_events.events.event import event_at
-from binlogtool.formats.binlog_events.groups.groups import Groups, Step
+from binlogtool.formats.binlog_events.changes.cascades import CascadeReporter
+from binlogtool.formats.binlog_events.changes.tables import change_table
+from binlogtool.formats.binlog_events.codes import (
+    EVENT_TYPE_NAMES,
+    GTID_EVENTS,
+    MYSQL_GTID_EVENTS,
+    QUERY_EVENTS,
+    ROW_EVENTS,
+    EventType,
+)
+from binlogtool.formats.binlog_events.ddl.alter import find_renames
+from binlogtool.formats.binlog_events.ddl.knowledge import TableKnowledge
+from binlogtool.formats.binlog_events.ddl.modes import normalize_statement
+from binlogtool.formats.binlog_events.ddl.tables import (
+    find_altered_table,
+    find_created_table,
+    first_keyword,
+    is_table_statement,
+    is_truncate,
+    iter_emptied_tables,
+)
+from binlogtool.formats.binlog_events.ddl.words import QUOTED_NAME, skip_gap
+from binlogtool.formats.binlog_events.events.decoding import parse_xid
+from binlogtool.formats.binlog_events.events.event import get_event
+from binlogtool.formats.binlog_events.groups.groups import GroupStep, TransactionGroups
 from binlogtool.formats.binlog_events.groups.kinds import QueryKind
 from binlogtool.formats.binlog_events.groups.marks import STMT_END
-from binlogtool.formats.binlog_events.gtid.bodies import mariadb_gtid_fields, mysql_gtid_fields
-from binlogtool.formats.binlog_events.rows.partial_rows import with_kept
+from binlogtool.formats.binlog_events.gtid.bodies import read_mariadb_gtid, read_mysql_gtid
+from binlogtool.formats.binlog_events.rows.partial_rows import fill_unchanged_json
 from binlogtool.formats.binlog_events.rows.rows import DUMMY_TABLE_ID, decode_rows
-from binlogtool.formats.binlog_events.sql.choice import told
-from binlogtool.formats.binlog_events.sql.scene import Scene, query_of, scene_at
-from binlogtool.formats.binlog_events.sql.transaction import kind_of
-from binlogtool.formats.binlog_events.stream.context import FileContext
+from binlogtool.formats.binlog_events.sql.choice import event_finding
+from binlogtool.formats.binlog_events.sql.scene import EventContext, get_event_context, read_query
+from binlogtool.formats.binlog_events.sql.transaction import get_statement_kind
+from binlogtool.formats.binlog_events.stream.context import BinlogFileContext
 from binlogtool.formats.binlog_events.stream.meaning import type_name
 from binlogtool.formats.changes import (
     BEGIN,
@@ -42,26 +56,27 @@ from binlogtool.formats.changes import (
     INSERT,
     TRUNCATE,
     UPDATE,
-    Change,
-    Place,
-    Table,
-    Told,
-    Transaction,
+    ChangeEvent,
+    ChangePosition,
+    ChangeTransaction,
+    RecordChanges,
+    SqlTable,
 )
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.layouts import Batch, CodecError
-from binlogtool.formats.table_names import full_name, parts_of
+from binlogtool.formats.layouts import Batch, DecompressionError
+from binlogtool.formats.table_names import qualify_name, split_name
 from binlogtool.limits import Limits
 
 _T = EventType
-_DECIDES = re.compile(rb"XA\s+(?:COMMIT|ROLLBACK)\b", re.IGNORECASE)
-_DEFINES = re.compile(r"(?:CREATE|ALTER|DROP|RENAME|TRUNCATE)\b", re.IGNORECASE)
-_DATABASE = re.compile(
-    rf"(?:CREATE|ALTER|DROP)\s+(?:DATABASE|SCHEMA)\s+(?:IF\s+(?:NOT\s+)?EXISTS\s+)?({QUOTED}|[\w$]+)", re.IGNORECASE
+_XA_DECISION = re.compile(rb"XA\s+(?:COMMIT|ROLLBACK)\b", re.IGNORECASE)
+_DDL_STATEMENT = re.compile(r"(?:CREATE|ALTER|DROP|RENAME|TRUNCATE)\b", re.IGNORECASE)
+_DATABASE_DDL = re.compile(
+    rf"(?:CREATE|ALTER|DROP)\s+(?:DATABASE|SCHEMA)\s+(?:IF\s+(?:NOT\s+)?EXISTS\s+)?({QUOTED_NAME}|[\w$]+)",
+    re.IGNORECASE,
 )
-_UNNAMED = "the names of its columns are not known: --schema FILE.sql with its CREATE TABLE gives them"
-_PARTIAL = "the log does not have all of its columns (binlog_row_image): they are left out"
-_DIFFERENCE = "$diff"
+_UNKNOWN_NAMES = "the names of its columns are not known: --schema FILE.sql with its CREATE TABLE gives them"
+_PARTIAL_IMAGES = "the log does not have all of its columns (binlog_row_image): they are left out"
+_DIFF_MEMBER = "$diff"
 
 
 class RowChanges(msgspec.Struct):
@@ -73,213 +88,231 @@ class RowChanges(msgspec.Struct):
         reported: (table, text) of findings that were reported.
     """
 
-    groups: Groups = msgspec.field(default_factory=Groups)
-    knowledge: Knowledge = msgspec.field(default_factory=Knowledge)
-    current: Transaction | None = None
+    groups: TransactionGroups = msgspec.field(default_factory=TransactionGroups)
+    knowledge: TableKnowledge = msgspec.field(default_factory=TableKnowledge)
+    current: ChangeTransaction | None = None
     query: str | None = None
-    said: set[tuple[str, str]] = msgspec.field(default_factory=set)
-    cascades: Cascades = msgspec.field(default_factory=Cascades)
+    reported: set[tuple[str, str]] = msgspec.field(default_factory=set)
+    cascades: CascadeReporter = msgspec.field(default_factory=CascadeReporter)
 
-    def records(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> Iterator[Told]:
+    def read_records(
+        self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits
+    ) -> Iterator[RecordChanges]:
         """See `formats.changes.Changes`."""
-        self.knowledge.seed(context.hints.schema)
-        notes = context.tracker.notes(batch)
+        self.knowledge.load_schema(context.hints.schema)
+        notes = context.tracker.track_batch(batch)
         for i in range(start, stop):
-            scene = scene_at(context, batch, i, event_at(batch, i), notes.owners[i], notes.maps[i], limits)
+            scene = get_event_context(context, batch, i, get_event(batch, i), notes.owners[i], notes.maps[i], limits)
             try:
-                yield self._record(scene)
-            except (MalformedError, CodecError) as error:
-                yield _failed(scene, str(error.args[0]))
+                yield self._process_event(scene)
+            except (MalformedError, DecompressionError) as error:
+                yield _report_undecodable(scene, str(error.args[0]))
 
-    def lost(self) -> None:
+    def note_gap(self) -> None:
         """See `formats.changes.Changes`."""
-        self.groups.lose()
+        self.groups.reset()
         self.current = self.query = None
 
     # -- events --------------------------------------------------------------------------------------------------------
 
-    def _record(self, scene: Scene) -> Told:
+    def _process_event(self, scene: EventContext) -> RecordChanges:
         event, code = scene.event, scene.event.code
-        if scene.context.sealed and code not in TYPES:
-            return Told()  # a finding about the file reports it once
-        step = Step.OUTSIDE if code == _T.TRANSACTION_PAYLOAD else self.groups.take(code, event.body)
-        if code in GTIDS or (step is Step.OPENS and self.current is None):
-            self._begin(scene)
+        if scene.file.encrypted_without_key and code not in EVENT_TYPE_NAMES:
+            return RecordChanges()  # a finding about the file reports it once
+        step = GroupStep.OUTSIDE if code == _T.TRANSACTION_PAYLOAD else self.groups.add_event(code, event.body)
+        if code in GTID_EVENTS or (step is GroupStep.OPENS and self.current is None):
+            self._begin_transaction(scene)
             if code == _T.GTID:
-                return Told((Change(BEGIN, self._place(scene, self.current), self.current),))
-        if code in ROWS:
-            return self._rows(scene)
+                return RecordChanges((ChangeEvent(BEGIN, self._make_place(scene, self.current), self.current),))
+        if code in ROW_EVENTS:
+            return self._process_rows(scene)
         if code in (_T.ROWS_QUERY, _T.ANNOTATE_ROWS):
             self.query = bytes(event.body[code == _T.ROWS_QUERY :]).decode("utf-8", "backslashreplace")
-        if code in QUERIES or code == _T.EXECUTE_LOAD_QUERY:
-            return self._query(scene, step)
-        if step is Step.ENDS:
-            return Told((self._end(scene, xid(bytes(event.body)) if code == _T.XID else None),))
+        if code in QUERY_EVENTS or code == _T.EXECUTE_LOAD_QUERY:
+            return self._process_query(scene, step)
+        if step is GroupStep.ENDS:
+            return RecordChanges(
+                (self._end_transaction(scene, parse_xid(bytes(event.body)) if code == _T.XID else None),)
+            )
         if code == _T.INCIDENT:
-            return _failed(scene, untold.INCIDENT)
-        return Told()
+            return _report_undecodable(scene, untold.INCIDENT)
+        return RecordChanges()
 
-    def _begin(self, scene: Scene) -> None:
-        event, time, thread = scene.event, None, None
+    def _begin_transaction(self, scene: EventContext) -> None:
+        event, time, thread_id = scene.event, None, None
         if event.code == _T.GTID:
-            thread = mariadb_gtid_fields(bytes(event.body)).thread_id
-        elif event.code in GTIDS and event.code != _T.ANONYMOUS_GTID:
-            time = mysql_gtid_fields(event.code, bytes(event.body)).original_commit_timestamp or None
-        elif event.code in QUERIES:
-            thread = query_of(scene)[0].thread_id
+            thread_id = read_mariadb_gtid(bytes(event.body)).thread_id
+        elif event.code in GTID_EVENTS and event.code != _T.ANONYMOUS_GTID:
+            time = read_mysql_gtid(event.code, bytes(event.body)).original_commit_timestamp or None
+        elif event.code in QUERY_EVENTS:
+            thread_id = read_query(scene)[0].thread_id
         self.query = None
-        begun = event.code not in MYSQL_GTIDS
-        self.current = Transaction(scene.owner.gtid, _file(scene), event.start, time, thread, begun)
+        begun = event.code not in MYSQL_GTID_EVENTS
+        self.current = ChangeTransaction(scene.owner.gtid, _file_name(scene), event.start, time, thread_id, begun)
 
-    def _end(self, scene: Scene, number: int | None = None, statement: str = "") -> Change:
+    def _end_transaction(self, scene: EventContext, xid_number: int | None = None, statement: str = "") -> ChangeEvent:
         ended, self.current, self.query = self.current, None, None
-        return Change(END, self._place(scene, ended), ended, statement=statement, xid=number)
+        return ChangeEvent(END, self._make_place(scene, ended), ended, statement=statement, xid=xid_number)
 
-    def _ended(self, scene: Scene, step: Step, sql: bytes) -> Told:
+    def _process_transaction_statement(self, scene: EventContext, step: GroupStep, sql: bytes) -> RecordChanges:
         """Process a statement about a transaction; one about a prepared transaction is its own group."""
-        if step is not Step.ENDS and not _DECIDES.match(sql):
-            return Told()
-        return Told((self._end(scene, statement=sql.decode("utf-8", "backslashreplace")),))
+        if step is not GroupStep.ENDS and not _XA_DECISION.match(sql):
+            return RecordChanges()
+        return RecordChanges((self._end_transaction(scene, statement=sql.decode("utf-8", "backslashreplace")),))
 
-    def _place(self, scene: Scene, transaction: Transaction | None) -> Place:
+    def _make_place(self, scene: EventContext, transaction: ChangeTransaction | None) -> ChangePosition:
         event = scene.event
         time = transaction.time if transaction is not None else None
         if time is None and event.time:
             time = event.time * 1_000_000
-        engine = "mariadb" if scene.context.description.is_mariadb else "mysql"
-        logged = event.time or None
-        return Place(_file(scene), event.start, event.end, event.server, engine, time, logged, 0, self.query)
+        engine = "mariadb" if scene.file.description.is_mariadb else "mysql"
+        logged_time = event.time or None
+        return ChangePosition(
+            _file_name(scene), event.start, event.end, event.server_id, engine, time, logged_time, 0, self.query
+        )
 
-    def _query(self, scene: Scene, step: Step) -> Told:
-        kind, (parts, sql) = kind_of(scene), query_of(scene)
+    def _process_query(self, scene: EventContext, step: GroupStep) -> RecordChanges:
+        kind, (parts, sql) = get_statement_kind(scene), read_query(scene)
         if kind is QueryKind.BEGIN and self.current is not None:
             self.current = msgspec.structs.replace(
-                self.current, thread=parts.thread_id, begun=True, offset=scene.event.start
+                self.current, thread=parts.thread_id, has_begin=True, offset=scene.event.start
             )
-            return Told((Change(BEGIN, self._place(scene, self.current), self.current),))
+            return RecordChanges((ChangeEvent(BEGIN, self._make_place(scene, self.current), self.current),))
         if kind is not None and kind is not QueryKind.STATEMENT:
-            why = untold.taken_back(kind, sql, ends=step is Step.ENDS)
-            notes = (told(scene, DIVERGES, why, Severity.NOTE),) if why else ()
-            return msgspec.structs.replace(self._ended(scene, step, sql), findings=notes)
-        text, database = usual_text(sql, parts), parts.db.decode("utf-8", "backslashreplace")
-        made, found, about = list(self._statement(scene, text, database)), tuple[Finding, ...](), None
-        if untold.writes_rows(text):
-            found = _failed(scene, untold.STATEMENT).findings
-            name = self.knowledge.changed(text, database)
-            about = _named(name or "")
-            found += tuple(self.cascades.of_statement(self.knowledge.keys, scene.event, name, text))
-        if about_tables(text[:4096]):
-            self.knowledge.learn(sql, parts)
-        if step in (Step.ENDS, Step.ALONE):
-            made.append(self._end(scene))
-        return Told(made, found, about)
+            text = untold.describe_rollback(kind, sql, ends_group=step is GroupStep.ENDS)
+            notes = (event_finding(scene, ROWS_DIVERGE, text, Severity.NOTE),) if text else ()
+            return msgspec.structs.replace(self._process_transaction_statement(scene, step, sql), findings=notes)
+        sql_text, database = normalize_statement(sql, parts), parts.db.decode("utf-8", "backslashreplace")
+        changes, findings, table = list(self._process_ddl(scene, sql_text, database)), tuple[Finding, ...](), None
+        if untold.changes_rows(sql_text):
+            findings = _report_undecodable(scene, untold.STATEMENT_WITHOUT_ROWS).findings
+            name = self.knowledge.find_only_changed_table(sql_text, database)
+            table = _table_by_name(name or "")
+            findings += tuple(self.cascades.check_statement(self.knowledge.foreign_keys, scene.event, name, sql_text))
+        if is_table_statement(sql_text[:4096]):
+            self.knowledge.apply_statement(sql, parts)
+        if step in (GroupStep.ENDS, GroupStep.ALONE):
+            changes.append(self._end_transaction(scene))
+        return RecordChanges(changes, findings, table)
 
-    def _statement(self, scene: Scene, text: str, database: str) -> Iterator[Change]:
+    def _process_ddl(self, scene: EventContext, text: str, database: str) -> Iterator[ChangeEvent]:
         """Produce the changes of a statement that defines or empties tables."""
-        place, current = self._place(scene, self.current), self.current
-        if not _DEFINES.match(text, after_gap(text)):
+        place, current = self._make_place(scene, self.current), self.current
+        if not _DDL_STATEMENT.match(text, skip_gap(text)):
             return
-        found, new = list(_actions(text, database)), dict(_renames(text, database))
-        for action, name in found or [("", "")]:
-            home, about = parts_of(name)[0], _named(name)
+        actions, new_names = list(_iter_ddl_actions(text, database)), dict(_parse_renames(text, database))
+        for action, name in actions or [("", "")]:
+            table_database, table = split_name(name)[0], _table_by_name(name)
             if action == "truncate":
-                yield Change(TRUNCATE, place, current, about)
-            yield Change(
-                DDL, place, current, about, database=home or database, statement=text, action=action,
-                becomes=_named(new.get(name, "")),
+                yield ChangeEvent(TRUNCATE, place, current, table)
+            yield ChangeEvent(
+                DDL, place, current, table, database=table_database or database, statement=text, action=action,
+                becomes=_table_by_name(new_names.get(name, "")),
             )  # fmt: skip
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
-    def _rows(self, scene: Scene) -> Told:
+    def _process_rows(self, scene: EventContext) -> RecordChanges:
         event = scene.event
-        size = scene.context.description.table_id_size
+        size = scene.file.description.table_id_size
         if scene.table is None:
             ends_only = int.from_bytes(event.body[:size], "little") == DUMMY_TABLE_ID
-            return Told() if ends_only else _failed(scene, "its TABLE_MAP is missing")
-        known = self.knowledge.keyed(scene.table)
-        table = table_of(known)
+            return RecordChanges() if ends_only else _report_undecodable(scene, "its TABLE_MAP is missing")
+        table_map = self.knowledge.describe_with_key(scene.table)
+        table = change_table(table_map)
         if table is None:
-            return _failed(scene, known.uncertain or f"{known.qualified_name}: {_UNNAMED}")
-        rows = decode_rows(event.code, event.body, known, scene.limits)
-        place, transaction = self._place(scene, self.current), self.current
+            return _report_undecodable(scene, table_map.uncertain or f"{table_map.qualified_name}: {_UNKNOWN_NAMES}")
+        rows = decode_rows(event.code, event.body, table_map, scene.limits)
+        place, transaction = self._make_place(scene, self.current), self.current
         if event.body[size] & STMT_END:
             self.query = None
         if event.code == _T.PARTIAL_UPDATE_ROWS:
-            rows = [{**row, "after": _without_differences(with_kept(row["before"], row["after"]))} for row in rows]
-        found = self.cascades.of_event(self.knowledge.keys, event, size, table.full_name, lambda: rows)
-        return Told(_changes(rows, place, transaction, table), (*self._doubts(scene, table, rows), *found))
+            rows = [
+                {**row, "after": _drop_json_diffs(fill_unchanged_json(row["before"], row["after"]))} for row in rows
+            ]
+        cascade_findings = self.cascades.check_event(
+            self.knowledge.foreign_keys, event, size, table.full_name, lambda: rows
+        )
+        return RecordChanges(
+            _iter_row_changes(rows, place, transaction, table),
+            (*self._report_partial_images(scene, table, rows), *cascade_findings),
+        )
 
-    def _doubts(self, scene: Scene, table: Table, rows: list[dict[str, dict[str, object]]]) -> tuple[Finding, ...]:
+    def _report_partial_images(
+        self, scene: EventContext, table: SqlTable, rows: list[dict[str, dict[str, object]]]
+    ) -> tuple[Finding, ...]:
         """Report images that lack columns, once for each table."""
         name = table.full_name
-        count, found = len(table.columns), []
-        whole = all(len(image) == count for row in rows[:1] for image in row.values())
-        if not whole and (name, _PARTIAL) not in self.said:
-            self.said.add((name, _PARTIAL))
-            found.append(told(scene, "statement-inexact", f"{name}: {_PARTIAL}", Severity.WARNING))
-        return tuple(found)
+        count, findings = len(table.columns), []
+        is_full = all(len(image) == count for row in rows[:1] for image in row.values())
+        if not is_full and (name, _PARTIAL_IMAGES) not in self.reported:
+            self.reported.add((name, _PARTIAL_IMAGES))
+            findings.append(event_finding(scene, "statement-inexact", f"{name}: {_PARTIAL_IMAGES}", Severity.WARNING))
+        return tuple(findings)
 
 
-def _actions(text: str, database: str) -> Iterator[tuple[str, str]]:
+def _iter_ddl_actions(text: str, database: str) -> Iterator[tuple[str, str]]:
     """Iterate over (action, "database.table" or database) of a DDL statement; nothing if it is about something else."""
-    word = verb(text)
-    of_database = _DATABASE.match(text, after_gap(text))
+    statement_verb = first_keyword(text)
+    of_database = _DATABASE_DDL.match(text, skip_gap(text))
     if of_database is not None:
-        yield word.lower(), full_name(of_database[1].strip("`").replace("``", "`"), "")
-    elif truncates(text) or word == "DROP":
-        yield from (("truncate" if truncates(text) else "drop", name) for name in emptied(text, database))
-    elif (made := created(text, database)) is not None:
-        yield "create", made
-    elif (changed := altered(text, database)) is not None:
-        yield "alter", changed[0]
-    elif word == "RENAME":
-        yield from (("rename", one) for one, _ in _renames(text, database))
+        yield statement_verb.lower(), qualify_name(of_database[1].strip("`").replace("``", "`"), "")
+    elif is_truncate(text) or statement_verb == "DROP":
+        yield from (("truncate" if is_truncate(text) else "drop", name) for name in iter_emptied_tables(text, database))
+    elif (created_table := find_created_table(text, database)) is not None:
+        yield "create", created_table
+    elif (altered_table := find_altered_table(text, database)) is not None:
+        yield "alter", altered_table[0]
+    elif statement_verb == "RENAME":
+        yield from (("rename", one) for one, _ in _parse_renames(text, database))
 
 
-def _renames(text: str, database: str) -> list[tuple[str, str]]:
+def _parse_renames(text: str, database: str) -> list[tuple[str, str]]:
     """Parse the renames of a statement; nothing if it cannot be parsed."""
     try:
-        return renames(text, database) if verb(text) in ("ALTER", "RENAME") else []
+        return find_renames(text, database) if first_keyword(text) in ("ALTER", "RENAME") else []
     except UsageError:
         return []
 
 
-def _named(name: str) -> Table | None:
+def _table_by_name(name: str) -> SqlTable | None:
     """Return a table without columns by its name ("database.table"); None if there is no table in the name."""
-    home, table = parts_of(name)
-    return Table(home, table, ()) if table else None
+    database, table = split_name(name)
+    return SqlTable(database, table, ()) if table else None
 
 
-def _changes(
-    rows: list[dict[str, dict[str, object]]], place: Place, transaction: Transaction | None, table: Table
-) -> Iterator[Change]:
+def _iter_row_changes(
+    rows: list[dict[str, dict[str, object]]],
+    position: ChangePosition,
+    transaction: ChangeTransaction | None,
+    table: SqlTable,
+) -> Iterator[ChangeEvent]:
     """Iterate over the changes of an event, one for each row."""
     for number, row in enumerate(rows):
         before, after = row.get("before"), row.get("after")
         kind = DELETE if after is None else INSERT if before is None else UPDATE
-        here = place if not number else msgspec.structs.replace(place, row=number)
-        yield Change(kind, here, transaction, table, before, after)
+        row_place = position if not number else msgspec.structs.replace(position, row=number)
+        yield ChangeEvent(kind, row_place, transaction, table, before, after)
 
 
-def _without_differences(image: dict[str, object]) -> dict[str, object]:
+def _drop_json_diffs(image: dict[str, object]) -> dict[str, object]:
     """Drop JSON columns of which the log has only a difference: their value is unknown."""
-    if not any(isinstance(value, dict) and _DIFFERENCE in value for value in image.values()):
+    if not any(isinstance(value, dict) and _DIFF_MEMBER in value for value in image.values()):
         return image
-    return {name: v for name, v in image.items() if not (isinstance(v, dict) and _DIFFERENCE in v)}
+    return {name: v for name, v in image.items() if not (isinstance(v, dict) and _DIFF_MEMBER in v)}
 
 
-def _failed(scene: Scene, why: str) -> Told:
-    text = f"{type_name(scene.event.code)} makes no message: {why}"
-    table = scene.table if scene.event.code in ROWS else None
-    about = None if table is None else Table(table.database, table.table, ())
-    return Told((), (told(scene, "payload-undecodable", text),), about)
+def _report_undecodable(scene: EventContext, reason: str) -> RecordChanges:
+    text = f"{type_name(scene.event.code)} makes no message: {reason}"
+    table = scene.table if scene.event.code in ROW_EVENTS else None
+    described_table = None if table is None else SqlTable(table.database, table.table, ())
+    return RecordChanges((), (event_finding(scene, "payload-undecodable", text),), described_table)
 
 
-def _file(scene: Scene) -> str:
-    return scene.context.name.rpartition("/")[2]
+def _file_name(scene: EventContext) -> str:
+    return scene.file.name.rpartition("/")[2]
 
 
-def changes() -> RowChanges:
+def make_row_changes() -> RowChanges:
     """See `formats.base.Output.changes`."""
     return RowChanges()

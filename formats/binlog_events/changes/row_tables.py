@@ -10,50 +10,56 @@ from typing import Any
 import msgspec
 
 from binlogtool.errors import UsageError
-from binlogtool.findings import DIVERGES, Finding, Severity, finding
+from binlogtool.findings import ROWS_DIVERGE, Finding, Severity, make_finding
 from binlogtool.formats.binlog_events.changes import untold
-from binlogtool.formats.binlog_events.changes.cascades import Cascades
-from binlogtool.formats.binlog_events.changes.cells import Fillers
-from binlogtool.formats.binlog_events.changes.runs import Runs
-from binlogtool.formats.binlog_events.codes import GTIDS, QUERIES, ROWS, EventType
-from binlogtool.formats.binlog_events.ddl.alter import renames
-from binlogtool.formats.binlog_events.ddl.knowledge import Knowledge
-from binlogtool.formats.binlog_events.ddl.modes import usual_text
-from binlogtool.formats.binlog_events.ddl.tables import about_tables, emptied, may_define, truncates, verb
-from binlogtool.formats.binlog_events.events.event import Event, events_of
-from binlogtool.formats.binlog_events.groups.groups import Groups, Step
-from binlogtool.formats.binlog_events.gtid.bodies import mysql_gtid_fields
-from binlogtool.formats.binlog_events.rows.partial_rows import with_kept
+from binlogtool.formats.binlog_events.changes.cascades import CascadeReporter
+from binlogtool.formats.binlog_events.changes.cells import RowCellFillers
+from binlogtool.formats.binlog_events.changes.runs import RowEventRuns
+from binlogtool.formats.binlog_events.codes import GTID_EVENTS, QUERY_EVENTS, ROW_EVENTS, EventType
+from binlogtool.formats.binlog_events.ddl.alter import find_renames
+from binlogtool.formats.binlog_events.ddl.knowledge import TableKnowledge
+from binlogtool.formats.binlog_events.ddl.modes import normalize_statement
+from binlogtool.formats.binlog_events.ddl.tables import (
+    first_keyword,
+    is_table_statement,
+    is_truncate,
+    iter_emptied_tables,
+    may_be_table_statement,
+)
+from binlogtool.formats.binlog_events.events.event import Event, iter_events
+from binlogtool.formats.binlog_events.groups.groups import GroupStep, TransactionGroups
+from binlogtool.formats.binlog_events.gtid.bodies import read_mysql_gtid
+from binlogtool.formats.binlog_events.rows.partial_rows import fill_unchanged_json
 from binlogtool.formats.binlog_events.rows.rows import DUMMY_TABLE_ID, decode_rows
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
-from binlogtool.formats.binlog_events.sql.scene import Scene, query_of, scene_at
-from binlogtool.formats.binlog_events.sql.transaction import kind_of
-from binlogtool.formats.binlog_events.stream.context import FileContext
+from binlogtool.formats.binlog_events.sql.scene import EventContext, get_event_context, read_query
+from binlogtool.formats.binlog_events.sql.transaction import get_statement_kind
+from binlogtool.formats.binlog_events.stream.context import BinlogFileContext
 from binlogtool.formats.binlog_events.stream.meaning import type_name
-from binlogtool.formats.binlog_events.values.columns import BLOBS, Column, ColumnType, Logical
+from binlogtool.formats.binlog_events.values.columns import BLOBS, ColumnType, LogicalType, TableMapColumn
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.layouts import Batch, CodecError, Kernel
-from binlogtool.formats.table_names import parts_of
+from binlogtool.formats.layouts import Batch, DecompressionError, Kernel
+from binlogtool.formats.table_names import split_name
 from binlogtool.formats.tables import (
-    BEGINS,
     GEOMETRY,
     JSON,
-    MOST_DIGITS,
-    NOTHING,
-    Events,
-    Row,
-    Table,
-    Tables,
-    Told,
-    filled_up,
-    in_database,
+    MAX_DECIMAL_DIGITS,
+    NO_ROWS,
+    TRANSACTION_BEGINS,
+    EventRows,
+    RecordTableRows,
+    TableRow,
+    TableSchema,
+    TableSupport,
+    make_database_table,
+    pad_image,
 )
-from binlogtool.formats.tables import Column as TableColumn
+from binlogtool.formats.tables import TableColumn as TableColumn
 from binlogtool.limits import Limits
 
 _C = ColumnType
-_SMALL = frozenset({_C.TINY, _C.SHORT, _C.INT24, _C.YEAR})
-_TYPES: Mapping[int, str] = {
+_INT_TYPES = frozenset({_C.TINY, _C.SHORT, _C.INT24, _C.YEAR})
+_TYPE_NAMES: Mapping[int, str] = {
     _C.FLOAT: "float",
     _C.DOUBLE: "double",
     _C.DATE: "date",
@@ -66,14 +72,14 @@ _TYPES: Mapping[int, str] = {
     _C.VECTOR: "array<double>",
     _C.GEOMETRY: GEOMETRY,
 }
-_LONG_BYTES = BLOBS | {_C.BLOB_COMPRESSED}
-_BYTES = _LONG_BYTES | {_C.STRING, _C.VAR_STRING, _C.VARCHAR, _C.VARCHAR_COMPRESSED}
+_LONG_BYTES_TYPES = BLOBS | {_C.BLOB_COMPRESSED}
+_BYTES_TYPES = _LONG_BYTES_TYPES | {_C.STRING, _C.VAR_STRING, _C.VARCHAR, _C.VARCHAR_COMPRESSED}
 
 
-def type_of(column: Column) -> str:
+def column_type_name(column: TableMapColumn) -> str:
     """Return the type of a column in the exported table; "string" if nothing better is known."""
     type_ = column.type
-    if type_ in _SMALL:
+    if type_ in _INT_TYPES:
         return "int"
     if type_ == _C.LONG:
         return "bigint" if column.unsigned else "int"
@@ -83,31 +89,39 @@ def type_of(column: Column) -> str:
         return "bigint" if column.metadata < 64 else "decimal(20,0)"
     if type_ == _C.NEWDECIMAL:
         precision, scale = column.metadata >> 8, column.metadata & 0xFF
-        return f"decimal({precision},{scale})" if precision <= MOST_DIGITS else "string"
+        return f"decimal({precision},{scale})" if precision <= MAX_DECIMAL_DIGITS else "string"
     if type_ == _C.ENUM:
         return "string" if column.values else "int"
     if type_ == _C.SET:
         return "array<string>" if column.values else "decimal(20,0)"
-    if type_ in _BYTES and column.logical is None and not column.text and column.charset in _no_text(type_):
+    if (
+        type_ in _BYTES_TYPES
+        and column.logical is None
+        and not column.text
+        and column.charset in _binary_charsets(type_)
+    ):
         return "binary"
-    if column.logical is Logical.VECTOR:
-        return _TYPES[_C.VECTOR]
-    return _TYPES.get(type_, "string")
+    if column.logical is LogicalType.VECTOR:
+        return _TYPE_NAMES[_C.VECTOR]
+    return _TYPE_NAMES.get(type_, "string")
 
 
-def _no_text(type_: int) -> tuple[str | None, ...]:
+def _binary_charsets(type_: int) -> tuple[str | None, ...]:
     """Return the character sets that mean bytes; a BLOB without a character set in its map is not known to be TEXT."""
-    return ("binary", None) if type_ in _LONG_BYTES else ("binary",)
+    return ("binary", None) if type_ in _LONG_BYTES_TYPES else ("binary",)
 
 
-def table_of(known: TableMap) -> Table:
+def export_table(table_map: TableMap) -> TableSchema:
     """Return the exported table of a map; cached in the map."""
-    kept: Table | None = known.memo.get("table")
-    if kept is None:
-        columns = tuple(TableColumn(key, type_of(one)) for key, one in zip(known.keys, known.columns, strict=True))
-        key = tuple(known.keys[index] for index, _ in known.primary_key or ())
-        kept = known.memo["table"] = in_database(known.database, known.table, columns, key)
-    return kept
+    table: TableSchema | None = table_map.memo.get("table")
+    if table is None:
+        columns = tuple(
+            TableColumn(key, column_type_name(one))
+            for key, one in zip(table_map.column_keys, table_map.columns, strict=True)
+        )
+        key = tuple(table_map.column_keys[index] for index, _ in table_map.primary_key or ())
+        table = table_map.memo["table"] = make_database_table(table_map.database, table_map.table, columns, key)
+    return table
 
 
 class RowTables(msgspec.Struct):
@@ -119,187 +133,215 @@ class RowTables(msgspec.Struct):
         reported: reasons for uncertain column names that were reported.
     """
 
-    groups: Groups = msgspec.field(default_factory=Groups)
-    knowledge: Knowledge = msgspec.field(default_factory=Knowledge)
-    fillers: Fillers | None = None
-    runs: Runs | None = None
-    cascades: Cascades = msgspec.field(default_factory=Cascades)
+    groups: TransactionGroups = msgspec.field(default_factory=TransactionGroups)
+    knowledge: TableKnowledge = msgspec.field(default_factory=TableKnowledge)
+    fillers: RowCellFillers | None = None
+    runs: RowEventRuns | None = None
+    cascades: CascadeReporter = msgspec.field(default_factory=CascadeReporter)
     time: int | None = None
-    wants: Callable[[Table], bool] | None = None
-    said: set[str] = msgspec.field(default_factory=set)
+    is_selected: Callable[[TableSchema], bool] | None = None
+    reported: set[str] = msgspec.field(default_factory=set)
 
-    def records(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> Iterator[Told]:
+    def read_records(
+        self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits
+    ) -> Iterator[RecordTableRows]:
         """See `formats.tables.TableReader`."""
         self._seed(context)
-        notes = context.tracker.notes(batch)
-        for i, event in enumerate(events_of(batch, start, stop), start):
+        notes = context.tracker.track_batch(batch)
+        for i, event in enumerate(iter_events(batch, start, stop), start):
             try:
-                if event.code in ROWS:
-                    yield self._rows(context, event, notes.maps[i], limits)
+                if event.code in ROW_EVENTS:
+                    yield self._process_rows(context, event, notes.maps[i], limits)
                 else:
-                    yield self._other(scene_at(context, batch, i, event, notes.owners[i], notes.maps[i], limits))
-            except (MalformedError, CodecError) as error:
-                yield Told(findings=(failed(event, error.finding_id, str(error.args[0])),))
+                    yield self._process_other_event(
+                        get_event_context(context, batch, i, event, notes.owners[i], notes.maps[i], limits)
+                    )
+            except (MalformedError, DecompressionError) as error:
+                yield RecordTableRows(findings=(report_event(event, error.finding_id, str(error.args[0])),))
 
-    def events(
-        self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits
-    ) -> tuple[Events | None, int]:
+    def read_events(
+        self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits
+    ) -> tuple[EventRows | None, int]:
         """See `formats.tables.EventReader`."""
         if self.runs is None:
             return None, start
         self._seed(context)
         return self.runs.events(self, context, batch, start, stop, limits)
 
-    def _seed(self, context: FileContext) -> None:
-        self.knowledge.seed(context.hints.schema)
+    def _seed(self, context: BinlogFileContext) -> None:
+        self.knowledge.load_schema(context.hints.schema)
 
-    def look(self, table: TableMap) -> tuple[TableMap, Table, bool]:
+    def resolve_map(self, table_map: TableMap) -> tuple[TableMap, TableSchema, bool]:
         """Return (the map with all that is known of it, its table, whether rows of the table are selected)."""
-        known = self.knowledge.keyed(table)
-        own = table_of(known)
-        return known, own, self.wants is None or self.wants(own)
+        keyed_map = self.knowledge.describe_with_key(table_map)
+        exported_table = export_table(keyed_map)
+        return keyed_map, exported_table, self.is_selected is None or self.is_selected(exported_table)
 
-    def watches(self, table: Table) -> bool:
+    def must_check_events(self, table: TableSchema) -> bool:
         """Check if the table's events must be read one by one, as long as `version` does not change."""
-        return self.cascades.watches(self.knowledge.keys, table.name)
+        return self.cascades.has_unreported(self.knowledge.foreign_keys, table.name)
 
     @property
     def version(self) -> int:
         """A number that changes whenever more is known of tables, or was reported."""
-        return self.knowledge.version + len(self.cascades.said) + len(self.said)
+        return self.knowledge.version + len(self.cascades.reported) + len(self.reported)
 
-    def doubts(self, known: TableMap) -> bool:
+    def has_unreported_doubt(self, table_map: TableMap) -> bool:
         """Check if uncertain column names of a map are still to be reported."""
-        return bool(known.uncertain) and known.uncertain not in self.said
+        return bool(table_map.uncertain) and table_map.uncertain not in self.reported
 
-    def know(self, tables: Iterable[Table]) -> None:
+    def add_known_tables(self, tables: Iterable[TableSchema]) -> None:
         """Do nothing: each table map describes its table completely."""
 
-    def only(self, wants: Callable[[Table], bool]) -> None:
+    def limit_to(self, is_selected: Callable[[TableSchema], bool]) -> None:
         """See `formats.tables.TableReader`."""
-        self.wants = wants
+        self.is_selected = is_selected
 
-    def lost(self) -> None:
+    def note_gap(self) -> None:
         """See `formats.tables.TableReader`."""
-        self.groups.lose()
+        self.groups.reset()
         self.time = None
 
-    def _other(self, scene: Scene) -> Told:
+    def _process_other_event(self, scene: EventContext) -> RecordTableRows:
         event, code = scene.event, scene.event.code
-        if scene.context.sealed:
-            return NOTHING  # a finding about the file reports it once
+        if scene.file.encrypted_without_key:
+            return NO_ROWS  # a finding about the file reports it once
         if code == EventType.TABLE_MAP:
-            known = scene.table
-            return NOTHING if known is None else Told(described=(table_of(self.knowledge.keyed(known)),))
-        payload = code == EventType.TRANSACTION_PAYLOAD
-        step = Step.OUTSIDE if payload else self.groups.take(code, event.body)
-        if code in GTIDS:
+            table_map = scene.table
+            return (
+                NO_ROWS
+                if table_map is None
+                else RecordTableRows(described=(export_table(self.knowledge.describe_with_key(table_map)),))
+            )
+        is_payload = code == EventType.TRANSACTION_PAYLOAD
+        step = GroupStep.OUTSIDE if is_payload else self.groups.add_event(code, event.body)
+        if code in GTID_EVENTS:
             self.time = None
             if code != EventType.GTID:
-                self.time = mysql_gtid_fields(code, bytes(event.body)).original_commit_timestamp or None
-        elif step is Step.OPENS:
+                self.time = read_mysql_gtid(code, bytes(event.body)).original_commit_timestamp or None
+        elif step is GroupStep.OPENS:
             self.time = None
-        remark, why, changes, notes, emptied = "", "", None, tuple[Finding, ...](), tuple[Row, ...]()
-        if code in QUERIES or code == EventType.EXECUTE_LOAD_QUERY:
-            remark, why, changes, notes = self._statement(scene)
-            emptied = tuple(_emptied(scene))
-            if text := untold.taken_back(kind_of(scene), query_of(scene)[1], ends=step is Step.ENDS):
-                return Told(begins=step is Step.ENDS, findings=(failed(event, DIVERGES, text),))  # there is no commit
+        remark, reason, changes, notes, emptied = "", "", None, tuple[Finding, ...](), tuple[TableRow, ...]()
+        if code in QUERY_EVENTS or code == EventType.EXECUTE_LOAD_QUERY:
+            remark, reason, changes, notes = self._process_statement(scene)
+            emptied = tuple(_iter_emptied_tables(scene))
+            if rollback_text := untold.describe_rollback(
+                get_statement_kind(scene), read_query(scene)[1], ends_group=step is GroupStep.ENDS
+            ):
+                return RecordTableRows(
+                    begins=step is GroupStep.ENDS, findings=(report_event(event, ROWS_DIVERGE, rollback_text),)
+                )  # there is no commit
         elif code == EventType.INCIDENT:
-            why = untold.INCIDENT
-        if not payload and self.groups.begins and not remark and not why:
-            return BEGINS
-        found = (failed(event, "payload-undecodable", why), *notes) if why else ()
+            reason = untold.INCIDENT
+        if not is_payload and self.groups.has_begun_now and not remark and not reason:
+            return TRANSACTION_BEGINS
+        findings = (report_event(event, "payload-undecodable", reason), *notes) if reason else ()
         return (
-            Told(ends=step is Step.ENDS, remark=remark, findings=found, changes=changes, emptied=emptied)
-            if remark or found or emptied or step is Step.ENDS
-            else NOTHING
+            RecordTableRows(
+                ends=step is GroupStep.ENDS, remark=remark, findings=findings, changes=changes, emptied=emptied
+            )
+            if remark or findings or emptied or step is GroupStep.ENDS
+            else NO_ROWS
         )
 
-    def _statement(self, scene: Scene) -> tuple[str, str, Table | None, tuple[Finding, ...]]:
+    def _process_statement(self, scene: EventContext) -> tuple[str, str, TableSchema | None, tuple[Finding, ...]]:
         """Process a statement that may define a table or change rows.
 
         Returns:
             (renames in words, why its row changes are unknown, the only table that it changes, findings about other
             tables).
         """
-        parts, sql = query_of(scene)
-        text, database = usual_text(sql, parts), parts.db.decode("utf-8", "backslashreplace")
-        why = untold.STATEMENT if untold.writes_rows(text) else ""
-        name = self.knowledge.changed(text, database) if why else None
-        changes = None if name is None else in_database(*parts_of(name), ())
-        notes = tuple(self.cascades.of_statement(self.knowledge.keys, scene.event, name, text))
-        if about_tables(text[:4096]):
-            self.knowledge.learn(sql, parts)
+        parts, sql = read_query(scene)
+        text, database = normalize_statement(sql, parts), parts.db.decode("utf-8", "backslashreplace")
+        reason = untold.STATEMENT_WITHOUT_ROWS if untold.changes_rows(text) else ""
+        name = self.knowledge.find_only_changed_table(text, database) if reason else None
+        changes = None if name is None else make_database_table(*split_name(name), ())
+        notes = tuple(self.cascades.check_statement(self.knowledge.foreign_keys, scene.event, name, text))
+        if is_table_statement(text[:4096]):
+            self.knowledge.apply_statement(sql, parts)
             with contextlib.suppress(UsageError):
-                told = ", ".join(f"{old} is called {new} from here on" for old, new in renames(text, database))
-                return told, why, changes, notes
-        return "", why, changes, notes
+                renames_text = ", ".join(
+                    f"{old} is called {new} from here on" for old, new in find_renames(text, database)
+                )
+                return renames_text, reason, changes, notes
+        return "", reason, changes, notes
 
-    def _rows(self, context: FileContext, event: Event, table: TableMap | None, limits: Limits) -> Told:
+    def _process_rows(
+        self, context: BinlogFileContext, event: Event, table_map: TableMap | None, limits: Limits
+    ) -> RecordTableRows:
         size = context.description.table_id_size
-        ends = self.groups.take(event.code, event.body) is Step.ENDS
-        if table is None:
+        ends = self.groups.add_event(event.code, event.body) is GroupStep.ENDS
+        if table_map is None:
             if int.from_bytes(event.body[:size], "little") == DUMMY_TABLE_ID:
-                return Told(ends=ends)
-            return Told(findings=(failed(event, "dangling-reference", "its TABLE_MAP is missing"),))
-        known, own, wanted = self.look(table)
-        rows_of = partial(decode_rows, event.code, event.body, known, limits)
-        found = tuple(self.cascades.of_event(self.knowledge.keys, event, size, own.name, rows_of))
-        if not wanted:
-            return Told(described=(own,), ends=ends, findings=found)
-        if self.doubts(known):
-            self.said.add(known.uncertain)
-            found = (*found, failed(event, "meta-mismatch", known.uncertain, Severity.WARNING))
-        cells = None if self.fillers is None else self.fillers.cells(event.code, event.body, known, own, limits)
+                return RecordTableRows(ends=ends)
+            return RecordTableRows(findings=(report_event(event, "dangling-reference", "its TABLE_MAP is missing"),))
+        keyed_map, exported_table, is_wanted = self.resolve_map(table_map)
+        decode = partial(decode_rows, event.code, event.body, keyed_map, limits)
+        findings = tuple(
+            self.cascades.check_event(self.knowledge.foreign_keys, event, size, exported_table.name, decode)
+        )
+        if not is_wanted:
+            return RecordTableRows(described=(exported_table,), ends=ends, findings=findings)
+        if self.has_unreported_doubt(keyed_map):
+            self.reported.add(keyed_map.uncertain)
+            findings = (*findings, report_event(event, "meta-mismatch", keyed_map.uncertain, Severity.WARNING))
+        cells = (
+            None
+            if self.fillers is None
+            else self.fillers.store_event(event.code, event.body, keyed_map, exported_table, limits)
+        )
         if cells is not None:
-            return Told(cells=cells, time=self.time, ends=ends, findings=found)
-        short = _short_bytes(known)
-        rows = rows_of()
+            return RecordTableRows(cells=cells, time=self.time, ends=ends, findings=findings)
+        padded_sizes = _padded_sizes(keyed_map)
+        rows = decode()
         if event.code == EventType.PARTIAL_UPDATE_ROWS:
-            rows = [{**row, "after": with_kept(row["before"], row["after"])} for row in rows]
-        return Told([_row(own, row, short) for row in rows], time=self.time, ends=ends, findings=found)
+            rows = [{**row, "after": fill_unchanged_json(row["before"], row["after"])} for row in rows]
+        return RecordTableRows(
+            [_make_row(exported_table, row, padded_sizes) for row in rows], time=self.time, ends=ends, findings=findings
+        )
 
 
-def _emptied(scene: Scene) -> Iterator[Row]:
+def _iter_emptied_tables(scene: EventContext) -> Iterator[TableRow]:
     """Iterate over the tables that a statement empties or drops."""
-    parts, sql = query_of(scene)
-    if may_define(sql) and (verb(text := usual_text(sql, parts)) in ("DROP", "TRUNCATE", "CREATE")):
-        operation = "TRUNCATE" if truncates(text) else "DROP"
-        for name in emptied(text, parts.db.decode("utf-8", "backslashreplace")):
-            yield Row(in_database(*parts_of(name), ()), operation, None, None)
+    parts, sql = read_query(scene)
+    if may_be_table_statement(sql) and (
+        first_keyword(text := normalize_statement(sql, parts)) in ("DROP", "TRUNCATE", "CREATE")
+    ):
+        operation = "TRUNCATE" if is_truncate(text) else "DROP"
+        for name in iter_emptied_tables(text, parts.db.decode("utf-8", "backslashreplace")):
+            yield TableRow(make_database_table(*split_name(name), ()), operation, None, None)
 
 
-def _short_bytes(known: TableMap) -> dict[str, int]:
+def _padded_sizes(table_map: TableMap) -> dict[str, int]:
     """Return the sizes of BINARY columns, whose trailing zero bytes are not in the log, by column key."""
-    kept: dict[str, int] | None = known.memo.get("short")
-    if kept is None:
-        pairs = zip(known.keys, known.columns, strict=True)
-        kept = known.memo["short"] = {key: size for key, one in pairs if (size := one.stored_short)}
-    return kept
+    sizes: dict[str, int] | None = table_map.memo.get("short")
+    if sizes is None:
+        pairs = zip(table_map.column_keys, table_map.columns, strict=True)
+        sizes = table_map.memo["short"] = {key: size for key, one in pairs if (size := one.padded_size)}
+    return sizes
 
 
-def _row(table: Table, row: Mapping[str, Any], short: Mapping[str, int]) -> Row:
-    before, after = filled_up(row.get("before"), short), filled_up(row.get("after"), short)
-    return Row(table, "DELETE" if after is None else "INSERT" if before is None else "UPDATE", before, after)
+def _make_row(table: TableSchema, row: Mapping[str, Any], padded_sizes: Mapping[str, int]) -> TableRow:
+    before, after = pad_image(row.get("before"), padded_sizes), pad_image(row.get("after"), padded_sizes)
+    return TableRow(table, "DELETE" if after is None else "INSERT" if before is None else "UPDATE", before, after)
 
 
-def failed(event: Event, id_: str, why: str, severity: Severity | None = None) -> Finding:
+def report_event(event: Event, finding_id: str, reason: str, severity: Severity | None = None) -> Finding:
     """Create a finding about an event whose rows cannot be decoded, or not completely.
 
     Args:
         severity: None = that of the finding's id.
     """
-    text = f"{type_name(event.code)}: {why}"
-    return finding(id_, event.start, event.end - event.start, text, record=event.record, severity=severity)
+    text = f"{type_name(event.code)}: {reason}"
+    return make_finding(finding_id, event.start, event.end - event.start, text, record=event.record, severity=severity)
 
 
-def tables() -> Tables:
+def make_tables() -> TableSupport:
     """See `formats.base.Format.tables`."""
-    return Tables(RowTables, types=("TABLE_MAP",), compiled=compiled, statements=True)
+    return TableSupport(RowTables, types=("TABLE_MAP",), make_compiled_reader=make_compiled_reader, statements=True)
 
 
-def compiled(compile_: Callable[[Kernel], Kernel]) -> RowTables:
+def make_compiled_reader(compile_kernel: Callable[[Kernel], Kernel]) -> RowTables:
     """Create a reader that uses compiled code for rows where it can."""
-    fillers = Fillers(compile_)
-    return RowTables(fillers=fillers, runs=Runs(fillers, compile_) if fillers.is_compiled else None)
+    fillers = RowCellFillers(compile_kernel)
+    return RowTables(fillers=fillers, runs=RowEventRuns(fillers, compile_kernel) if fillers.is_compiled else None)

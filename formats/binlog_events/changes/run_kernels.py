@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from binlogtool.formats.binlog_events.ddl.kernels import may_declare
+from binlogtool.formats.binlog_events.ddl.kernels import is_possible_ddl
 from binlogtool.formats.binlog_events.events.type_codes import GTID
-from binlogtool.formats.binlog_events.groups.marks import ASKS, IS_GTID, IS_MAP, IS_QUERY, IS_ROWS, mark_of
+from binlogtool.formats.binlog_events.groups.marks import IS_GTID, IS_MAP, IS_QUERY, IS_ROWS, NEEDS_TRACKER, get_mark
 from binlogtool.formats.binlog_events.groups.steps import (
     ENDS,
     GROUP_BITS,
@@ -18,24 +18,24 @@ from binlogtool.formats.binlog_events.groups.steps import (
     STATEMENT,
     STEP_AT,
     STEP_BITS,
-    begins,
-    step,
+    is_transaction_begin,
+    step_group,
 )
-from binlogtool.formats.binlog_events.groups.tracking_kernels import is_known
+from binlogtool.formats.binlog_events.groups.tracking_kernels import is_known_body
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.kernel_types import Int64s, MutableInt64s, UInt8s
-from binlogtool.formats.loads import load_little
+from binlogtool.formats.loads import load_little_endian
 
 # State: an array of 64-bit integers.
-GROUP_OPEN, TIME, COUNT, CLOSES, OPEN, STATE_SIZE = range(6)
+GROUP_STATE, TIME, COUNT, CLOSED_BY, TRANSACTION_OPEN, STATE_SIZE = range(6)
 """GROUP_OPEN: the group that is open, as in `steps`. TIME: when the open transaction was committed, microseconds; 0 =
 not known. COUNT: row events that were found. CLOSES: what comes of the transaction that was open at the start, before
 any row event: ITS_END, or ANOTHER begins. OPEN: the transaction of the last row event has not ended."""
-ITS_END, ANOTHER = 1, 2
+CLOSED_BY_END, CLOSED_BY_NEXT = 1, 2
 
 UNKNOWN, UNWANTED, WANTED = range(3)
 """Of a map: nobody has looked at it; its rows are (not) asked for."""
-ENTRY = 4
+HEAD_ENTRY_WORDS = 4
 """Words of a known head before its bytes: where the next one of the same map stands (0 = there is none), its type, its
 size in bytes, its number."""
 
@@ -85,66 +85,68 @@ class FoundRows(NamedTuple):
 
 
 @kernel()
-def is_query(buf: UInt8s, p: int, n: int) -> bool:
+def is_readable_query(buf: UInt8s, pos: int, limit: int) -> bool:
     """Check if the QUERY with the body `buf[pos:limit]` can be read (`decoding.parse_query`)."""
-    if n - p < 13:
+    if limit - pos < 13:
         return False
-    return bool(p + 13 + buf[p + 8] + (buf[p + 11] | buf[p + 12] << 8) < n)
+    return bool(pos + 13 + buf[pos + 8] + (buf[pos + 11] | buf[pos + 12] << 8) < limit)
 
 
-@kernel(load_little)
-def commit_time(code: int, buf: UInt8s, p: int, n: int) -> int:
+@kernel(load_little_endian)
+def load_commit_time(code: int, buf: UInt8s, pos: int, limit: int) -> int:
     """Load `original_commit_timestamp` of a GTID_LOG or ANONYMOUS_GTID event.
 
     Returns:
         Microseconds; 0 = none (also for a GTID of MariaDB); -2 = the body is not of a usual form.
     """
-    if code == GTID or n - p == 25 or n - p == 42:
+    if code == GTID or limit - pos == 25 or limit - pos == 42:
         return 0
-    if n - p < 49:
+    if limit - pos < 49:
         return -2
-    p += 42
-    time = load_little(buf, p, 7)
-    p += 7
+    pos += 42
+    time = load_little_endian(buf, pos, 7)
+    pos += 7
     if time & 0x80000000000000:
-        if n - p < 7:
+        if limit - pos < 7:
             return -2
-        time = load_little(buf, p, 7)
-        p += 7
-    if p == n:
+        time = load_little_endian(buf, pos, 7)
+        pos += 7
+    if pos == limit:
         return time
-    first = buf[p] + 0
-    p += 1
+    first = buf[pos] + 0
+    pos += 1
     if first >= 251:
         if first == 251 or first == 255:
             return -2
-        p += first - 250 if first < 254 else 8
-    if p == n:
+        pos += first - 250 if first < 254 else 8
+    if pos == limit:
         return time
-    if n - p < 4:
+    if limit - pos < 4:
         return -2
-    p += 8 if buf[p + 3] & 128 else 4
-    return time if p == n or n - p >= 8 else -2
+    pos += 8 if buf[pos + 3] & 128 else 4
+    return time if pos == limit or limit - pos >= 8 else -2
 
 
-@kernel(is_known)
-def head_of(code: int, buf: UInt8s, p: int, n: int, heads: Int64s, at: int) -> int:
+@kernel(is_known_body)
+def find_known_head(code: int, buf: UInt8s, pos: int, limit: int, heads: Int64s, entry: int) -> int:
     """Find the number of the known head at `buf[pos]`; -1 if it is unknown.
 
     Args:
         entry: position in `heads` of the first head of the event's map; 0 = none.
     """
-    while at > 0:
-        size = heads[at + 2]
-        if heads[at + 1] == code and size <= n - p and is_known(heads, at + 4, buf, p, p + size):
-            return heads[at + 3] + 0
-        at = heads[at]
+    while entry > 0:
+        size = heads[entry + 2]
+        if heads[entry + 1] == code and size <= limit - pos and is_known_body(heads, entry + 4, buf, pos, pos + size):
+            return heads[entry + 3] + 0
+        entry = heads[entry]
     return -1
 
 
-@kernel(begins, commit_time, head_of, is_query, mark_of, may_declare, step)
-def follow_rows(
-    i: int,
+@kernel(
+    is_transaction_begin, load_commit_time, find_known_head, is_readable_query, get_mark, is_possible_ddl, step_group
+)
+def follow_row_events(
+    event: int,
     stop: int,
     events: RowEventColumns,
     buf: UInt8s,
@@ -165,62 +167,71 @@ def follow_rows(
             event its index, offset, number of its head and of its map, time (-1 = none), server, source and number of
             its transaction, and whether the transaction ends after it.
     """
-    while i < stop:
-        code = events.codes[i]
+    while event < stop:
+        code = events.codes[event]
         trait = traits[code]
-        p = events.starts[i]
-        n = events.ends[i]
+        pos = events.starts[event]
+        limit = events.ends[event]
         head = -1
-        if trait & ASKS or (trait & IS_QUERY and (may_declare(buf, p, n) or not is_query(buf, p, n))):
-            return i
+        if trait & NEEDS_TRACKER or (
+            trait & IS_QUERY and (is_possible_ddl(buf, pos, limit) or not is_readable_query(buf, pos, limit))
+        ):
+            return event
         if trait & (IS_ROWS | IS_MAP):
-            found = events.maps[i]
-            if found < 0 and trait & IS_ROWS:
-                return i
-            wanted = known_maps.known[2 * found] + 0 if found >= 0 else UNWANTED
-            if wanted == UNKNOWN:
-                return i
-            if wanted == WANTED and trait & IS_ROWS:
-                head = head_of(
-                    code, buf, p + known_maps.head_at, n, known_maps.heads, known_maps.known[2 * found + 1] + 0
+            map_number = events.maps[event]
+            if map_number < 0 and trait & IS_ROWS:
+                return event
+            map_state = known_maps.known[2 * map_number] + 0 if map_number >= 0 else UNWANTED
+            if map_state == UNKNOWN:
+                return event
+            if map_state == WANTED and trait & IS_ROWS:
+                head = find_known_head(
+                    code,
+                    buf,
+                    pos + known_maps.head_at,
+                    limit,
+                    known_maps.heads,
+                    known_maps.known[2 * map_number + 1] + 0,
                 )
                 if head < 0:
-                    return i
-        mark = mark_of(trait, words, buf, p, n)
+                    return event
+        mark = get_mark(trait, words, buf, pos, limit)
         if mark == STATEMENT:
-            return i
+            return event
         if trait & IS_GTID:
-            time = commit_time(code, buf, p, n)
+            time = load_commit_time(code, buf, pos, limit)
             if time < 0:
-                return i
+                return event
             state[TIME] = time
-        moved = step(state[GROUP_OPEN], mark)
-        state[GROUP_OPEN] = moved & GROUP_BITS
-        what = moved >> STEP_AT & STEP_BITS
-        if begins(moved):
-            state[OPEN] = 0
-            if state[COUNT] == 0 and state[CLOSES] == 0:
-                state[CLOSES] = ANOTHER
-        if what == OPENS and not trait & IS_GTID:
+        step_result = step_group(state[GROUP_STATE], mark)
+        state[GROUP_STATE] = step_result & GROUP_BITS
+        outcome = step_result >> STEP_AT & STEP_BITS
+        if is_transaction_begin(step_result):
+            state[TRANSACTION_OPEN] = 0
+            if state[COUNT] == 0 and state[CLOSED_BY] == 0:
+                state[CLOSED_BY] = CLOSED_BY_NEXT
+        if outcome == OPENS and not trait & IS_GTID:
             state[TIME] = 0
         count = state[COUNT]
         if head >= 0:
-            rows.which[count] = i
-            rows.places[count] = events.offsets[i]
+            rows.which[count] = event
+            rows.places[count] = events.offsets[event]
             rows.layouts[count] = head
-            rows.tables[count] = events.maps[i]
-            rows.origins[count] = events.servers[i]
-            rows.times[count] = state[TIME] if state[TIME] else (events.stamps[i] * 1000000 if events.stamps[i] else -1)
-            rows.owners[count] = events.sources[i] + 0
-            rows.serials[count] = events.numbers[i] + 0
+            rows.tables[count] = events.maps[event]
+            rows.origins[count] = events.servers[event]
+            rows.times[count] = (
+                state[TIME] if state[TIME] else (events.stamps[event] * 1000000 if events.stamps[event] else -1)
+            )
+            rows.owners[count] = events.sources[event] + 0
+            rows.serials[count] = events.numbers[event] + 0
             rows.commits[count] = 0
             state[COUNT] = count + 1
-            state[OPEN] = 1
-        if what == ENDS:
-            if state[OPEN]:
+            state[TRANSACTION_OPEN] = 1
+        if outcome == ENDS:
+            if state[TRANSACTION_OPEN]:
                 rows.commits[state[COUNT] - 1] = 1
-                state[OPEN] = 0
-            elif state[COUNT] == 0 and state[CLOSES] == 0:
-                state[CLOSES] = ITS_END
-        i += 1
+                state[TRANSACTION_OPEN] = 0
+            elif state[COUNT] == 0 and state[CLOSED_BY] == 0:
+                state[CLOSED_BY] = CLOSED_BY_END
+        event += 1
     return stop

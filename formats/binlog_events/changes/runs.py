@@ -14,33 +14,54 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from binlogtool.formats.binlog_events.changes import cell_kernels
 from binlogtool.formats.binlog_events.changes import run_kernels as kernels
-from binlogtool.formats.binlog_events.changes.cells import CAPACITY, MOST_COLUMNS, ROWS, Filler, Fillers, layout_of
-from binlogtool.formats.binlog_events.codes import DELETES, ROWS_COMPRESSED, UPDATES, EventType
-from binlogtool.formats.binlog_events.codes import ROWS as ROW_EVENTS
-from binlogtool.formats.binlog_events.groups.following import ASKING, MOST, Follower, integers_of
-from binlogtool.formats.binlog_events.groups.kinds import WORDS_KEEPING
-from binlogtool.formats.binlog_events.groups.marks import ASKS, traits
+from binlogtool.formats.binlog_events.changes.cells import (
+    FILLER_CAPACITY,
+    MAX_COMPILED_COLUMNS,
+    MAX_FILLER_ROWS,
+    RowCellFiller,
+    RowCellFillers,
+    parse_image_layout,
+)
+from binlogtool.formats.binlog_events.codes import (
+    COMPRESSED_ROW_EVENTS,
+    DELETE_ROW_EVENTS,
+    UPDATE_ROW_EVENTS,
+    EventType,
+)
+from binlogtool.formats.binlog_events.codes import ROW_EVENTS as ROW_EVENTS
+from binlogtool.formats.binlog_events.groups.following import (
+    MAX_CACHED,
+    UNSUPPORTED_EVENTS,
+    CompiledTracker,
+    as_int_column,
+)
+from binlogtool.formats.binlog_events.groups.kinds import WORD_TABLE_WITHOUT_ROLLBACK
+from binlogtool.formats.binlog_events.groups.marks import NEEDS_TRACKER, build_traits
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
-from binlogtool.formats.binlog_events.stream.context import FileContext
+from binlogtool.formats.binlog_events.stream.context import BinlogFileContext
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.layouts import Batch, CodecError, Kernel
-from binlogtool.formats.tables import CellRun, Events, Table
+from binlogtool.formats.layouts import Batch, DecompressionError, Kernel
+from binlogtool.formats.tables import CellRun, EventRows, TableSchema
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
     from binlogtool.formats.binlog_events.changes.row_tables import RowTables
 
-_MOST_HEADS = 256
-_FRAMES = ("type_code", "server_id", "timestamp", "offset", "body_start", "body_end")
+_MAX_HEADS = 256
+_FRAME_COLUMNS = ("type_code", "server_id", "timestamp", "offset", "body_start", "body_end")
 _CODES, _STARTS, _ENDS = 0, 4, 5
-_FOUND = ("which", "places", "layouts", "tables", "times", "origins", "owners", "serials", "commits")
-_ASKING = ASKING | ROWS_COMPRESSED | {EventType.PARTIAL_UPDATE_ROWS, EventType.EXECUTE_LOAD_QUERY, EventType.INCIDENT}
+_OUTPUT_COLUMNS = ("which", "places", "layouts", "tables", "times", "origins", "owners", "serials", "commits")
+_STOP_EVENTS = (
+    UNSUPPORTED_EVENTS
+    | COMPRESSED_ROW_EVENTS
+    | {EventType.PARTIAL_UPDATE_ROWS, EventType.EXECUTE_LOAD_QUERY, EventType.INCIDENT}
+)
 
 
-WRITES = ROW_EVENTS - UPDATES - DELETES
+WRITE_EVENTS = ROW_EVENTS - UPDATE_ROW_EVENTS - DELETE_ROW_EVENTS
 
 
-class _NotMine(Exception):
+class _UnsupportedEvent(Exception):
     """Raised for an event whose rows compiled code cannot decode.
 
     Attributes:
@@ -52,7 +73,7 @@ class _NotMine(Exception):
         self.index = index
 
 
-class _Source(NamedTuple):
+class _KernelBatch(NamedTuple):
     """A batch as the kernels take it.
 
     Attributes:
@@ -62,170 +83,184 @@ class _Source(NamedTuple):
     window: Any
     frames: list[Any]
     owners: list[Any]
-    follower: Follower
+    follower: CompiledTracker
 
 
-class Runs:
+class RowEventRuns:
     """Processes runs of row events of the files of a log, one after the other.
 
     What it knows of maps is indexed by the numbers that the follower of the file gives them.
     """
 
-    def __init__(self, fillers: Fillers, compile_: Callable[[Kernel], Kernel]) -> None:
-        self._fillers, self._compile = fillers, compile_
-        self._run, self._fill = compile_(kernels.follow_rows), compile_(cell_kernels.fill_events)
-        self._traits = traits(_ASKING)
+    def __init__(self, fillers: RowCellFillers, compile_kernel: Callable[[Kernel], Kernel]) -> None:
+        self._fillers, self._compile_kernel = fillers, compile_kernel
+        self._follow_kernel, self._store_kernel = (
+            compile_kernel(kernels.follow_row_events),
+            compile_kernel(cell_kernels.store_events),
+        )
+        self._traits = build_traits(_STOP_EVENTS)
         self._state = array("q", bytes(8 * kernels.STATE_SIZE))
-        self._found = [array("q") for _ in _FOUND]
-        self._described: list[Table] = []
-        self._forget([], -1)
+        self._outputs = [array("q") for _ in _OUTPUT_COLUMNS]
+        self._described: list[TableSchema] = []
+        self._reset_maps([], -1)
 
-    def _forget(self, maps: list[TableMap], version: int) -> None:
+    def _reset_maps(self, maps: list[TableMap], version: int) -> None:
         """Forget all maps and start with these.
 
         Args:
             version: `RowTables.version` that the maps will be resolved for.
         """
         self._maps, self._version = maps, version
-        self._known = array("q")
-        self._tables: dict[int, tuple[TableMap, Table]] = {}
+        self._map_states = array("q")
+        self._tables: dict[int, tuple[TableMap, TableSchema]] = {}
         self._heads, self._plans, self._shapes = array("q", [0]), array("q"), array("q")
-        self._kinds: list[tuple[int, tuple[tuple[int, int], ...]]] = []
+        self._layout_kinds: list[tuple[int, tuple[tuple[int, int], ...]]] = []
 
     # -- a batch -------------------------------------------------------------------------------------------------------
 
     def events(
-        self, reader: RowTables, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits
-    ) -> tuple[Events | None, int]:
+        self, reader: RowTables, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits
+    ) -> tuple[EventRows | None, int]:
         """See `formats.tables.EventReader`."""
-        source = None if context.sealed or batch.holder is not None else self._source(context, batch)
+        source = (
+            None
+            if context.encrypted_without_key or batch.container is not None
+            else self._prepare_batch(context, batch)
+        )
         if source is None:
             return None, start
-        self._know(reader, source.follower)
+        self._sync_maps(reader, source.follower)
         while stop > start:
-            reached = self._follow(reader, context, source, start, stop)
+            next_event = self._follow_events(reader, context, source, start, stop)
             try:
-                runs, sizes = self._filled(source, limits)
-            except _NotMine as one:
-                stop = one.index
+                runs, sizes = self._store_found_events(source, limits)
+            except _UnsupportedEvent as error:
+                stop = error.index
                 continue
-            if reached == start:
+            if next_event == start:
                 break
             state, groups = self._state, reader.groups
-            groups.group = state[kernels.GROUP_OPEN]
+            groups.group = state[kernels.GROUP_STATE]
             reader.time = state[kernels.TIME] or None
-            return self._told(source.follower, runs, sizes), reached
+            return self._make_events(source.follower, runs, sizes), next_event
         return None, start
 
-    def _source(self, context: FileContext, batch: Batch) -> _Source | None:
+    def _prepare_batch(self, context: BinlogFileContext, batch: Batch) -> _KernelBatch | None:
         tracker, count = context.tracker, batch.frames.count
-        if len(tracker.maps.by_id) > MOST:
-            tracker.follower = None
+        if len(tracker.maps.by_id) > MAX_CACHED:
+            tracker.compiled_tracker = None
             return None
-        if not isinstance(tracker.follower, Follower):
-            tracker.follower = Follower(tracker, self._compile)
-        follower = tracker.follower
-        noted = follower.columns(tracker.notes(batch))
-        frames = [integers_of(batch.frames[name], count) for name in _FRAMES]
-        return _Source(batch.window, frames, [noted[name] for name in ("source", "number", "map")], follower)
+        if not isinstance(tracker.compiled_tracker, CompiledTracker):
+            tracker.compiled_tracker = CompiledTracker(tracker, self._compile_kernel)
+        follower = tracker.compiled_tracker
+        columns = follower.columns(tracker.track_batch(batch))
+        frames = [as_int_column(batch.frames[name], count) for name in _FRAME_COLUMNS]
+        return _KernelBatch(batch.window, frames, [columns[name] for name in ("source", "number", "map")], follower)
 
-    def _know(self, reader: RowTables, follower: Follower) -> None:
+    def _sync_maps(self, reader: RowTables, follower: CompiledTracker) -> None:
         version = reader.version
-        if self._maps is not follower.maps or self._version != version or len(self._kinds) > _MOST_HEADS:
-            self._forget(follower.maps, version)
-        if (more := 2 * len(self._maps) - len(self._known)) > 0:
-            self._known.extend(array("q", bytes(8 * more)))
+        if self._maps is not follower.table_maps or self._version != version or len(self._layout_kinds) > _MAX_HEADS:
+            self._reset_maps(follower.table_maps, version)
+        if (missing_words := 2 * len(self._maps) - len(self._map_states)) > 0:
+            self._map_states.extend(array("q", bytes(8 * missing_words)))
 
-    def _follow(self, reader: RowTables, context: FileContext, source: _Source, at: int, stop: int) -> int:
+    def _follow_events(
+        self, reader: RowTables, context: BinlogFileContext, source: _KernelBatch, event: int, stop: int
+    ) -> int:
         """Find the row events; returns the first event that compiled code does not take."""
         state, groups = self._state, reader.groups
         state[:] = array("q", bytes(8 * kernels.STATE_SIZE))
-        state[kernels.GROUP_OPEN], state[kernels.TIME] = groups.group, reader.time or 0
-        if len(self._found[0]) < stop - at:
-            self._found = [array("q", bytes(8 * (stop - at))) for _ in _FOUND]
+        state[kernels.GROUP_STATE], state[kernels.TIME] = groups.group, reader.time or 0
+        if len(self._outputs[0]) < stop - event:
+            self._outputs = [array("q", bytes(8 * (stop - event))) for _ in _OUTPUT_COLUMNS]
         id_size = context.description.table_id_size
         while True:
             events = kernels.RowEventColumns._make((*source.frames, *source.owners))
-            known = kernels.KnownMaps(self._known, self._heads, id_size + 2)
-            rows = kernels.FoundRows._make(self._found)
-            at = self._run(at, stop, events, source.window, self._traits, WORDS_KEEPING, state, known, rows)
-            if at == stop or not self._learns(reader, source, at, id_size):
-                return int(at)
+            known = kernels.KnownMaps(self._map_states, self._heads, id_size + 2)
+            rows = kernels.FoundRows._make(self._outputs)
+            event = self._follow_kernel(
+                event, stop, events, source.window, self._traits, WORD_TABLE_WITHOUT_ROLLBACK, state, known, rows
+            )
+            if event == stop or not self._learn_event(reader, source, event, id_size):
+                return int(event)
 
-    def _told(self, follower: Follower, runs: list[CellRun], sizes: array[int]) -> Events:
+    def _make_events(self, follower: CompiledTracker, runs: list[CellRun], sizes: array[int]) -> EventRows:
         state, count = self._state, self._state[kernels.COUNT]
-        which, places, layouts, _, times, origins, owners, serials, commits = (one[:count] for one in self._found)
+        which, places, layouts, _, times, origins, owners, serials, commits = (one[:count] for one in self._outputs)
         sources = [(one, None) if isinstance(one, str) else (one.gtid, one.seq) for one in follower.sources]
         described, self._described = self._described, []
-        closes = state[kernels.CLOSES]
-        return Events(
-            described, closes == kernels.ITS_END, closes == kernels.ANOTHER, bool(state[kernels.OPEN]), runs, which,
-            places, sizes, layouts, times, origins, owners, serials, commits, self._kinds, sources,
+        closes = state[kernels.CLOSED_BY]
+        return EventRows(
+            described, closes == kernels.CLOSED_BY_END, closes == kernels.CLOSED_BY_NEXT,
+            bool(state[kernels.TRANSACTION_OPEN]), runs, which,
+            places, sizes, layouts, times, origins, owners, serials, commits, self._layout_kinds, sources,
         )  # fmt: skip
 
     # -- what the kernel does not know ---------------------------------------------------------------------------------
 
-    def _learns(self, reader: RowTables, source: _Source, i: int, id_size: int) -> bool:
+    def _learn_event(self, reader: RowTables, source: _KernelBatch, event: int, id_size: int) -> bool:
         """Resolve what the kernel lacked for the event where it stopped; True if it takes the event now."""
-        code, number = source.frames[_CODES][i], source.owners[2][i]
-        if number < 0 or self._traits[code] & ASKS:
+        code, number = source.frames[_CODES][event], source.owners[2][event]
+        if number < 0 or self._traits[code] & NEEDS_TRACKER:
             return False
         try:
-            if self._known[2 * number] == kernels.UNKNOWN:
-                known, own, wanted = reader.look(self._maps[number])
-                if (wanted and reader.doubts(known)) or (reader.watches(own) and (code not in WRITES or not wanted)):
+            if self._map_states[2 * number] == kernels.UNKNOWN:
+                keyed_map, exported_table, is_wanted = reader.resolve_map(self._maps[number])
+                if (is_wanted and reader.has_unreported_doubt(keyed_map)) or (
+                    reader.must_check_events(exported_table) and (code not in WRITE_EVENTS or not is_wanted)
+                ):
                     return False
-                self._tables[number] = known, own
-                self._known[2 * number] = kernels.WANTED if wanted else kernels.UNWANTED
-                self._described.append(own)
+                self._tables[number] = keyed_map, exported_table
+                self._map_states[2 * number] = kernels.WANTED if is_wanted else kernels.UNWANTED
+                self._described.append(exported_table)
                 return True
-            body = source.window[source.frames[_STARTS][i] : source.frames[_ENDS][i]]
-            if code not in WRITES and reader.watches(self._tables[number][1]):
+            body = source.window[source.frames[_STARTS][event] : source.frames[_ENDS][event]]
+            if code not in WRITE_EVENTS and reader.must_check_events(self._tables[number][1]):
                 return False
-            return code in ROW_EVENTS and self._learns_head(code, body, number, id_size + 2)
-        except (MalformedError, CodecError):
+            return code in ROW_EVENTS and self._learn_head(code, body, number, id_size + 2)
+        except (MalformedError, DecompressionError):
             return False
 
-    def _learns_head(self, code: int, body: memoryview, number: int, at: int) -> bool:
-        known, own = self._tables[number]
-        layout = layout_of(code, body, known) if len(known.columns) <= MOST_COLUMNS else None
-        if layout is None or len(self._kinds) > _MOST_HEADS:
+    def _learn_head(self, code: int, body: memoryview, number: int, head_at: int) -> bool:
+        table_map, table = self._tables[number]
+        layout = parse_image_layout(code, body, table_map) if len(table_map.columns) <= MAX_COMPILED_COLUMNS else None
+        if layout is None or len(self._layout_kinds) > _MAX_HEADS:
             return False
-        head, place = bytes(body[at : layout.images_at]), len(self._heads)
-        self._heads.extend([self._known[2 * number + 1], code, len(head), len(self._kinds)])
+        head, entry = bytes(body[head_at : layout.images_at]), len(self._heads)
+        self._heads.extend([self._map_states[2 * number + 1], code, len(head), len(self._layout_kinds)])
         self._heads.frombytes(head.ljust(-(-len(head) // 8) * 8, b"\0"))
-        self._known[2 * number + 1] = place
-        self._kinds.append((layout.sides, layout.absent))
+        self._map_states[2 * number + 1] = entry
+        self._layout_kinds.append((layout.sides, layout.absent))
         self._shapes.extend([layout.sides, layout.images_at, len(self._plans)])
-        self._plans.extend(self._fillers.filler(known, own).plan_of(layout))
+        self._plans.extend(self._fillers.current_filler(table_map, table).make_plan(layout))
         return True
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
-    def _filled(self, source: _Source, limits: Limits) -> tuple[list[CellRun], array[int]]:
+    def _store_found_events(self, source: _KernelBatch, limits: Limits) -> tuple[list[CellRun], array[int]]:
         """Store the rows of all events found; returns the runs of cells, and the number of rows of each event.
 
         Raises:
             _UnsupportedEvent: some rows cannot be stored; the fillers are as before.
         """
-        runs, sizes, before = list[CellRun](), array("q", bytes(8 * self._state[kernels.COUNT])), dict[int, Any]()
-        failed = []
-        for number, picks in self._picked():
+        runs, sizes, old_rows = list[CellRun](), array("q", bytes(8 * self._state[kernels.COUNT])), dict[int, Any]()
+        failed_events = []
+        for number, picks in self._group_by_map():
             try:
-                for run in self._of_table(source, number, picks, sizes, limits):
-                    before.setdefault(id(run.filled), (run.filled, run.start))
+                for run in self._store_map_events(source, number, picks, sizes, limits):
+                    old_rows.setdefault(id(run.buffer), (run.buffer, run.start))
                     runs.append(run)
-            except _NotMine as one:
-                failed.append(one.index)
-        if failed:
-            for filler, rows in before.values():
+            except _UnsupportedEvent as error:
+                failed_events.append(error.index)
+        if failed_events:
+            for filler, rows in old_rows.values():
                 filler.rows = rows
-            raise _NotMine(min(failed))
+            raise _UnsupportedEvent(min(failed_events))
         return runs, sizes
 
-    def _picked(self) -> Iterator[tuple[int, array[int]]]:
+    def _group_by_map(self) -> Iterator[tuple[int, array[int]]]:
         """Iterate over the row events of each table as (number of the map, events with that map)."""
-        numbers = self._found[_FOUND.index("tables")][: self._state[kernels.COUNT]]
+        numbers = self._outputs[_OUTPUT_COLUMNS.index("tables")][: self._state[kernels.COUNT]]
         if numbers and numbers.count(numbers[0]) == len(numbers):
             yield numbers[0], array("q", range(len(numbers)))
             return
@@ -233,47 +268,49 @@ class Runs:
         for event, number in enumerate(numbers):
             by_name.setdefault(self._tables[number][1].name, []).append(event)
         for events in by_name.values():
-            for number, some in groupby(events, numbers.__getitem__):
-                yield number, array("q", some)
+            for number, map_events in groupby(events, numbers.__getitem__):
+                yield number, array("q", map_events)
 
-    def _of_table(
-        self, source: _Source, number: int, picks: array[int], sizes: array[int], limits: Limits
+    def _store_map_events(
+        self, source: _KernelBatch, number: int, picks: array[int], sizes: array[int], limits: Limits
     ) -> Iterator[CellRun]:
         """Store the rows of these events.
 
         Raises:
             _UnsupportedEvent: the rows of an event cannot be stored.
         """
-        at, (which, _, layouts, *_) = 0, self._found
-        picked = cell_kernels.PickedEvents(picks, which, layouts, source.frames[_STARTS], source.frames[_ENDS])
+        pick, (found_events, _, layouts, *_) = 0, self._outputs
+        picked = cell_kernels.PickedEvents(picks, found_events, layouts, source.frames[_STARTS], source.frames[_ENDS])
         row_layouts = cell_kernels.RowLayouts(self._shapes, self._plans)
-        while at < len(picks):
-            filler = self._fillers.filler(*self._tables[number])
-            begin = filler.rows
-            reached, row, status = self._fill(
-                at, len(picks), picked, source.window, b"\0", row_layouts, begin, ROWS,
-                cell_kernels.CellTarget(CAPACITY, filler.cells, filler.out), sizes,
+        while pick < len(picks):
+            filler = self._fillers.current_filler(*self._tables[number])
+            first_row = filler.rows
+            next_pick, row, status = self._store_kernel(
+                pick, len(picks), picked, source.window, b"\0", row_layouts, first_row, MAX_FILLER_ROWS,
+                cell_kernels.CellTarget(FILLER_CAPACITY, filler.cells, filler.out), sizes,
             )  # fmt: skip
-            run = CellRun(filler, begin, picks[at:reached])
-            if reached > at:
-                _demand_sound(filler, run, sizes, which, limits)
+            run = CellRun(filler, first_row, picks[pick:next_pick])
+            if next_pick > pick:
+                _check_raw_values(filler, run, sizes, found_events, limits)
                 filler.rows = row
                 yield run
-            if status == cell_kernels.NOT_MINE or (status == cell_kernels.FULL and not row):
-                raise _NotMine(which[picks[reached]])
+            if status == cell_kernels.UNSUPPORTED or (status == cell_kernels.FULL and not row):
+                raise _UnsupportedEvent(found_events[picks[next_pick]])
             if status == cell_kernels.FULL:
-                self._fillers.close(self._tables[number][0])
-            at = reached
+                self._fillers.close_filler(self._tables[number][0])
+            pick = next_pick
 
 
-def _demand_sound(filler: Filler, run: CellRun, sizes: array[int], which: array[int], limits: Limits) -> None:
+def _check_raw_values(
+    filler: RowCellFiller, run: CellRun, sizes: array[int], found_events: array[int], limits: Limits
+) -> None:
     """Check the values that Python decodes one by one.
 
     Raises:
         _UnsupportedEvent: a value cannot be decoded.
     """
     row = run.start
-    for event in run.picks if filler.has_raw else ():
-        if not filler.is_sound(row, row + sizes[event], limits):
-            raise _NotMine(which[event])
+    for event in run.event_numbers if filler.has_raw_columns else ():
+        if not filler.can_decode_raw_values(row, row + sizes[event], limits):
+            raise _UnsupportedEvent(found_events[event])
         row += sizes[event]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from binlogtool.formats import changes
-from binlogtool.formats.binlog_events.changes.row_tables import type_of
+from binlogtool.formats.binlog_events.changes.row_tables import column_type_name
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
-from binlogtool.formats.binlog_events.values.charsets import LONGEST
-from binlogtool.formats.binlog_events.values.columns import Column, ColumnType, Logical
+from binlogtool.formats.binlog_events.values.charsets import MAX_CHARACTER_BYTES
+from binlogtool.formats.binlog_events.values.columns import ColumnType, LogicalType, TableMapColumn
 
 _C = ColumnType
-_WORDS: Mapping[int, str] = {
+_TYPE_NAMES: Mapping[int, str] = {
     _C.TINY: "tinyint",
     _C.SHORT: "smallint",
     _C.INT24: "mediumint",
@@ -38,65 +38,65 @@ _WORDS: Mapping[int, str] = {
     _C.GEOMETRY: "geometry",
     _C.VECTOR: "vector",
 }
-_LENGTHS = {1: "tiny", 2: "", 3: "medium", 4: "long"}
+_SIZE_PREFIXES = {1: "tiny", 2: "", 3: "medium", 4: "long"}
 """Bytes of the length of a value -> what stands before TEXT or BLOB."""
-_BLOBS: Mapping[int, int] = {_C.TINY_BLOB: 1, _C.MEDIUM_BLOB: 3, _C.LONG_BLOB: 4}
-_FRACTIONS = frozenset({_C.TIME2, _C.DATETIME2, _C.TIMESTAMP2})
+_BLOB_LENGTH_BYTES: Mapping[int, int] = {_C.TINY_BLOB: 1, _C.MEDIUM_BLOB: 3, _C.LONG_BLOB: 4}
+_FRACTION_TYPES = frozenset({_C.TIME2, _C.DATETIME2, _C.TIMESTAMP2})
 _GEOMETRIES: Mapping[int | None, str] = {
     1: "point", 2: "linestring", 3: "polygon", 4: "multipoint", 5: "multilinestring", 6: "multipolygon",
     7: "geometrycollection",
 }  # fmt: skip
 
 
-def table_of(table: TableMap) -> changes.Table | None:
+def change_table(table_map: TableMap) -> changes.SqlTable | None:
     """Return the table of a map for change messages; None if its column names are unknown."""
-    kept: changes.Table | None = table.memo.get("change")
-    if kept is None and table.keys == tuple(column.name for column in table.columns):
-        columns = tuple(map(_column, table.columns, table.keys))
-        key = tuple(table.keys[index] for index, _ in table.primary_key or ())
-        kept = table.memo["change"] = changes.Table(table.database, table.table, columns, key)
-    return kept
+    change_table_: changes.SqlTable | None = table_map.memo.get("change")
+    if change_table_ is None and table_map.column_keys == tuple(column.name for column in table_map.columns):
+        columns = tuple(map(_change_column, table_map.columns, table_map.column_keys))
+        key = tuple(table_map.column_keys[index] for index, _ in table_map.primary_key or ())
+        change_table_ = table_map.memo["change"] = changes.SqlTable(table_map.database, table_map.table, columns, key)
+    return change_table_
 
 
-def _column(column: Column, name: str) -> changes.Column:
+def _change_column(column: TableMapColumn, name: str) -> changes.SqlColumn:
     scale = column.metadata & 0xFF if column.type == _C.NEWDECIMAL else column.fraction or 0
-    if column.type in _FRACTIONS:
+    if column.type in _FRACTION_TYPES:
         scale = column.metadata
-    return changes.Column(
+    return changes.SqlColumn(
         name,
-        _word(column),
+        _sql_type_name(column),
         column.nullable,
         bool(column.unsigned),
-        _size(column),
+        _column_size(column),
         scale,
         column.values or (),
-        _length(column),
+        _character_length(column),
         _GEOMETRIES.get(column.geometry_type, "") if column.type == _C.GEOMETRY else "",
-        type_of(column),
+        column_type_name(column),
     )
 
 
-def _size(column: Column) -> int:
+def _column_size(column: TableMapColumn) -> int:
     if column.type == _C.NEWDECIMAL:
         return column.metadata >> 8
     return column.metadata if column.type in (_C.STRING, _C.VARCHAR, _C.VAR_STRING, _C.BIT) else 0
 
 
-def _length(column: Column) -> int:
+def _character_length(column: TableMapColumn) -> int:
     """Return the longest value in characters; 0 if the character set is unknown."""
     if column.type not in (_C.STRING, _C.VARCHAR, _C.VAR_STRING) or column.charset is None:
         return 0
-    return column.metadata // LONGEST.get(column.charset, 1)
+    return column.metadata // MAX_CHARACTER_BYTES.get(column.charset, 1)
 
 
-def _word(column: Column) -> str:
-    if column.logical is not None and column.logical is not Logical.JSON:
+def _sql_type_name(column: TableMapColumn) -> str:
+    if column.logical is not None and column.logical is not LogicalType.JSON:
         return str(column.logical.value)
-    known = _WORDS.get(column.type)
-    if known is not None:
-        return known
-    binary = column.charset == "binary"
+    type_name = _TYPE_NAMES.get(column.type)
+    if type_name is not None:
+        return type_name
+    is_binary = column.charset == "binary"
     if column.type in (_C.STRING, _C.VARCHAR, _C.VAR_STRING, _C.VARCHAR_COMPRESSED):
-        return ("" if column.type == _C.STRING else "var") + ("binary" if binary else "char")
-    size = _BLOBS.get(column.type, column.metadata if column.type == _C.BLOB else 2)
-    return _LENGTHS.get(size, "") + ("blob" if binary else "text")
+        return ("" if column.type == _C.STRING else "var") + ("binary" if is_binary else "char")
+    size = _BLOB_LENGTH_BYTES.get(column.type, column.metadata if column.type == _C.BLOB else 2)
+    return _SIZE_PREFIXES.get(size, "") + ("blob" if is_binary else "text")

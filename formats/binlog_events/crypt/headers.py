@@ -34,30 +34,43 @@ from construct import (
     this,
 )
 
-from binlogtool.formats.binlog_events.codes import ENCRYPTED_MAGIC, HEADER_SIZE, MAGIC, MAX_EVENT, EventFlag, EventType
-from binlogtool.formats.binlog_events.crypt.keys import MASTER_KEY_SIZE, KeyFileError, aes_cbc
-from binlogtool.formats.binlog_events.crypt.sealed import Known, Sealed
-from binlogtool.formats.binlog_events.crypt.sealing import CbcSealing, CtrSealing, Sealing, head_of, size_of
-from binlogtool.formats.binlog_events.wire.header import END_AT, FLAGS_AT, TYPE_AT
+from binlogtool.formats.binlog_events.codes import (
+    ENCRYPTED_MAGIC,
+    HEADER_SIZE,
+    MAGIC,
+    MAX_EVENT_SIZE,
+    EventFlag,
+    EventType,
+)
+from binlogtool.formats.binlog_events.crypt.keys import MASTER_KEY_SIZE, KeyFileError, decrypt_aes_cbc
+from binlogtool.formats.binlog_events.crypt.sealed import EventDecryptor, HeaderEvidence
+from binlogtool.formats.binlog_events.crypt.sealing import (
+    CbcEventCipher,
+    CtrEventCipher,
+    EventCipher,
+    decrypt_header,
+    read_event_size,
+)
+from binlogtool.formats.binlog_events.wire.header import END_LOG_POS_AT, FLAGS_AT, TYPE_AT
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.layouts import Read, Unveil
+from binlogtool.formats.layouts import BufferDecryptor, RangeReader
 
 ENCRYPTED_HEADER_SIZE = 512
 """Bytes in front of the plain image of a MySQL log."""
 
-NO_KEY = "the log is encrypted; give the key with --keyfile FILE"
+NO_KEY_MESSAGE = "the log is encrypted; give the key with --keyfile FILE"
 """What a layout says when there is no key."""
 
-_PASSWORD = 32
-_IV = 16
+_PASSWORD_SIZE = 32
+_IV_SIZE = 16
 _VERSION = 1
-_PIECE = 1 << 20
-_PROBES = 64
-_START = struct.Struct("<BI12s")
+_STREAM_CHUNK_SIZE = 1 << 20
+_MAX_PROBED_EVENTS = 64
+_START_ENCRYPTION = struct.Struct("<BI12s")
 _SCHEME = 1
 
 
-def _is_last(field: Any, fields: Any, context: Any) -> bool:
+def _is_end_field(field: Any, fields: Any, context: Any) -> bool:
     """Return whether a header field is the end marker."""
     return str(field.type) == "end"
 
@@ -67,7 +80,7 @@ ENCRYPTION_HEADER = Struct(
     "version" / Int8ul,
     "fields"
     / RepeatUntil(
-        _is_last,
+        _is_end_field,
         Struct(
             "type" / Enum(Int8ul, end=0, key_id=1, encrypted_password=2, iv=3),
             "value"
@@ -76,8 +89,8 @@ ENCRYPTION_HEADER = Struct(
                 {
                     "end": Pass,
                     "key_id": Struct("length" / Int8ul, "text" / Bytes(this.length)),
-                    "encrypted_password": Bytes(_PASSWORD),
-                    "iv": Bytes(_IV),
+                    "encrypted_password": Bytes(_PASSWORD_SIZE),
+                    "iv": Bytes(_IV_SIZE),
                 },
                 default=Error,
             ),
@@ -92,12 +105,12 @@ ENCRYPTION_HEADER = Struct(
 ENCRYPTED_FILE_HEADER = Struct("encryption" / ENCRYPTION_HEADER, "magic" / Const(MAGIC))
 """What stands in front of the first event of an encrypted file of MySQL, 516 bytes (with the key)."""
 
-SEALED_EVENT = Struct(
+ENCRYPTED_EVENT_HEAD = Struct(
     "start" / Tell,
     "sealed_head" / Bytes(9),
     "event_size" / Int32ul,
     Check(this.event_size >= HEADER_SIZE),
-    Check(this.event_size <= MAX_EVENT),
+    Check(this.event_size <= MAX_EVENT_SIZE),
     "sealed_body" / Bytes(this.event_size - 13),
     "end" / Tell,
 )
@@ -136,16 +149,16 @@ def parse_encryption_header(head: bytes) -> EncryptionHeader:
         raise MalformedError("this is no encrypted log of MySQL", finding_id="bad-magic")
     if head[4:5] != bytes([_VERSION]) and len(head) > 4:
         raise MalformedError(f"the encryption header has version {head[4]}", None, "unsupported-version")
-    parsed = _parsed(ENCRYPTION_HEADER, head[:ENCRYPTED_HEADER_SIZE])
-    found = {str(one.type): one.value for one in parsed.fields}
-    missing = [name for name in ("key_id", "encrypted_password", "iv") if name not in found]
+    parsed = _parse_schema(ENCRYPTION_HEADER, head[:ENCRYPTED_HEADER_SIZE])
+    values = {str(one.type): one.value for one in parsed.fields}
+    missing = [name for name in ("key_id", "encrypted_password", "iv") if name not in values]
     if missing:
         raise MalformedError(f"the encryption header has no {missing[0]}", finding_id="bad-header")
-    key_id = found["key_id"].text.decode("utf-8", "backslashreplace")
-    return EncryptionHeader(parsed.version, key_id, found["encrypted_password"], found["iv"])
+    key_id = values["key_id"].text.decode("utf-8", "backslashreplace")
+    return EncryptionHeader(parsed.version, key_id, values["encrypted_password"], values["iv"])
 
 
-def _parsed(schema: Construct, data: bytes) -> Struct:
+def _parse_schema(schema: Construct, data: bytes) -> Struct:
     """Parse bytes by a schema.
 
     Raises:
@@ -154,11 +167,11 @@ def _parsed(schema: Construct, data: bytes) -> Struct:
     try:
         return schema.parse(data)
     except ConstructError as error:
-        why = "it is cut short" if len(data) < ENCRYPTED_HEADER_SIZE else "a field of it is none that is known"
-        raise MalformedError(f"the encryption header cannot be read: {why}", None, "bad-header") from error
+        reason = "it is cut short" if len(data) < ENCRYPTED_HEADER_SIZE else "a field of it is none that is known"
+        raise MalformedError(f"the encryption header cannot be read: {reason}", None, "bad-header") from error
 
 
-def mysql_unveiler(head: bytes, master_key: bytes) -> Callable[[Read], Unveil]:
+def create_mysql_decryptor(head: bytes, master_key: bytes) -> Callable[[RangeReader], BufferDecryptor]:
     """Return a function that opens an encrypted MySQL log for reading.
 
     The decryptor only needs the bytes that it is given, so it works on streams too.
@@ -173,12 +186,12 @@ def mysql_unveiler(head: bytes, master_key: bytes) -> Callable[[Read], Unveil]:
     header = parse_encryption_header(head)
     if len(master_key) != MASTER_KEY_SIZE:
         raise KeyFileError(f"the master key has {len(master_key)} bytes, not {MASTER_KEY_SIZE}")
-    secret = hashlib.sha512(aes_cbc(master_key, header.iv, header.encrypted_password)).digest()
+    secret = hashlib.sha512(decrypt_aes_cbc(master_key, header.iv, header.encrypted_password)).digest()
     first = bytearray(head[: ENCRYPTED_HEADER_SIZE + len(MAGIC) + HEADER_SIZE])
-    _stream_unveiler(secret)(0, memoryview(first))
+    _create_stream_decryptor(secret)(0, memoryview(first))
     if not _is_plain_log(bytes(first[ENCRYPTED_HEADER_SIZE:])):
         raise KeyFileError(f"the keyring's key {header.key_id!r} does not decrypt this log: a wrong key")
-    return lambda _: _stream_unveiler(secret)
+    return lambda _: _create_stream_decryptor(secret)
 
 
 def _is_plain_log(start: bytes) -> bool:
@@ -186,11 +199,11 @@ def _is_plain_log(start: bytes) -> bool:
     if len(start) < len(MAGIC) + HEADER_SIZE or start.startswith(MAGIC):
         return MAGIC.startswith(start[: len(MAGIC)])
     event = start[len(MAGIC) :]
-    end = int.from_bytes(event[END_AT:FLAGS_AT], "little")
-    return event[TYPE_AT] == EventType.FORMAT_DESCRIPTION and end == len(MAGIC) + size_of(event)
+    end = int.from_bytes(event[END_LOG_POS_AT:FLAGS_AT], "little")
+    return event[TYPE_AT] == EventType.FORMAT_DESCRIPTION and end == len(MAGIC) + read_event_size(event)
 
 
-def _stream_unveiler(secret: bytes) -> Unveil:
+def _create_stream_decryptor(secret: bytes) -> BufferDecryptor:
     """Return the AES-256-CTR decryptor for what follows the header.
 
     Args:
@@ -201,15 +214,15 @@ def _stream_unveiler(secret: bytes) -> Unveil:
     nonce = secret[32:40]
     cipher = Cipher(algorithms.AES(secret[:32]), modes.CTR(nonce + bytes(8))).decryptor()
 
-    def unveil(offset: int, view: memoryview) -> None:
-        for start in range(max(0, ENCRYPTED_HEADER_SIZE - offset), len(view), _PIECE):
+    def decrypt(offset: int, view: memoryview) -> None:
+        for start in range(max(0, ENCRYPTED_HEADER_SIZE - offset), len(view), _STREAM_CHUNK_SIZE):
             block, skip = divmod(offset + start - ENCRYPTED_HEADER_SIZE, 16)
             cipher.reset_nonce(nonce + block.to_bytes(8, "big"))
             cipher.update(bytes(skip))
-            piece = view[start : start + _PIECE]
-            piece[:] = cipher.update(piece)
+            chunk = view[start : start + _STREAM_CHUNK_SIZE]
+            chunk[:] = cipher.update(chunk)
 
-    return unveil
+    return decrypt
 
 
 # -- MariaDB ---------------------------------------------------------------------------------------------------------
@@ -221,29 +234,31 @@ def parse_start_encryption(event: bytes, offset: int) -> StartEncryption:
     Raises:
         MalformedError: it is too short, or of an unknown scheme.
     """
-    if not HEADER_SIZE + _START.size <= size_of(event) <= len(event):
-        raise MalformedError(f"START_ENCRYPTION of {size_of(event)} bytes: not its size", None, "bad-header")
-    scheme, version, nonce = _START.unpack_from(event, HEADER_SIZE)
+    if not HEADER_SIZE + _START_ENCRYPTION.size <= read_event_size(event) <= len(event):
+        raise MalformedError(f"START_ENCRYPTION of {read_event_size(event)} bytes: not its size", None, "bad-header")
+    scheme, version, nonce = _START_ENCRYPTION.unpack_from(event, HEADER_SIZE)
     if scheme != _SCHEME:
         raise MalformedError(f"encryption scheme {scheme} is unknown", None, "unsupported-version")
-    return StartEncryption(scheme, version, nonce, int.from_bytes(event[5:9], "little"), offset + size_of(event))
+    return StartEncryption(
+        scheme, version, nonce, int.from_bytes(event[5:9], "little"), offset + read_event_size(event)
+    )
 
 
-class EventUnveiler(msgspec.Struct):
+class EventDecryptorFactory(msgspec.Struct):
     """Opens an encrypted MariaDB log for reading (`FileLayout.decrypt`); `decryptor`: the decryptor, once the file
     is open.
     """
 
-    make: Callable[[Read], Sealed]
-    sealed: Sealed | None = None
+    create: Callable[[RangeReader], EventDecryptor]
+    decryptor: EventDecryptor | None = None
 
-    def __call__(self, read: Read) -> Sealed:
+    def __call__(self, read_range: RangeReader) -> EventDecryptor:
         """Open the file."""
-        self.sealed = self.make(read)
-        return self.sealed
+        self.decryptor = self.create(read_range)
+        return self.decryptor
 
 
-def mariadb_unveiler(start: StartEncryption, key: bytes, head: bytes) -> EventUnveiler:
+def create_mariadb_decryptor(start: StartEncryption, key: bytes, head: bytes) -> EventDecryptorFactory:
     """Return what opens an encrypted MariaDB log, whether its plugin uses AES-CBC or AES-CTR.
 
     If bytes were removed or inserted, the events after that are found only under AES-CBC: their headers tell
@@ -256,38 +271,42 @@ def mariadb_unveiler(start: StartEncryption, key: bytes, head: bytes) -> EventUn
         KeyFileError: the key decrypts no event of the head.
     """
     since, server_id = int.from_bytes(head[4:8], "little"), int.from_bytes(head[9:13], "little")
-    relay = bool(int.from_bytes(head[21:23], "little") & EventFlag.RELAY_LOG)
+    is_relay = bool(int.from_bytes(head[21:23], "little") & EventFlag.RELAY_LOG)
 
-    def known() -> Known:
-        return Known({server_id, start.server_id}, since, relay)
+    def create_evidence() -> HeaderEvidence:
+        return HeaderEvidence({server_id, start.server_id}, since, is_relay)
 
-    chosen = _fitting(start, key, head, known())
-    return EventUnveiler(lambda read: Sealed(chosen(key, start.nonce), start.end, known(), read))
+    cipher_class = _find_cipher(start, key, head, create_evidence())
+    return EventDecryptorFactory(
+        lambda read: EventDecryptor(cipher_class(key, start.nonce), start.end, create_evidence(), read)
+    )
 
 
-_SEALINGS: tuple[Callable[[bytes, bytes], Sealing], ...] = (CbcSealing, CtrSealing)
+_CIPHERS: tuple[Callable[[bytes, bytes], EventCipher], ...] = (CbcEventCipher, CtrEventCipher)
 
 
-def _fitting(start: StartEncryption, key: bytes, head: bytes, known: Known) -> Callable[[bytes, bytes], Sealing]:
+def _find_cipher(
+    start: StartEncryption, key: bytes, head: bytes, evidence: HeaderEvidence
+) -> Callable[[bytes, bytes], EventCipher]:
     """Return the cipher that decrypts valid headers of the events in the head."""
-    events = _events(start.end, head)
+    events = _find_events(start.end, head)
     if not events:
-        return CbcSealing
-    for kind in _SEALINGS:
-        sealing = kind(key, start.nonce)
-        heads = [(head_of(sealing, head[at:], at), at) for at in events]
-        if any(one is not None and known.certain(one, at) for one, at in heads):
-            return kind
+        return CbcEventCipher
+    for cipher_class in _CIPHERS:
+        cipher = cipher_class(key, start.nonce)
+        heads = [(decrypt_header(cipher, head[at:], at), at) for at in events]
+        if any(one is not None and evidence.is_certain(one, at) for one, at in heads):
+            return cipher_class
     raise KeyFileError("the key file's key 1 does not decrypt this log: a wrong key")
 
 
-def _events(offset: int, head: bytes) -> list[int]:
+def _find_events(offset: int, head: bytes) -> list[int]:
     """Return the offsets of the first encrypted events, as far as the head extends and their sizes are plausible."""
-    found: list[int] = []
-    while len(head) - offset >= 20 and len(found) < _PROBES:
-        found.append(offset)
-        size = size_of(head[offset : offset + 13])
-        if not HEADER_SIZE <= size <= MAX_EVENT:
+    offsets: list[int] = []
+    while len(head) - offset >= 20 and len(offsets) < _MAX_PROBED_EVENTS:
+        offsets.append(offset)
+        size = read_event_size(head[offset : offset + 13])
+        if not HEADER_SIZE <= size <= MAX_EVENT_SIZE:
             break
         offset += size
-    return found
+    return offsets

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.binlog_events.ddl.words import Statement, Word, after_gap, statements, words
-from binlogtool.formats.table_names import full_name
+from binlogtool.formats.binlog_events.ddl.words import SqlStatement, SqlWord, skip_gap, split_statements, split_words
+from binlogtool.formats.table_names import qualify_name
 
-_HARMLESS = frozenset((
+_CLAUSES_WITHOUT_EFFECT = frozenset((
     "ENGINE", "TYPE", "COMMENT", "AUTO_INCREMENT", "ROW_FORMAT", "AVG_ROW_LENGTH", "MAX_ROWS", "MIN_ROWS", "CHECKSUM",
     "TABLE_CHECKSUM", "PAGE_CHECKSUM", "DELAY_KEY_WRITE", "KEY_BLOCK_SIZE", "PACK_KEYS", "STATS_PERSISTENT",
     "STATS_AUTO_RECALC", "STATS_SAMPLE_PAGES", "COMPRESSION", "ENCRYPTION", "ENCRYPTED", "ENCRYPTION_KEY_ID",
@@ -18,14 +18,14 @@ _HARMLESS = frozenset((
 ))  # fmt: skip
 """First words of clauses that leave rows and columns as they are."""
 
-_INDEX = frozenset(("INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK"))
-_NOT_A_NAME = frozenset(("COLUMN", "INDEX", "KEY"))
+_INDEX_WORDS = frozenset(("INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK"))
+_RENAME_OBJECTS = frozenset(("COLUMN", "INDEX", "KEY"))
 
-Name = tuple[str, ...]
+TableName = tuple[str, ...]
 """(table,) or (database, table)."""
 
 
-class Reading:
+class StatementReader:
     """Reader of the words of one statement.
 
     Raises:
@@ -33,35 +33,35 @@ class Reading:
     """
 
     def __init__(self, sql: str) -> None:
-        statement = next(iter(statements(sql[after_gap(sql) :])), Statement(1, ";"))
+        statement = next(iter(split_statements(sql[skip_gap(sql) :])), SqlStatement(1, ";"))
         first, *rest = statement.text.split(None, 1)
         if first.upper() in ("CREATE", "ALTER", "DROP"):
-            self.words = words(statement)
+            self.words = split_words(statement)
         else:  # sqlglot returns a whole RENAME as one word
-            self.words = [Word(first, False), *words(statement._replace(text="".join(rest)))]
+            self.words = [SqlWord(first, False), *split_words(statement._replace(text="".join(rest)))]
         self.at = 0
 
     @classmethod
-    def of(cls, words: Sequence[Word]) -> Reading:
+    def from_words(cls, word_list: Sequence[SqlWord]) -> StatementReader:
         """Create a reader of some words of a statement."""
-        made = cls(";")
-        made.words = list(words)
-        return made
+        reader = cls(";")
+        reader.words = list(word_list)
+        return reader
 
     @property
-    def next(self) -> str:
+    def next_word(self) -> str:
         """The next word in capitals; empty for a quoted one and at the end."""
         return self.words[self.at].upper if self.at < len(self.words) else ""
 
-    def passes(self, *expected: str) -> bool:
+    def skip_words(self, *expected: str) -> bool:
         """Skip these words and return True if they are next; otherwise return False."""
-        found = [word.upper for word in self.words[self.at : self.at + len(expected)]]
-        if found != list(expected):
+        upcoming = [word.upper for word in self.words[self.at : self.at + len(expected)]]
+        if upcoming != list(expected):
             return False
         self.at += len(expected)
         return True
 
-    def name(self) -> Name:
+    def read_name(self) -> TableName:
         """Read the name of a table."""
         parts = self.words[self.at : self.at + 3]
         if not parts or parts[0].upper in (",", "(", ")", ".", "="):
@@ -72,15 +72,15 @@ class Reading:
         self.at += 1
         return (parts[0].text,)
 
-    def waits(self) -> None:
+    def skip_wait(self) -> None:
         """Skip WAIT n and NOWAIT."""
-        if self.passes("WAIT"):
+        if self.skip_words("WAIT"):
             self.at += 1
-        self.passes("NOWAIT")
+        self.skip_words("NOWAIT")
 
-    def clauses(self) -> Iterator[list[Word]]:
+    def iter_clauses(self) -> Iterator[list[SqlWord]]:
         """Yield the remaining words, split at commas outside of parentheses."""
-        depth, clause = 0, list[Word]()
+        depth, clause = 0, list[SqlWord]()
         for word in self.words[self.at :]:
             depth += {"(": 1, ")": -1}.get(word.upper, 0)
             if depth == 0 and word.upper == ",":
@@ -91,139 +91,139 @@ class Reading:
         yield clause
 
 
-def renames(sql: str, database: str) -> list[tuple[str, str]]:
+def find_renames(sql: str, database: str) -> list[tuple[str, str]]:
     """Return the (old, new) names of tables that RENAME TABLE or ALTER TABLE ... RENAME renames, in order.
 
     Raises:
         UsageError: the statement cannot be read.
     """
-    read = Reading(sql)
-    if read.passes("RENAME", "TABLE") or read.passes("RENAME", "TABLES"):
-        return [(_full(one, database), _full(other, database)) for one, other in renamed_pairs(read)]
-    table = _altered(read)
+    reader = StatementReader(sql)
+    if reader.skip_words("RENAME", "TABLE") or reader.skip_words("RENAME", "TABLES"):
+        return [(_qualify(one, database), _qualify(other, database)) for one, other in iter_renamed_pairs(reader)]
+    table = _read_altered_name(reader)
     if table is None:
         return []
-    new = [name for name in map(new_table_name, read.clauses()) if name is not None]
-    return [(_full(table, database), _full(name, database)) for name in new]
+    new_names = [name for name in map(find_new_table_name, reader.iter_clauses()) if name is not None]
+    return [(_qualify(table, database), _qualify(name, database)) for name in new_names]
 
 
-def altered_table(sql: str, database: str) -> tuple[str, Reading] | None:
+def read_altered_table(sql: str, database: str) -> tuple[str, StatementReader] | None:
     """Return the table that an ALTER TABLE changes, and a reader positioned at its clauses.
 
     Raises:
         UsageError: the statement cannot be read.
     """
-    read = Reading(sql)
-    table = _altered(read)
-    return None if table is None else (_full(table, database), read)
+    reader = StatementReader(sql)
+    table = _read_altered_name(reader)
+    return None if table is None else (_qualify(table, database), reader)
 
 
-def keeps_rows(sql: str) -> bool:
+def is_row_preserving(sql: str) -> bool:
     """Return whether an ALTER TABLE leaves all rows of its table, their columns and key unchanged.
 
     Raises:
         UsageError: the statement cannot be read.
     """
-    read = Reading(sql)
-    return _altered(read) is None or all(map(_is_harmless, read.clauses()))
+    reader = StatementReader(sql)
+    return _read_altered_name(reader) is None or all(map(_is_row_preserving_clause, reader.iter_clauses()))
 
 
-def exchanged(sql: str, database: str) -> str | None:
+def find_exchanged_table(sql: str, database: str) -> str | None:
     """Return the table that ALTER TABLE ... EXCHANGE PARTITION p WITH TABLE name changes too.
 
     Raises:
         UsageError: the statement cannot be read.
     """
-    read = Reading(sql)
-    if _altered(read) is None or not read.passes("EXCHANGE", "PARTITION"):
+    reader = StatementReader(sql)
+    if _read_altered_name(reader) is None or not reader.skip_words("EXCHANGE", "PARTITION"):
         return None
-    read.at += 1
-    return _full(read.name(), database) if read.passes("WITH", "TABLE") else None
+    reader.at += 1
+    return _qualify(reader.read_name(), database) if reader.skip_words("WITH", "TABLE") else None
 
 
-def copied(sql: str, database: str) -> str | None:
+def find_like_source(sql: str, database: str) -> str | None:
     """Return the table whose definition CREATE TABLE ... LIKE copies.
 
     Raises:
         UsageError: the statement cannot be read.
     """
-    read = _created(sql)
-    if read is None or not (read.passes("LIKE") or read.passes("(", "LIKE")):
+    reader = _skip_created_name(sql)
+    if reader is None or not (reader.skip_words("LIKE") or reader.skip_words("(", "LIKE")):
         return None
-    return _full(read.name(), database)
+    return _qualify(reader.read_name(), database)
 
 
-def selects(sql: str) -> bool:
+def has_select(sql: str) -> bool:
     """Return whether it is CREATE TABLE ... SELECT, which also inserts rows.
 
     Raises:
         UsageError: the statement cannot be read.
     """
-    read = _created(sql)
-    return read is not None and any(word.upper == "SELECT" for word in read.words[read.at :])
+    reader = _skip_created_name(sql)
+    return reader is not None and any(word.upper == "SELECT" for word in reader.words[reader.at :])
 
 
-def creates_if_missing(sql: str) -> bool:
+def is_create_if_not_exists(sql: str) -> bool:
     """Return whether it is CREATE TABLE IF NOT EXISTS, which changes nothing if the table exists.
 
     Raises:
         UsageError: the statement cannot be read.
     """
-    return Reading(sql).passes("CREATE", "TABLE", "IF", "NOT", "EXISTS")
+    return StatementReader(sql).skip_words("CREATE", "TABLE", "IF", "NOT", "EXISTS")
 
 
-def _created(sql: str) -> Reading | None:
+def _skip_created_name(sql: str) -> StatementReader | None:
     """Return a reader positioned after the table name of a CREATE TABLE; None for other statements."""
-    read = Reading(sql)
-    if not read.passes("CREATE"):
+    reader = StatementReader(sql)
+    if not reader.skip_words("CREATE"):
         return None
-    read.passes("OR", "REPLACE")
-    if not read.passes("TABLE"):
+    reader.skip_words("OR", "REPLACE")
+    if not reader.skip_words("TABLE"):
         return None
-    read.passes("IF", "NOT", "EXISTS")
-    read.name()
-    return read
+    reader.skip_words("IF", "NOT", "EXISTS")
+    reader.read_name()
+    return reader
 
 
-def _altered(read: Reading) -> Name | None:
+def _read_altered_name(reader: StatementReader) -> TableName | None:
     """Read the table name of an ALTER TABLE; its clauses are next. None for other statements."""
-    if not read.passes("ALTER"):
+    if not reader.skip_words("ALTER"):
         return None
-    while read.next in ("ONLINE", "IGNORE"):
-        read.at += 1
-    if not read.passes("TABLE"):
+    while reader.next_word in ("ONLINE", "IGNORE"):
+        reader.at += 1
+    if not reader.skip_words("TABLE"):
         return None
-    read.passes("IF", "EXISTS")
-    name = read.name()
-    read.waits()
+    reader.skip_words("IF", "EXISTS")
+    name = reader.read_name()
+    reader.skip_wait()
     return name
 
 
-def renamed_pairs(read: Reading) -> Iterator[tuple[Name, Name]]:
+def iter_renamed_pairs(reader: StatementReader) -> Iterator[tuple[TableName, TableName]]:
     """Yield the (old, new) names of RENAME TABLE, from the reader's position on.
 
     Raises:
         UsageError: the statement cannot be read.
     """
-    read.passes("IF", "EXISTS")
+    reader.skip_words("IF", "EXISTS")
     while True:
-        one = read.name()
-        read.waits()
-        if not read.passes("TO"):
+        old_name = reader.read_name()
+        reader.skip_wait()
+        if not reader.skip_words("TO"):
             raise UsageError("RENAME TABLE has no TO")
-        yield one, read.name()
-        if not read.passes(","):
+        yield old_name, reader.read_name()
+        if not reader.skip_words(","):
             return
 
 
-def new_table_name(clause: Sequence[Word]) -> Name | None:
+def find_new_table_name(clause: Sequence[SqlWord]) -> TableName | None:
     """Return the name that a clause RENAME [TO | AS | =] of ALTER TABLE gives its table; None for other clauses.
 
     Raises:
         UsageError: the clause has no name.
     """
     heads = [word.upper for word in clause[:2]]
-    if heads[:1] != ["RENAME"] or heads[1:] in ([one] for one in _NOT_A_NAME):
+    if heads[:1] != ["RENAME"] or heads[1:] in ([one] for one in _RENAME_OBJECTS):
         return None
     start = 2 if heads[1:] in (["TO"], ["AS"], ["="]) else 1
     parts = [word.text for word in clause[start : start + 3]]
@@ -232,20 +232,20 @@ def new_table_name(clause: Sequence[Word]) -> Name | None:
     return (parts[0], parts[2]) if parts[1:2] == ["."] and len(parts) == 3 else (parts[0],)
 
 
-def _is_harmless(clause: Sequence[Word]) -> bool:
+def _is_row_preserving_clause(clause: Sequence[SqlWord]) -> bool:
     """Return whether a clause of ALTER TABLE leaves rows, columns and key unchanged."""
     heads = [word.upper for word in clause if word.upper not in ("IF", "NOT", "EXISTS")][:3] + [""] * 3
     first, second = heads[:2]
     if first == "RENAME":
         return second != "COLUMN"
     if first == "ADD":
-        named = second == "CONSTRAINT" and "PRIMARY" in [word.upper for word in clause[:4]]
-        return second in (*_INDEX, "CONSTRAINT", "PARTITION") and not named
+        adds_primary_key = second == "CONSTRAINT" and "PRIMARY" in [word.upper for word in clause[:4]]
+        return second in (*_INDEX_WORDS, "CONSTRAINT", "PARTITION") and not adds_primary_key
     if first == "DROP":
-        return second in (*_INDEX, "CONSTRAINT")
-    return first in _HARMLESS or not clause
+        return second in (*_INDEX_WORDS, "CONSTRAINT")
+    return first in _CLAUSES_WITHOUT_EFFECT or not clause
 
 
-def _full(name: Name, database: str) -> str:
+def _qualify(name: TableName, database: str) -> str:
     """Return the full name of a table."""
-    return full_name(*name) if len(name) > 1 else full_name(database, name[0])
+    return qualify_name(*name) if len(name) > 1 else qualify_name(database, name[0])

@@ -8,18 +8,24 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.binlog_events.ddl.alter import Name, Reading, new_table_name, renamed_pairs, selects
-from binlogtool.formats.binlog_events.ddl.columns import Definition, altered_definition
+from binlogtool.formats.binlog_events.ddl.alter import (
+    StatementReader,
+    TableName,
+    find_new_table_name,
+    has_select,
+    iter_renamed_pairs,
+)
+from binlogtool.formats.binlog_events.ddl.columns import TableDefinition, apply_alter_table
 from binlogtool.formats.binlog_events.ddl.create_table import CreateTable
-from binlogtool.formats.binlog_events.ddl.tables import altered, created, key_of
-from binlogtool.formats.binlog_events.ddl.types import charset_of_words
-from binlogtool.formats.binlog_events.ddl.words import Statement, Word, after_gap, statements
-from binlogtool.formats.table_names import full_name, parts_of
+from binlogtool.formats.binlog_events.ddl.tables import find_altered_table, find_created_table, find_primary_key
+from binlogtool.formats.binlog_events.ddl.types import find_charset
+from binlogtool.formats.binlog_events.ddl.words import SqlStatement, SqlWord, skip_gap, split_statements
+from binlogtool.formats.table_names import qualify_name, split_name
 
-MOST_TABLES, MOST_COLUMNS = 100_000, 1_000_000
+MAX_TABLES, MAX_COLUMNS = 100_000, 1_000_000
 """Tables that are followed, and columns of all of them together."""
 
-_LONG = 16 << 10
+_MAX_CACHED_LENGTH = 16 << 10
 """Characters of a statement that is not worth its place among the remembered ones."""
 
 _SEQUENCE_COLUMNS = """CREATE TABLE s (next_not_cached_value BIGINT, minimum_value BIGINT, maximum_value BIGINT,
@@ -44,7 +50,7 @@ class DdlStatement(msgspec.Struct, frozen=True, array_like=True):
     charset: str | None = None
 
 
-class Definitions(msgspec.Struct):
+class TableDefinitions(msgspec.Struct):
     """Tables by full name: a definition, or the reason why there is none (`UNDECLARED`, or an unsupported
     statement).
 
@@ -55,7 +61,7 @@ class Definitions(msgspec.Struct):
     definitions together.
     """
 
-    tables: dict[str, Definition | str] = msgspec.field(default_factory=dict)
+    tables: dict[str, TableDefinition | str] = msgspec.field(default_factory=dict)
     databases: dict[str, str] = msgspec.field(default_factory=dict)
     sequences: set[str] = msgspec.field(default_factory=set)
     temporary: set[tuple[int, str]] = msgspec.field(default_factory=set)
@@ -66,241 +72,251 @@ class Definitions(msgspec.Struct):
     has_capitals: bool = False
     columns: int = 0
 
-    def learn(self, statement: DdlStatement) -> None:
+    def apply_statement(self, statement: DdlStatement) -> None:
         """Apply one statement."""
         try:
-            read = Reading(statement.text)
+            reader = StatementReader(statement.text)
         except UsageError:
-            self._lose_named(statement)
+            self._invalidate_named(statement)
             return
-        word = read.next
+        word = reader.next_word
         try:
             if word == "CREATE":
-                self._create(read, statement)
+                self._apply_create(reader, statement)
             elif word == "DROP":
-                self._drop(read, statement)
+                self._apply_drop(reader, statement)
             elif word == "ALTER":
-                self._alter(read, statement)
+                self._apply_alter(reader, statement)
             elif word == "RENAME":
-                self._rename(read, statement)
+                self._apply_rename(reader, statement)
         except UsageError:
-            self._lose_named(statement)
+            self._invalidate_named(statement)
 
-    def of(self, name: str) -> Definition | None:
+    def get_definition(self, name: str) -> TableDefinition | None:
         """Return the table with a full name; if no statement names its database, the one with its bare name.
 
         Raises:
             UsageError: its columns are not certain; the message says why.
         """
-        found = self.state(name)
-        if isinstance(found, str):
-            if found:
-                raise UsageError(found)
+        state = self.get_state(name)
+        if isinstance(state, str):
+            if state:
+                raise UsageError(state)
             return None
-        return found
+        return state
 
-    def state(self, name: str) -> Definition | str:
+    def get_state(self, name: str) -> TableDefinition | str:
         """Return the definition of a table, or why there is none."""
-        key = self._key(name)
+        key = self._table_key(name)
         if key not in self.tables:
-            key = full_name("", parts_of(key)[1])
+            key = qualify_name("", split_name(key)[1])
         return self.tables.get(key, self.lost)
 
-    def lose(self, reason: str) -> None:
+    def invalidate(self, reason: str) -> None:
         """Drop all definitions but those of --schema that no statement changed: statements may be missing."""
-        self.tables = {k: v for k, v in self.tables.items() if isinstance(v, Definition) and v.given}
-        self.columns = sum(map(_size, self.tables.values()))
+        self.tables = {k: v for k, v in self.tables.items() if isinstance(v, TableDefinition) and v.given}
+        self.columns = sum(map(_column_count, self.tables.values()))
         self.lost = reason
 
-    def copy(self) -> Definitions:
+    def copy(self) -> TableDefinitions:
         """Return an independent copy."""
         return replace(
             self, tables=dict(self.tables), databases=dict(self.databases), sequences=set(self.sequences),
             temporary=set(self.temporary),
         )  # fmt: skip
 
-    def folded(self) -> Definitions:
+    def fold_names(self) -> TableDefinitions:
         """Return a copy with names in lower case, as servers with lower_case_table_names compare them."""
-        own = replace(self.copy(), fold=True)
-        for name in [name for name in own.tables if name != name.lower()]:
-            own.tables.setdefault(name.lower(), own.tables[name])
-            del own.tables[name]
-        own.databases = {name.lower(): charset for name, charset in own.databases.items()}
-        return own
+        copy = replace(self.copy(), fold=True)
+        for name in [name for name in copy.tables if name != name.lower()]:
+            copy.tables.setdefault(name.lower(), copy.tables[name])
+            del copy.tables[name]
+        copy.databases = {name.lower(): charset for name, charset in copy.databases.items()}
+        return copy
 
     # -- names ---------------------------------------------------------------------------------------------------------
 
-    def _key(self, name: str) -> str:
+    def _table_key(self, name: str) -> str:
         """Return the name under which a table is stored."""
         if self.fold:
             return name.lower()
         self.has_capitals = self.has_capitals or name != name.lower()
         return name
 
-    def _full(self, name: Name, database: str) -> str:
+    def _qualify(self, name: TableName, database: str) -> str:
         """Return the key of a table named in a statement."""
-        return self._key(full_name(*name) if len(name) > 1 else full_name(database, name[0]))
+        return self._table_key(qualify_name(*name) if len(name) > 1 else qualify_name(database, name[0]))
 
-    def _put(self, name: str, definition: Definition | str) -> None:
+    def _store(self, name: str, definition: TableDefinition | str) -> None:
         """Store the state of a table, within the limits."""
         self.sequences.discard(name)
-        size = self.columns + _size(definition) - _size(self.tables.get(name, UNDECLARED))
-        if size <= MOST_COLUMNS and (name in self.tables or len(self.tables) < MOST_TABLES):
+        size = self.columns + _column_count(definition) - _column_count(self.tables.get(name, UNDECLARED))
+        if size <= MAX_COLUMNS and (name in self.tables or len(self.tables) < MAX_TABLES):
             self.tables[name], self.columns = definition, size
         else:
-            self._take_out(name)
+            self._delete(name)
             self.lost = "the log has more tables and columns than are followed"
 
-    def _take_out(self, name: str) -> None:
+    def _delete(self, name: str) -> None:
         """Delete a table."""
-        self.columns -= _size(self.tables.pop(name, UNDECLARED))
+        self.columns -= _column_count(self.tables.pop(name, UNDECLARED))
 
-    def _remove(self, name: str) -> None:
+    def _drop_table(self, name: str) -> None:
         """Drop a table."""
         self.sequences.discard(name)
-        bare = full_name("", parts_of(name)[1])
+        bare = qualify_name("", split_name(name)[1])
         if bare in self.tables and bare != name:
-            self._put(name, UNDECLARED)  # hides the definition that --schema has for this name
+            self._store(name, UNDECLARED)  # hides the definition that --schema has for this name
         else:
-            self._take_out(name)
+            self._delete(name)
 
-    def _lose_named(self, statement: DdlStatement) -> None:
+    def _invalidate_named(self, statement: DdlStatement) -> None:
         """Mark the tables that an unreadable statement may be about as uncertain."""
-        about = altered(statement.text, statement.database)
-        name = created(statement.text, statement.database) if about is None else about[0]
+        altered_table = find_altered_table(statement.text, statement.database)
+        name = find_created_table(statement.text, statement.database) if altered_table is None else altered_table[0]
         if name is None:
-            self.lose("a statement of the log about tables cannot be read")
+            self.invalidate("a statement of the log about tables cannot be read")
         else:
-            self._put(self._key(name), "a statement of the log about it cannot be read")
+            self._store(self._table_key(name), "a statement of the log about it cannot be read")
 
     # -- statements ----------------------------------------------------------------------------------------------------
 
-    def _create(self, read: Reading, statement: DdlStatement) -> None:
+    def _apply_create(self, reader: StatementReader, statement: DdlStatement) -> None:
         """Apply CREATE DATABASE, SEQUENCE or TABLE."""
-        read.passes("CREATE")
-        replaces = read.passes("OR", "REPLACE")
-        temporary = read.passes("TEMPORARY")
-        if read.passes("DATABASE") or read.passes("SCHEMA"):
-            self._create_database(read, statement)
-        elif read.passes("SEQUENCE"):
-            read.passes("IF", "NOT", "EXISTS")
-            name = self._full(read.name(), statement.database)
-            self._put(name, sequence_definition(statement.text))
+        reader.skip_words("CREATE")
+        is_replace = reader.skip_words("OR", "REPLACE")
+        is_temporary = reader.skip_words("TEMPORARY")
+        if reader.skip_words("DATABASE") or reader.skip_words("SCHEMA"):
+            self._apply_create_database(reader, statement)
+        elif reader.skip_words("SEQUENCE"):
+            reader.skip_words("IF", "NOT", "EXISTS")
+            name = self._qualify(reader.read_name(), statement.database)
+            self._store(name, parse_sequence(statement.text))
             self.sequences.add(name)
-        elif read.passes("TABLE"):
-            if_missing = read.passes("IF", "NOT", "EXISTS")
-            name = self._full(read.name(), statement.database)
-            if temporary:
+        elif reader.skip_words("TABLE"):
+            if_missing = reader.skip_words("IF", "NOT", "EXISTS")
+            name = self._qualify(reader.read_name(), statement.database)
+            if is_temporary:
                 self.temporary.add((statement.thread, name))
                 return
             if statement.failed:
-                self._put(name, "a CREATE TABLE of it failed")
+                self._store(name, "a CREATE TABLE of it failed")
                 return
-            is_there = name in self.tables
-            if is_there and if_missing:
+            exists = name in self.tables
+            if exists and if_missing:
                 return
-            self.conflicts += is_there and not replaces
-            self._put(name, self._created(read, statement, name))
+            self.conflicts += exists and not is_replace
+            self._store(name, self._build_created(reader, statement, name))
 
-    def _created(self, read: Reading, statement: DdlStatement, name: str) -> Definition | str:
+    def _build_created(self, reader: StatementReader, statement: DdlStatement, name: str) -> TableDefinition | str:
         """Return the definition of the table whose name was read."""
-        if read.passes("LIKE") or read.passes("(", "LIKE"):
-            name = self._full(read.name(), statement.database)
+        if reader.skip_words("LIKE") or reader.skip_words("(", "LIKE"):
+            name = self._qualify(reader.read_name(), statement.database)
             if (statement.thread, name) in self.temporary:
                 return "it was created LIKE a temporary table"
-            source = self.state(name)
+            source = self.get_state(name)
             if isinstance(source, str):
                 return source or "it was created LIKE a table whose columns are not known"
             return replace(source, given=self.given)
-        charset = self.databases.get(self._key(parts_of(name)[0]))
+        charset = self.databases.get(self._table_key(split_name(name)[0]))
         try:
-            made = defined(statement.text, charset)
+            definition = parse_definition(statement.text, charset)
         except UsageError as error:
             return f"its CREATE TABLE cannot be followed: {error}"
-        if made is None:
+        if definition is None:
             return "its CREATE TABLE does not declare all of its columns"
-        made = replace(made, given=self.given)
+        definition = replace(definition, given=self.given)
         before = self.tables.get(name)
-        if self.given and not parts_of(name)[0] and isinstance(before, Definition) and before != made:
-            return f"--schema has two tables {parts_of(name)[1]!r} and no database for them"
-        return made
+        if self.given and not split_name(name)[0] and isinstance(before, TableDefinition) and before != definition:
+            return f"--schema has two tables {split_name(name)[1]!r} and no database for them"
+        return definition
 
-    def _create_database(self, read: Reading, statement: DdlStatement) -> None:
+    def _apply_create_database(self, reader: StatementReader, statement: DdlStatement) -> None:
         """Apply CREATE DATABASE."""
-        read.passes("IF", "NOT", "EXISTS")
-        name = self._key(read.name()[0])
-        charset = charset_of_words(read.words[read.at :]) or statement.charset
+        reader.skip_words("IF", "NOT", "EXISTS")
+        name = self._table_key(reader.read_name()[0])
+        charset = find_charset(reader.words[reader.at :]) or statement.charset
         if charset is not None and not statement.failed:
             self.databases[name] = charset
 
-    def _drop(self, read: Reading, statement: DdlStatement) -> None:
+    def _apply_drop(self, reader: StatementReader, statement: DdlStatement) -> None:
         """Apply DROP DATABASE, TABLE or SEQUENCE."""
-        read.passes("DROP")
-        temporary = read.passes("TEMPORARY")
-        if read.passes("DATABASE") or read.passes("SCHEMA"):
-            read.passes("IF", "EXISTS")
-            home = self._key(read.name()[0])
-            for name in [name for name in self.tables if parts_of(name)[0] == home]:
-                self._remove(name)
-            self.databases.pop(home, None)
-        elif read.passes("TABLE") or read.passes("TABLES") or read.passes("SEQUENCE"):
-            read.passes("IF", "EXISTS")
-            while read.next or read.at < len(read.words):
-                name = self._full(read.name(), statement.database)
+        reader.skip_words("DROP")
+        is_temporary = reader.skip_words("TEMPORARY")
+        if reader.skip_words("DATABASE") or reader.skip_words("SCHEMA"):
+            reader.skip_words("IF", "EXISTS")
+            database = self._table_key(reader.read_name()[0])
+            for name in [name for name in self.tables if split_name(name)[0] == database]:
+                self._drop_table(name)
+            self.databases.pop(database, None)
+        elif reader.skip_words("TABLE") or reader.skip_words("TABLES") or reader.skip_words("SEQUENCE"):
+            reader.skip_words("IF", "EXISTS")
+            while reader.next_word or reader.at < len(reader.words):
+                name = self._qualify(reader.read_name(), statement.database)
                 if (statement.thread, name) in self.temporary:
                     self.temporary.discard((statement.thread, name))
-                elif not temporary:
-                    self._remove(name)
-                if not read.passes(","):
+                elif not is_temporary:
+                    self._drop_table(name)
+                if not reader.skip_words(","):
                     break
 
-    def _alter(self, read: Reading, statement: DdlStatement) -> None:
+    def _apply_alter(self, reader: StatementReader, statement: DdlStatement) -> None:
         """Apply ALTER DATABASE, SEQUENCE or TABLE."""
-        read.passes("ALTER")
-        if read.passes("DATABASE") or read.passes("SCHEMA"):
-            words = read.words[read.at :]
-            named = bool(words) and words[0].upper not in ("CHARACTER", "CHARSET", "COLLATE", "DEFAULT", "UPGRADE")
-            charset = charset_of_words(words)
+        reader.skip_words("ALTER")
+        if reader.skip_words("DATABASE") or reader.skip_words("SCHEMA"):
+            remaining_words = reader.words[reader.at :]
+            has_name = bool(remaining_words) and remaining_words[0].upper not in (
+                "CHARACTER",
+                "CHARSET",
+                "COLLATE",
+                "DEFAULT",
+                "UPGRADE",
+            )
+            charset = find_charset(remaining_words)
             if charset is not None:
-                self.databases[self._key(words[0].text if named else statement.database)] = charset
+                self.databases[self._table_key(remaining_words[0].text if has_name else statement.database)] = charset
             return
-        if read.passes("SEQUENCE"):
-            read.passes("IF", "EXISTS")
-            name = self._full(read.name(), statement.database)
+        if reader.skip_words("SEQUENCE"):
+            reader.skip_words("IF", "EXISTS")
+            name = self._qualify(reader.read_name(), statement.database)
             if name not in self.sequences:
-                self._put(name, sequence_definition(""))
+                self._store(name, parse_sequence(""))
                 self.sequences.add(name)
             return
-        while read.next in ("ONLINE", "IGNORE"):
-            read.at += 1
-        if not read.passes("TABLE"):
+        while reader.next_word in ("ONLINE", "IGNORE"):
+            reader.at += 1
+        if not reader.skip_words("TABLE"):
             return
-        read.passes("IF", "EXISTS")
-        name = self._full(read.name(), statement.database)
-        read.waits()
-        before = self.state(name)
-        clauses = list(read.clauses())
-        new = [self._full(other, statement.database) for other in map(new_table_name, clauses) if other is not None]
+        reader.skip_words("IF", "EXISTS")
+        name = self._qualify(reader.read_name(), statement.database)
+        reader.skip_wait()
+        before = self.get_state(name)
+        clauses = list(reader.iter_clauses())
+        new_names = [
+            self._qualify(other, statement.database) for other in map(find_new_table_name, clauses) if other is not None
+        ]
         if (statement.thread, name) in self.temporary:
             self.temporary.discard((statement.thread, name))
-            self.temporary |= {(statement.thread, new[-1] if new else name)}
+            self.temporary |= {(statement.thread, new_names[-1] if new_names else name)}
             return
         after = before
         if statement.failed:
-            after = "an ALTER TABLE of it failed" if isinstance(before, Definition) else before
-        elif isinstance(before, Definition):
+            after = "an ALTER TABLE of it failed" if isinstance(before, TableDefinition) else before
+        elif isinstance(before, TableDefinition):
             try:
-                after = altered_definition(before, clauses)
+                after = apply_alter_table(before, clauses)
             except UsageError as error:
                 self.conflicts += 1
                 after = f"the log's ALTER TABLE does not fit its definition: {error}"
                 after += "; --schema must say what it was before the first log" if before.given else ""
-        self._put(name, after)
-        for other in new:
-            self._move(name, other)
-        self._move_partitions(clauses, name, after, statement.database)
+        self._store(name, after)
+        for other in new_names:
+            self._rename_table(name, other)
+        self._apply_convert_partition(clauses, name, after, statement.database)
 
-    def _move_partitions(self, clauses: list[list[Word]], name: str, after: Definition | str, database: str) -> None:
+    def _apply_convert_partition(
+        self, clauses: list[list[SqlWord]], name: str, after: TableDefinition | str, database: str
+    ) -> None:
         """Apply MariaDB's CONVERT PARTITION p TO TABLE x (creates a table) and CONVERT TABLE x TO PARTITION (drops
         it).
         """
@@ -308,56 +324,56 @@ class Definitions(msgspec.Struct):
             heads = [word.upper for word in clause]
             if heads[:1] != ["CONVERT"]:
                 continue
-            read = Reading.of(clause)
-            read.at = 1
-            if read.passes("TABLE"):
-                self._remove(self._full(read.name(), database))
+            reader = StatementReader.from_words(clause)
+            reader.at = 1
+            if reader.skip_words("TABLE"):
+                self._drop_table(self._qualify(reader.read_name(), database))
             elif "TABLE" in heads:
-                read.at = heads.index("TABLE") + 1
-                self._put(self._full(read.name(), database), after)
+                reader.at = heads.index("TABLE") + 1
+                self._store(self._qualify(reader.read_name(), database), after)
 
-    def _rename(self, read: Reading, statement: DdlStatement) -> None:
+    def _apply_rename(self, reader: StatementReader, statement: DdlStatement) -> None:
         """Apply RENAME TABLE."""
-        if not (read.passes("RENAME", "TABLE") or read.passes("RENAME", "TABLES")):
+        if not (reader.skip_words("RENAME", "TABLE") or reader.skip_words("RENAME", "TABLES")):
             return
-        for one, other in renamed_pairs(read):
-            old, new = self._full(one, statement.database), self._full(other, statement.database)
+        for old_name, new_name in iter_renamed_pairs(reader):
+            old, new = self._qualify(old_name, statement.database), self._qualify(new_name, statement.database)
             if (statement.thread, old) in self.temporary:
                 self.temporary.discard((statement.thread, old))
                 self.temporary.add((statement.thread, new))
             elif statement.failed:
-                self._put(old, "a RENAME TABLE of it failed")
-                self._put(new, "a RENAME TABLE of it failed")
+                self._store(old, "a RENAME TABLE of it failed")
+                self._store(new, "a RENAME TABLE of it failed")
             else:
-                self._move(old, new)
+                self._rename_table(old, new)
 
-    def _move(self, old: str, new: str) -> None:
+    def _rename_table(self, old: str, new: str) -> None:
         """Move a definition to another name."""
         if old == new:
             return
-        state, is_sequence = self.state(old), old in self.sequences
+        state, is_sequence = self.get_state(old), old in self.sequences
         self.conflicts += self.tables.get(new, UNDECLARED) != UNDECLARED
-        self._remove(old)
-        self._put(new, state)
+        self._drop_table(old)
+        self._store(new, state)
         if is_sequence:
             self.sequences.add(new)
 
 
-def _size(definition: Definition | str) -> int:
+def _column_count(definition: TableDefinition | str) -> int:
     """Return the number of columns of a definition."""
     return 0 if isinstance(definition, str) else len(definition.columns)
 
 
-def names_in_capitals(statement: DdlStatement) -> bool:
+def has_capital_names(statement: DdlStatement) -> bool:
     """Return whether a statement names a table or database that is not in lower case."""
     if statement.text == statement.text.lower() and statement.database == statement.database.lower():
         return False
-    alone = Definitions()
-    alone.learn(statement)
-    return alone.has_capitals
+    scratch = TableDefinitions()
+    scratch.apply_statement(statement)
+    return scratch.has_capitals
 
 
-def defined(sql: str, charset: str | None = None) -> Definition | None:
+def parse_definition(sql: str, charset: str | None = None) -> TableDefinition | None:
     """Return the table of a CREATE TABLE; None if the statement does not declare all of its columns.
 
     The last ones are cached: a plan, its proof and the verify after it read the same statements.
@@ -368,26 +384,30 @@ def defined(sql: str, charset: str | None = None) -> Definition | None:
     Raises:
         UsageError: the statement is not supported.
     """
-    return _defined(sql, charset) if len(sql) > _LONG else _remembered(sql, charset)
+    return (
+        _parse_definition_uncached(sql, charset)
+        if len(sql) > _MAX_CACHED_LENGTH
+        else _parse_definition_cached(sql, charset)
+    )
 
 
-def _defined(sql: str, charset: str | None) -> Definition | None:
+def _parse_definition_uncached(sql: str, charset: str | None) -> TableDefinition | None:
     """Parse a CREATE TABLE."""
-    statement = next(iter(statements(sql[after_gap(sql) :])), Statement(1, ""))
+    statement = next(iter(split_statements(sql[skip_gap(sql) :])), SqlStatement(1, ""))
     table = CreateTable(statement, charset)
-    if table.columns is None or selects(statement.text):
+    if table.columns is None or has_select(statement.text):
         return None
-    key = key_of(statement.text)
+    key = find_primary_key(statement.text)
     parts = () if key is None else tuple(((table.columns[at].name or "").lower(), size) for at, size in key.parts)
-    return Definition(table.columns, parts, table.charset, table.versioned)
+    return TableDefinition(table.columns, parts, table.charset, table.versioned)
 
 
-_remembered = lru_cache(256)(_defined)
+_parse_definition_cached = lru_cache(256)(_parse_definition_uncached)
 
 
-def sequence_definition(sql: str) -> Definition | str:
+def parse_sequence(sql: str) -> TableDefinition | str:
     """Return the table of a CREATE SEQUENCE; one with a declared type has columns of that type (MariaDB 11.5)."""
-    words = sql.upper().split()
-    if "AS" in words:
+    upper_words = sql.upper().split()
+    if "AS" in upper_words:
         return "it is a sequence of a type of its own"
-    return defined(_SEQUENCE_COLUMNS) or UNDECLARED
+    return parse_definition(_SEQUENCE_COLUMNS) or UNDECLARED

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from binlogtool.formats.binlog_events.events.places import DB_LEN, HEAD, STATUS_LEN
+from binlogtool.formats.binlog_events.events.places import DB_LEN_AT, QUERY_HEAD_SIZE, STATUS_LEN_AT
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.kernel_types import UInt8s
 
 
 @kernel()
-def may_declare(buf: UInt8s, p: int, n: int) -> bool:
+def is_possible_ddl(buf: UInt8s, p: int, n: int) -> bool:
     """Return whether the QUERY body `buf[p:n]` may create, change or drop a table, by its first letters.
 
     These are the letters of CREATE, DROP, TRUNCATE, ALTER, RENAME, SET (STATEMENT), or of a comment.
     """
-    if n - p < HEAD + 3:
+    if n - p < QUERY_HEAD_SIZE + 3:
         return False
-    at = p + HEAD + 1 + buf[p + DB_LEN] + (buf[p + STATUS_LEN] | buf[p + STATUS_LEN + 1] << 8)
+    at = p + QUERY_HEAD_SIZE + 1 + buf[p + DB_LEN_AT] + (buf[p + STATUS_LEN_AT] | buf[p + STATUS_LEN_AT + 1] << 8)
     while at < n - 2 and (buf[at] == 32 or (buf[at] >= 9 and buf[at] <= 13)):
         at += 1
     if at >= n - 2:

@@ -7,44 +7,44 @@ from functools import lru_cache
 
 from binlogtool.errors import UsageError
 from binlogtool.formats.binlog_events.ddl.create_table import CreateTable
-from binlogtool.formats.binlog_events.ddl.definitions import DdlStatement, Definitions
-from binlogtool.formats.binlog_events.ddl.words import QUOTED, statements
+from binlogtool.formats.binlog_events.ddl.definitions import DdlStatement, TableDefinitions
+from binlogtool.formats.binlog_events.ddl.words import QUOTED_NAME, split_statements
 
 _CREATE = re.compile(r"CREATE\s+(?:OR\s+REPLACE\s+)?TABLE\b", re.IGNORECASE)
-_USE = re.compile(rf"\s*USE\s+({QUOTED}|\S+)\s*\Z", re.IGNORECASE)
+_USE = re.compile(rf"\s*USE\s+({QUOTED_NAME}|\S+)\s*\Z", re.IGNORECASE)
 
 
-def schema_statements(sql: str) -> list[DdlStatement]:
+def parse_schema_statements(sql: str) -> list[DdlStatement]:
     """Return the statements of a script with the database that each runs in; "" if the script does not say.
 
     Raises:
         UsageError: they do not follow the lexical rules; the message names the line.
     """
-    database, found = "", []
-    for statement in statements(sql):
-        used = _USE.match(statement.text)
-        if used is not None:
-            database = used[1].strip("`").replace("``", "`")
+    database, result = "", []
+    for statement in split_statements(sql):
+        use = _USE.match(statement.text)
+        if use is not None:
+            database = use[1].strip("`").replace("``", "`")
         else:
-            found.append(DdlStatement(database, statement.text))
-    return found
+            result.append(DdlStatement(database, statement.text))
+    return result
 
 
 @lru_cache(8)
-def schema_definitions(sql: str) -> Definitions:
+def parse_schema(sql: str) -> TableDefinitions:
     """Return the definitions after these statements; copy them before changing them.
 
     Raises:
         UsageError: a CREATE TABLE is not supported; the message names its line.
     """
     try:
-        for statement in statements(sql):
+        for statement in split_statements(sql):
             if _CREATE.match(statement.text):
                 CreateTable(statement)
-        made = Definitions(given=True)
-        for own in schema_statements(sql):
-            made.learn(own)
+        definitions = TableDefinitions(given=True)
+        for ddl in parse_schema_statements(sql):
+            definitions.apply_statement(ddl)
     except UsageError as error:
         raise UsageError(f"--schema: {error}") from None
-    made.given, made.conflicts = False, 0
-    return made
+    definitions.given, definitions.conflicts = False, 0
+    return definitions

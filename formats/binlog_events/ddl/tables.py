@@ -8,38 +8,45 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.binlog_events.ddl.words import QUOTED, Word, after_gap, is_undecided, statements, words
-from binlogtool.formats.table_names import full_name
+from binlogtool.formats.binlog_events.ddl.words import (
+    QUOTED_NAME,
+    SqlWord,
+    is_undecided,
+    skip_gap,
+    split_statements,
+    split_words,
+)
+from binlogtool.formats.table_names import qualify_name
 
-_NAME = rf"(?:{QUOTED}|[\w$]+)"
-TABLE = rf"(?P<table>{_NAME}(?:\s*\.\s*{_NAME})?)"
+_NAME = rf"(?:{QUOTED_NAME}|[\w$]+)"
+TABLE_PATTERN = rf"(?P<table>{_NAME}(?:\s*\.\s*{_NAME})?)"
 _EXISTS = r"(?:IF\s+(?:NOT\s+)?EXISTS\s+)?"
 _START = re.compile(r"(CREATE|ALTER|DROP|TRUNCATE|RENAME)\b", re.I)
 _CREATE = re.compile(r"CREATE", re.I)
-_CREATED = re.compile(rf"(?P<replace>OR\s+REPLACE\s+)?TABLE\s+{_EXISTS}{TABLE}", re.I)
-_ALTER = re.compile(rf"ALTER\s+(?:ONLINE\s+|IGNORE\s+)*TABLE\s+{_EXISTS}{TABLE}", re.I)
+_CREATE_TABLE = re.compile(rf"(?P<replace>OR\s+REPLACE\s+)?TABLE\s+{_EXISTS}{TABLE_PATTERN}", re.I)
+_ALTER = re.compile(rf"ALTER\s+(?:ONLINE\s+|IGNORE\s+)*TABLE\s+{_EXISTS}{TABLE_PATTERN}", re.I)
 _DROP = re.compile(rf"DROP\s+TABLES?\s+{_EXISTS}(?P<list>{_NAME}(?:\s*[.,]\s*{_NAME})*)", re.I)
-_TRUNCATE = re.compile(rf"TRUNCATE\s+(?:TABLE\s+)?{TABLE}", re.I)
-_SEQUENCE = re.compile(rf"(?:CREATE|ALTER|DROP)\s+(?:OR\s+REPLACE\s+)?SEQUENCE\s+{_EXISTS}{TABLE}", re.I)
+_TRUNCATE = re.compile(rf"TRUNCATE\s+(?:TABLE\s+)?{TABLE_PATTERN}", re.I)
+_SEQUENCE = re.compile(rf"(?:CREATE|ALTER|DROP)\s+(?:OR\s+REPLACE\s+)?SEQUENCE\s+{_EXISTS}{TABLE_PATTERN}", re.I)
 _DROP_DATABASE = re.compile(rf"DROP\s+(?:DATABASE|SCHEMA)\s+{_EXISTS}(?P<database>{_NAME})", re.I)
 _ENGINE = re.compile(r"\bENGINE(?:\s*=)?\s*['\"`]?(\w+)", re.I)
-_MOVES = re.compile(r"\b(?:PRIMARY|DROP|FIRST|AFTER|MODIFY|CHANGE|RENAME)\b", re.I)
-_WITHOUT_UNDO = frozenset(
+_KEY_CHANGES = re.compile(r"\b(?:PRIMARY|DROP|FIRST|AFTER|MODIFY|CHANGE|RENAME)\b", re.I)
+_NON_TRANSACTIONAL_ENGINES = frozenset(
     {"MYISAM", "ARIA", "MEMORY", "HEAP", "CSV", "ARCHIVE", "MERGE", "MRG_MYISAM", "BLACKHOLE", "S3"}
 )
 _WORDS = re.compile(_NAME)
-_MOST_TEXT = 1 << 20
-_MOST_START = 4096
+_MAX_SEARCHED = 1 << 20
+_MAX_START = 4096
 
 
-class Engine(NamedTuple):
+class TableEngine(NamedTuple):
     """Table ("database.table"), and whether its engine can roll back."""
 
     table: str
     transactional: bool
 
 
-class Key(NamedTuple):
+class DeclaredKey(NamedTuple):
     """Primary key that a CREATE TABLE declares.
 
     `columns`: number of columns of the table. `parts`: (column index from 0, characters in the key; 0 = all).
@@ -49,111 +56,117 @@ class Key(NamedTuple):
     parts: tuple[tuple[int, int], ...]
 
 
-def _begins(pattern: re.Pattern[str], sql: str) -> re.Match[str] | None:
+def _match_start(pattern: re.Pattern[str], sql: str) -> re.Match[str] | None:
     """Match a pattern at the first word of a statement."""
-    return pattern.match(sql, after_gap(sql))
+    return pattern.match(sql, skip_gap(sql))
 
 
-def _creates(sql: str) -> re.Match[str] | None:
+def _match_create_table(sql: str) -> re.Match[str] | None:
     """Match CREATE TABLE: between its first words servers write comments, and comment marks around OR REPLACE."""
-    create = _begins(_CREATE, sql)
-    return None if create is None else _CREATED.match(sql, after_gap(sql, create.end()))
+    create = _match_start(_CREATE, sql)
+    return None if create is None else _CREATE_TABLE.match(sql, skip_gap(sql, create.end()))
 
 
-def about_tables(sql: str) -> bool:
+def is_table_statement(sql: str) -> bool:
     """Return whether a statement may be one of those that are supported here."""
-    return _begins(_START, sql) is not None
+    return _match_start(_START, sql) is not None
 
 
-def may_define(sql: bytes) -> bool:
+def may_be_table_statement(sql: bytes) -> bool:
     """Return whether the beginning of a statement may be one of those that are supported here.
 
     Usually its first bytes decide.
     """
-    shown = sql[:_MOST_START].decode("latin-1")
-    if len(sql) > _MOST_START and is_undecided(shown):
-        shown = sql.decode("latin-1")
-    return about_tables(shown)
+    text = sql[:_MAX_START].decode("latin-1")
+    if len(sql) > _MAX_START and is_undecided(text):
+        text = sql.decode("latin-1")
+    return is_table_statement(text)
 
 
-def verb(sql: str) -> str:
+def first_keyword(sql: str) -> str:
     """Return the first word of a supported statement in capitals; "" for others."""
-    matched = _begins(_START, sql)
+    matched = _match_start(_START, sql)
     return "" if matched is None else matched[1].upper()
 
 
-def engine_of(sql: str, database: str) -> Engine | None:
+def find_engine(sql: str, database: str) -> TableEngine | None:
     """Return the engine that CREATE TABLE or ALTER TABLE gives a table; None if the statement names none."""
-    if not about_tables(sql):
+    if not is_table_statement(sql):
         return None
-    matched = _creates(sql) or _begins(_ALTER, sql)
-    engine = None if matched is None else _ENGINE.search(sql, matched.end(), matched.end() + _MOST_TEXT)
+    matched = _match_create_table(sql) or _match_start(_ALTER, sql)
+    engine = None if matched is None else _ENGINE.search(sql, matched.end(), matched.end() + _MAX_SEARCHED)
     if matched is None or engine is None:
         return None
-    return Engine(qualified(matched["table"], database), engine[1].upper() not in _WITHOUT_UNDO)
-
-
-def names_any(sql: str, database: str, tables: Collection[str]) -> bool:
-    """Return whether a statement names one of these tables; names in strings and comments count too."""
-    found = [_bare(name) for name in _WORDS.findall(sql[:_MOST_TEXT])]
-    return any(full_name(database, name) in tables for name in found) or any(
-        full_name(first, second) in tables for first, second in pairwise(found)
+    return TableEngine(
+        qualify_table_name(matched["table"], database), engine[1].upper() not in _NON_TRANSACTIONAL_ENGINES
     )
 
 
-def created(sql: str, database: str) -> str | None:
+def mentions_any_table(sql: str, database: str, tables: Collection[str]) -> bool:
+    """Return whether a statement names one of these tables; names in strings and comments count too."""
+    names = [_unquote_name(name) for name in _WORDS.findall(sql[:_MAX_SEARCHED])]
+    return any(qualify_name(database, name) in tables for name in names) or any(
+        qualify_name(first, second) in tables for first, second in pairwise(names)
+    )
+
+
+def find_created_table(sql: str, database: str) -> str | None:
     """Return the table that a CREATE TABLE creates."""
-    matched = _creates(sql)
-    return None if matched is None else qualified(matched["table"], database)
+    matched = _match_create_table(sql)
+    return None if matched is None else qualify_table_name(matched["table"], database)
 
 
-def altered(sql: str, database: str) -> tuple[str, bool] | None:
+def find_altered_table(sql: str, database: str) -> tuple[str, bool] | None:
     """Return the table that an ALTER TABLE changes, and whether its key may change."""
-    matched = _begins(_ALTER, sql)
-    return None if matched is None else (qualified(matched["table"], database), _MOVES.search(sql) is not None)
+    matched = _match_start(_ALTER, sql)
+    return (
+        None
+        if matched is None
+        else (qualify_table_name(matched["table"], database), _KEY_CHANGES.search(sql) is not None)
+    )
 
 
-def emptied(sql: str, database: str) -> Iterator[str]:
+def iter_emptied_tables(sql: str, database: str) -> Iterator[str]:
     """Yield the tables that a statement drops or empties."""
-    if (matched := _begins(_DROP, sql)) is not None:
-        for name in _tables(matched["list"]):
-            yield qualified(name, database)
-    elif (matched := _begins(_TRUNCATE, sql)) is not None or (
-        (matched := _creates(sql)) is not None and matched["replace"]
+    if (matched := _match_start(_DROP, sql)) is not None:
+        for name in _iter_table_names(matched["list"]):
+            yield qualify_table_name(name, database)
+    elif (matched := _match_start(_TRUNCATE, sql)) is not None or (
+        (matched := _match_create_table(sql)) is not None and matched["replace"]
     ):
-        yield qualified(matched["table"], database)
+        yield qualify_table_name(matched["table"], database)
 
 
-def about_sequence(sql: str, database: str) -> str | None:
+def find_sequence(sql: str, database: str) -> str | None:
     """Return the sequence that a statement creates, changes or drops."""
-    matched = _begins(_SEQUENCE, sql)
-    return None if matched is None else qualified(matched["table"], database)
+    matched = _match_start(_SEQUENCE, sql)
+    return None if matched is None else qualify_table_name(matched["table"], database)
 
 
-def truncates(sql: str) -> bool:
+def is_truncate(sql: str) -> bool:
     """Return whether a statement empties a table that remains."""
-    return _begins(_TRUNCATE, sql) is not None
+    return _match_start(_TRUNCATE, sql) is not None
 
 
-def dropped_database(sql: str) -> str | None:
+def find_dropped_database(sql: str) -> str | None:
     """Return the database that a statement drops."""
-    matched = _begins(_DROP_DATABASE, sql)
-    return None if matched is None else _bare(matched["database"])
+    matched = _match_start(_DROP_DATABASE, sql)
+    return None if matched is None else _unquote_name(matched["database"])
 
 
-def qualified(name: str, database: str) -> str:
+def qualify_table_name(name: str, database: str) -> str:
     """Return database.table for a table as a statement writes it."""
-    parts = [_bare(part) for part in _WORDS.findall(name)]
-    return full_name(*parts[:2]) if len(parts) > 1 else full_name(database, parts[0])
+    parts = [_unquote_name(part) for part in _WORDS.findall(name)]
+    return qualify_name(*parts[:2]) if len(parts) > 1 else qualify_name(database, parts[0])
 
 
-def _tables(names: str) -> Iterator[str]:
+def _iter_table_names(names: str) -> Iterator[str]:
     """Yield the table names of a list."""
-    for matched in re.finditer(TABLE, names):
+    for matched in re.finditer(TABLE_PATTERN, names):
         yield matched["table"]
 
 
-def _bare(name: str) -> str:
+def _unquote_name(name: str) -> str:
     """Return a name without backticks."""
     return name[1:-1].replace("``", "`") if name[:1] == "`" else name
 
@@ -161,30 +174,30 @@ def _bare(name: str) -> str:
 # -- keys --------------------------------------------------------------------------------------------------------------
 
 
-def key_of(sql: str) -> Key | None:
+def find_primary_key(sql: str) -> DeclaredKey | None:
     """Return the primary key of a CREATE TABLE; None if it has none or is not supported."""
     try:
-        statement = next(iter(statements(sql)), None)
-        found = [] if statement is None else words(statement)
+        statement = next(iter(split_statements(sql)), None)
+        word_list = [] if statement is None else split_words(statement)
     except UsageError:
         return None
-    items = list(_items(found))
+    items = list(_iter_items(word_list))
     columns = [item for item in items if not _is_clause(item)]
     names = [item[0].text.lower() for item in columns]
     for item in items:
-        parts = _key_parts(item)
+        parts = _parse_key_parts(item)
         if _is_clause(item) and parts and all(name in names for name, _ in parts):
-            return Key(len(columns), tuple((names.index(name), size) for name, size in parts))
+            return DeclaredKey(len(columns), tuple((names.index(name), size) for name, size in parts))
     for index, item in enumerate(columns):
         if _is_key_column(item):
-            return Key(len(columns), ((index, 0),))
+            return DeclaredKey(len(columns), ((index, 0),))
     return None
 
 
-def _items(found: list[Word]) -> Iterator[list[Word]]:
+def _iter_items(word_list: list[SqlWord]) -> Iterator[list[SqlWord]]:
     """Yield the columns and clauses between the outer parentheses."""
-    depth, item = 0, list[Word]()
-    for word in found:
+    depth, item = 0, list[SqlWord]()
+    for word in word_list:
         depth += {"(": 1, ")": -1}.get(word.upper, 0)
         if depth == 0 and word.upper == ")":
             break
@@ -201,19 +214,19 @@ def _items(found: list[Word]) -> Iterator[list[Word]]:
 _CLAUSES = {"PRIMARY", "KEY", "INDEX", "UNIQUE", "FULLTEXT", "SPATIAL", "CONSTRAINT", "FOREIGN", "CHECK", "PERIOD"}
 
 
-def _is_clause(item: list[Word]) -> bool:
+def _is_clause(item: list[SqlWord]) -> bool:
     """Return whether a definition item is a key or another clause."""
     return item[0].upper in _CLAUSES
 
 
-def _key_parts(item: list[Word]) -> list[tuple[str, int]]:
+def _parse_key_parts(item: list[SqlWord]) -> list[tuple[str, int]]:
     """Return the columns of PRIMARY KEY (a, b(10)), in lower case."""
-    upper = [word.upper for word in item]
-    if "PRIMARY" not in upper or "(" not in upper:
+    upper_words = [word.upper for word in item]
+    if "PRIMARY" not in upper_words or "(" not in upper_words:
         return []
     parts: list[tuple[str, int]] = []
     depth = 0
-    for word in item[upper.index("(") :]:
+    for word in item[upper_words.index("(") :]:
         depth += {"(": 1, ")": -1}.get(word.upper, 0)
         if depth == 0:
             break
@@ -224,10 +237,10 @@ def _key_parts(item: list[Word]) -> list[tuple[str, int]]:
     return parts
 
 
-def _is_key_column(item: list[Word]) -> bool:
+def _is_key_column(item: list[SqlWord]) -> bool:
     """Return whether a column definition declares the primary key."""
-    upper = [word.upper for word in item[1:]]
+    upper_words = [word.upper for word in item[1:]]
     return any(
-        word == "PRIMARY" or (word == "KEY" and upper[max(at - 1, 0)] not in ("UNIQUE", "PRIMARY", "COLUMN"))
-        for at, word in enumerate(upper)
+        word == "PRIMARY" or (word == "KEY" and upper_words[max(at - 1, 0)] not in ("UNIQUE", "PRIMARY", "COLUMN"))
+        for at, word in enumerate(upper_words)
     )

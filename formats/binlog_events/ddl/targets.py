@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.binlog_events.ddl.alter import Name, Reading
-from binlogtool.formats.binlog_events.ddl.tables import created
-from binlogtool.formats.binlog_events.ddl.words import Word
-from binlogtool.formats.table_names import full_name
+from binlogtool.formats.binlog_events.ddl.alter import StatementReader, TableName
+from binlogtool.formats.binlog_events.ddl.tables import find_created_table
+from binlogtool.formats.binlog_events.ddl.words import SqlWord
+from binlogtool.formats.table_names import qualify_name
 
-_MOST_READ = 1 << 16
+_MAX_STATEMENT = 1 << 16
 _MODIFIERS = ("LOW_PRIORITY", "HIGH_PRIORITY", "DELAYED", "QUICK", "IGNORE", "CONCURRENT", "LOCAL")
-_BEHIND_DELETE = ("", "WHERE", "ORDER", "LIMIT", "RETURNING", ";")
-_PLAIN = frozenset((
+_AFTER_DELETE_TABLE = ("", "WHERE", "ORDER", "LIMIT", "RETURNING", ";")
+_HARMLESS_WORDS = frozenset((
     "VALUES", "VALUE", "IN", "AND", "OR", "NOT", "XOR", "SELECT", "SET", "WHERE", "ON", "USING", "FROM", "AS", "EXISTS",
     "ALL", "ANY", "SOME", "UNION", "EXCEPT", "INTERSECT", "BETWEEN", "LIKE", "THEN", "ELSE", "WHEN", "CASE", "BY",
     "HAVING", "LIMIT", "INTERVAL", "DISTINCT", "KEY", "UPDATE", "OVER", "IS", "DIV", "MOD", "JOIN", "RETURNING",
@@ -30,59 +30,63 @@ _PLAIN = frozenset((
 """Words that a bracket can follow without a call of a stored function, which could change any table."""
 
 
-def target(sql: str, database: str) -> str | None:
+def find_changed_table(sql: str, database: str) -> str | None:
     """Return the full name of the only table that the statement names as changed; None if that cannot be decided.
 
     It may change several, or call what could change others. Triggers, views and foreign keys are not considered
     here.
     """
-    if len(sql) > _MOST_READ:
+    if len(sql) > _MAX_STATEMENT:
         return None
     try:
-        read = Reading(sql)
-        made = created(sql, database)
-        table = (made,) if made is not None else _named(read)
+        reader = StatementReader(sql)
+        created_name = find_created_table(sql, database)
+        table = (created_name,) if created_name is not None else _read_changed_table(reader)
     except UsageError:
         return None
-    if table is None or _calls(read.words[read.at :]):
+    if table is None or _has_function_call(reader.words[reader.at :]):
         return None
-    if made is not None:
-        return made
-    return full_name(*table) if len(table) > 1 else full_name(database, table[0])
+    if created_name is not None:
+        return created_name
+    return qualify_name(*table) if len(table) > 1 else qualify_name(database, table[0])
 
 
-def _named(read: Reading) -> Name | None:
+def _read_changed_table(reader: StatementReader) -> TableName | None:
     """Read the changed table, and leave the reader after it."""
-    verb = read.next
-    read.at += 1
-    while read.next in _MODIFIERS:
-        read.at += 1
+    verb = reader.next_word
+    reader.at += 1
+    while reader.next_word in _MODIFIERS:
+        reader.at += 1
     if verb in ("INSERT", "REPLACE"):
-        read.passes("INTO")
-        return read.name()
+        reader.skip_words("INTO")
+        return reader.read_name()
     if verb == "UPDATE":
-        table = read.name()
-        return table if "SET" in [word.upper for word in read.words[read.at : read.at + 3]] and _alone(read) else None
-    if verb == "DELETE" and read.passes("FROM"):
-        table = read.name()
-        return table if read.next in _BEHIND_DELETE and read.at <= len(read.words) else None
-    while verb == "LOAD" and read.at < len(read.words):
-        if read.passes("INTO", "TABLE"):
-            return read.name()
-        read.at += 1
+        table = reader.read_name()
+        return (
+            table
+            if "SET" in [word.upper for word in reader.words[reader.at : reader.at + 3]] and _is_single_table(reader)
+            else None
+        )
+    if verb == "DELETE" and reader.skip_words("FROM"):
+        table = reader.read_name()
+        return table if reader.next_word in _AFTER_DELETE_TABLE and reader.at <= len(reader.words) else None
+    while verb == "LOAD" and reader.at < len(reader.words):
+        if reader.skip_words("INTO", "TABLE"):
+            return reader.read_name()
+        reader.at += 1
     return None
 
 
-def _alone(read: Reading) -> bool:
+def _is_single_table(reader: StatementReader) -> bool:
     """Return whether nothing but an alias precedes SET."""
-    words = [word.upper for word in read.words[read.at : read.at + 3]]
-    return not {",", "JOIN", "("} & set(words[: words.index("SET")])
+    next_words = [word.upper for word in reader.words[reader.at : reader.at + 3]]
+    return not {",", "JOIN", "("} & set(next_words[: next_words.index("SET")])
 
 
-def _calls(words: Sequence[Word]) -> bool:
+def _has_function_call(words: Sequence[SqlWord]) -> bool:
     """Return whether what may be a stored function is called."""
     for before, word in pairwise(words):
-        if word.upper == "(" and (before.quoted or (_is_name(before.text) and before.upper not in _PLAIN)):
+        if word.upper == "(" and (before.quoted or (_is_name(before.text) and before.upper not in _HARMLESS_WORDS)):
             return True
     return False
 

@@ -15,26 +15,26 @@ from binlogtool.formats.binlog_events.events.type_codes import (
     WRITE_ROWS_V2,
 )
 from binlogtool.formats.binlog_events.rows.kernels import put_rows_event
-from binlogtool.formats.binlog_events.values.kernels import copy_text, word_at
+from binlogtool.formats.binlog_events.values.kernels import copy_text, load_word
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.kernel_types import Int64s, MutableUInt8s, UInt8s
 
 
-@kernel(copy_text, word_at)
-def put_map_body(texts: UInt8s, record: int, out: MutableUInt8s, o: int, z: int) -> int:
+@kernel(copy_text, load_word)
+def put_table_map_body(texts: UInt8s, record: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write a TABLE_MAP body: the prepared text in the record of its map."""
-    size = word_at(texts, record + 20)
+    size = load_word(texts, record + 20)
     if size == 0:
         return -2
-    if z - o < size + 8:
+    if out_limit - out_pos < size + 8:
         return -1
-    return copy_text(texts, record + word_at(texts, record + 16), size, out, o)
+    return copy_text(texts, record + load_word(texts, record + 16), size, out, out_pos)
 
 
-@kernel(word_at)
-def record_of(texts: UInt8s, number: int) -> int:
+@kernel(load_word)
+def find_map_record(texts: UInt8s, map_number: int) -> int:
     """Return the position of the record of a map in `texts`; 0 = the kernels cannot read the map's rows."""
-    return word_at(texts, 8 + 4 * number) if number >= 0 else 0
+    return load_word(texts, 8 + 4 * map_number) if map_number >= 0 else 0
 
 
 class BodyPlace(NamedTuple):
@@ -47,8 +47,10 @@ class BodyPlace(NamedTuple):
     number: int
 
 
-@kernel(put_map_body, put_rows_event, record_of)
-def body_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, event: BodyPlace) -> int:
+@kernel(put_table_map_body, put_rows_event, find_map_record)
+def put_body_member(
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, event: BodyPlace
+) -> int:
     """Write the body of an event that needs a table map.
 
     Args:
@@ -58,10 +60,10 @@ def body_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o
     is_rows_v1 = event.code >= WRITE_ROWS_V1 and event.code <= DELETE_ROWS_V1
     is_rows_v2 = event.code >= WRITE_ROWS_V2 and event.code <= DELETE_ROWS_V2
     if event.code == TABLE_MAP or is_rows_v1 or is_rows_v2:
-        record = record_of(texts, event.number)
+        record = find_map_record(texts, event.number)
         if record == 0:
             return -2
         if event.code == TABLE_MAP:
-            return put_map_body(texts, record, out, o, z)
-        return put_rows_event(buf, event.p, event.n, event.code, texts, record, out, o, z)
+            return put_table_map_body(texts, record, out, out_pos, out_limit)
+        return put_rows_event(buf, event.p, event.n, event.code, texts, record, out, out_pos, out_limit)
     return -2

@@ -11,32 +11,32 @@ from typing import Any, NamedTuple
 
 from construct import ConstructError, Container, EnumIntegerString
 
-from binlogtool.formats.binlog_events.codes import ROWS, EventType
+from binlogtool.formats.binlog_events.codes import ROW_EVENTS, EventType
 from binlogtool.formats.binlog_events.events.bodies import (
     BODIES,
     EXECUTE_LOAD_QUERY,
     PARTIAL_ROW_DATA,
     QUERY,
-    SHOWN,
+    SHOWN_BODIES,
     USER_VAR,
     XID,
 )
-from binlogtool.formats.binlog_events.events.statement_text import with_statement_text
-from binlogtool.formats.binlog_events.events.user_var import UserVarType, user_value
+from binlogtool.formats.binlog_events.events.statement_text import recode_statement_text
+from binlogtool.formats.binlog_events.events.user_var import UserVarType, decode_user_value
 from binlogtool.formats.binlog_events.gtid.decoding import (
-    gtid_list_body,
-    previous_gtids_body,
-    tagged_gtid_body,
+    decode_gtid_list,
+    decode_previous_gtids,
+    decode_tagged_gtid,
 )
 from binlogtool.formats.binlog_events.rows.table_map import parse_table_map
 from binlogtool.formats.binlog_events.wire.compression import check_block, unpack_block
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
 from binlogtool.formats.binlog_events.wire.parts import COMPRESSIONS, PayloadFields
-from binlogtool.formats.binlog_events.wire.status import status_values
-from binlogtool.formats.bodies import text
-from binlogtool.formats.derived import fields_of, number_of, shown_of, tuple_of
+from binlogtool.formats.binlog_events.wire.status import decode_status_variables
+from binlogtool.formats.bodies import decode_text
+from binlogtool.formats.derived import make_body_decoder, make_fields_decoder, make_integer_decoder, make_tuple_decoder
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.layouts import CodecError
+from binlogtool.formats.layouts import DecompressionError
 from binlogtool.limits import Limits
 
 _T = EventType
@@ -59,73 +59,80 @@ class QueryParts(NamedTuple):
     sql: bytes
 
 
-query_parts = fields_of(QUERY, QueryParts)
-load_query_parts = fields_of(EXECUTE_LOAD_QUERY, QueryParts)
-xid = number_of(XID, "xid")
+parse_query = make_fields_decoder(QUERY, QueryParts)
+parse_load_query = make_fields_decoder(EXECUTE_LOAD_QUERY, QueryParts)
+parse_xid = make_integer_decoder(XID, "xid")
 
 # -- those that a schema alone does not say ----------------------------------------------------------------------------
 
 
-def _query_compressed(body: bytes, limits: Limits) -> dict[str, Any]:
-    shown = READERS[_COMPRESSED](body)
+def _decode_query_compressed(body: bytes, limits: Limits) -> dict[str, Any]:
+    fields = BODY_READERS[_COMPRESSED](body)
     try:
-        sql = unpack_block(shown["sql"], limits)
-    except CodecError as error:
+        sql = unpack_block(fields["sql"], limits)
+    except DecompressionError as error:
         raise MalformedError(str(error), finding_id=error.finding_id) from None
-    return {**shown, "sql": text(sql)}
+    return {**fields, "sql": decode_text(sql)}
 
 
-def check_compressed(body: bytes, limits: Limits = _LIMITS) -> None:
+def check_compressed_query(body: bytes, limits: Limits = _LIMITS) -> None:
     """Check a QUERY_COMPRESSED without keeping its text, which may be large.
 
     Raises:
         MalformedError: as `decode_body`.
     """
-    parts = query_parts(body)
-    status_values(parts.status_vars)
+    parts = parse_query(body)
+    decode_status_variables(parts.status_vars)
     try:
         check_block(parts.sql, limits)
-    except CodecError as error:
+    except DecompressionError as error:
         raise MalformedError(str(error), finding_id=error.finding_id) from None
 
 
-_user_var_parts = tuple_of(USER_VAR, "name", "is_null", "type", "charset", "value", "flags")
+_parse_user_var = make_tuple_decoder(USER_VAR, "name", "is_null", "type", "charset", "value", "flags")
 
 
-def _user_var(body: bytes) -> dict[str, Any]:
-    name, is_null, kind, charset, raw, flags = _user_var_parts(body)
+def _decode_user_var(body: bytes) -> dict[str, Any]:
+    name, is_null, kind, charset, raw, flags = _parse_user_var(body)
     if is_null:
-        return {"name": text(name), "is_null": True, "value": None}
+        return {"name": decode_text(name), "is_null": True, "value": None}
     flags = flags or 0
-    value = user_value(kind, raw, flags)
+    value = decode_user_value(kind, raw, flags)
     type_ = _USER_TYPES.get(kind, kind)
-    return {"name": text(name), "is_null": False, "type": type_, "charset": charset, "value": value, "flags": flags}
+    return {
+        "name": decode_text(name),
+        "is_null": False,
+        "type": type_,
+        "charset": charset,
+        "value": value,
+        "flags": flags,
+    }
 
 
-def _transaction_payload(body: bytes) -> dict[str, Any]:
+def _decode_payload_fields(body: bytes) -> dict[str, Any]:
     head: dict[str, Any] = dict(PayloadFields().parse(body))
     if "compression" in head:
         head["compression"] = COMPRESSIONS.get(head["compression"], head["compression"])
     return head
 
 
-_fragment = tuple_of(PARTIAL_ROW_DATA, "number", "total", "flags", "original_size", "data")
+_parse_fragment = make_tuple_decoder(PARTIAL_ROW_DATA, "number", "total", "flags", "original_size", "data")
 
 
-def _partial_row_data(body: bytes) -> dict[str, Any]:
-    number, total, flags, size, data = _fragment(body)
+def _decode_partial_row_data(body: bytes) -> dict[str, Any]:
+    number, total, flags, size, data = _parse_fragment(body)
     if size is None:
         return {"fragment": number, "fragments": total, "flags": flags, "data": data}
     return {"fragment": number, "fragments": total, "flags": flags, "original_size": size, "data": data}
 
 
-def _by_schema(type_code: int, body: bytes) -> dict[str, Any]:
+def _decode_by_schema(type_code: int, body: bytes) -> dict[str, Any]:
     """Decode a body with the type's schema to plain dictionaries and lists, without lengths and padding."""
     schema = BODIES.get(type_code)
     if schema is None:
         return {"data": body} if body else {}
     try:
-        value = plain(schema.parse(body))
+        value = to_plain_value(schema.parse(body))
     except MalformedError:
         raise
     except (ConstructError, ArithmeticError, ValueError, RecursionError) as error:
@@ -134,56 +141,56 @@ def _by_schema(type_code: int, body: bytes) -> dict[str, Any]:
     return value if isinstance(value, dict) else {"data": value}
 
 
-_LEFT_OUT = frozenset({"length"})
+_OMITTED_MEMBERS = frozenset({"length"})
 
 
-def plain(value: Any) -> Any:
+def to_plain_value(value: Any) -> Any:
     """Convert a parsed value to a JSON-able one: enums and flags by name, without absent members."""
     if isinstance(value, EnumIntegerString):
         return str(value)
     if isinstance(value, Container):
         if value.get("_flagsenum"):
             return [str(name) for name, is_set in value.items() if is_set is True and name != "_flagsenum"]
-        members = ((name, inner) for name, inner in value.items() if name not in _LEFT_OUT and name[:1] != "_")
-        return {name: plain(inner) for name, inner in members if inner is not None}
+        members = ((name, inner) for name, inner in value.items() if name not in _OMITTED_MEMBERS and name[:1] != "_")
+        return {name: to_plain_value(inner) for name, inner in members if inner is not None}
     if isinstance(value, list):
-        return [plain(inner) for inner in value]
+        return [to_plain_value(inner) for inner in value]
     return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _format_description(body: bytes) -> dict[str, Any]:
-    shown = _by_schema(_T.FORMAT_DESCRIPTION, body)
-    return {**shown, "post_header_len": list(shown["post_header_len"])}
+def _decode_format_description(body: bytes) -> dict[str, Any]:
+    fields = _decode_by_schema(_T.FORMAT_DESCRIPTION, body)
+    return {**fields, "post_header_len": list(fields["post_header_len"])}
 
 
-class _Readers(dict[int, Callable[..., dict[str, Any]]]):
+class _BodyReaders(dict[int, Callable[..., dict[str, Any]]]):
     """Body readers by type code, generated from the schema on first use."""
 
     def __missing__(self, type_code: int) -> Callable[..., dict[str, Any]]:
-        shown = SHOWN.get(type_code)
+        shown = SHOWN_BODIES.get(type_code)
         reader: Callable[..., dict[str, Any]] | None = None
-        if shown is not None and type_code not in ROWS:
-            reader = shown_of(shown).made()
-        self[type_code] = reader or partial(_by_schema, type_code)
+        if shown is not None and type_code not in ROW_EVENTS:
+            reader = make_body_decoder(shown).build()
+        self[type_code] = reader or partial(_decode_by_schema, type_code)
         return self[type_code]
 
 
-READERS: Mapping[int, Callable[..., dict[str, Any]]] = _Readers(
+BODY_READERS: Mapping[int, Callable[..., dict[str, Any]]] = _BodyReaders(
     {
-        _T.GTID_TAGGED_LOG: tagged_gtid_body,
-        _T.FORMAT_DESCRIPTION: _format_description,
-        _T.PREVIOUS_GTIDS: previous_gtids_body,
-        _T.GTID_LIST: gtid_list_body,
-        _T.USER_VAR: _user_var,
-        _T.TRANSACTION_PAYLOAD: _transaction_payload,
-        _T.PARTIAL_ROW_DATA: _partial_row_data,
-        _T.HEARTBEAT_V2: partial(_by_schema, _T.HEARTBEAT_V2),
+        _T.GTID_TAGGED_LOG: decode_tagged_gtid,
+        _T.FORMAT_DESCRIPTION: _decode_format_description,
+        _T.PREVIOUS_GTIDS: decode_previous_gtids,
+        _T.GTID_LIST: decode_gtid_list,
+        _T.USER_VAR: _decode_user_var,
+        _T.TRANSACTION_PAYLOAD: _decode_payload_fields,
+        _T.PARTIAL_ROW_DATA: _decode_partial_row_data,
+        _T.HEARTBEAT_V2: partial(_decode_by_schema, _T.HEARTBEAT_V2),
     }
 )
 """By type: a function of the body; of MariaDB's GTID also of the server's id."""
 
 
-def decoded(
+def decode_body(
     type_code: int,
     body: bytes | memoryview,
     description: FormatDescription | None,
@@ -204,13 +211,13 @@ def decoded(
     if body.__class__ is not bytes:
         body = bytes(body)
     if type_code == _MARIADB_GTID:
-        return READERS[type_code](body, server_id)
+        return BODY_READERS[type_code](body, server_id)
     if type_code == _TABLE_MAP:
         if description is None:
             return parse_table_map(body).as_body()
         return parse_table_map(body, description.table_id_size, description.is_mariadb).as_body()
     if type_code == _COMPRESSED:
-        return with_statement_text(_query_compressed(body, limits))
+        return recode_statement_text(_decode_query_compressed(body, limits))
     if type_code in _STATEMENTS:
-        return with_statement_text(READERS[type_code](body))
-    return READERS[type_code](body)
+        return recode_statement_text(BODY_READERS[type_code](body))
+    return BODY_READERS[type_code](body)

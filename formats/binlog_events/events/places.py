@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from binlogtool.formats.binlog_events.events.bodies import QUERY
-from binlogtool.formats.derived import place_of
+from binlogtool.formats.derived import field_offset
 
-DB_LEN = place_of(QUERY, "db_len")
-STATUS_LEN = place_of(QUERY, "status_len")
-HEAD = place_of(QUERY, "status_vars")
+DB_LEN_AT = field_offset(QUERY, "db_len")
+STATUS_LEN_AT = field_offset(QUERY, "status_len")
+QUERY_HEAD_SIZE = field_offset(QUERY, "status_vars")
 """Bytes of constant size; status variables, the name of the database and a NUL stand before the text."""

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from binlogtool.formats.binlog_events.ddl.kernels import may_declare
-from binlogtool.formats.binlog_events.groups.marks import ASKS, IS_MAP, IS_QUERY, mark_of
-from binlogtool.formats.binlog_events.groups.steps import GROUP_BITS, NO_GROUP, step
+from binlogtool.formats.binlog_events.ddl.kernels import is_possible_ddl
+from binlogtool.formats.binlog_events.groups.marks import IS_MAP, IS_QUERY, NEEDS_TRACKER, get_mark
+from binlogtool.formats.binlog_events.groups.steps import GROUP_BITS, NO_GROUP, step_group
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.kernel_types import Int64s, MutableInt64s, UInt8s
-from binlogtool.formats.loads import load_little
+from binlogtool.formats.loads import load_little_endian
 
 # State: an array of 64-bit integers.
-OPEN, BORDER, NOTED, STATE_SIZE = range(4)
+SPLIT_GROUP_STATE, BOUNDARY_COUNT, MAP_COUNT, SPLIT_STATE_SIZE = range(4)
 """OPEN: the group that is open, as in `steps`. BORDER, NOTED: so many events of the batch stand before the last border;
 so many maps of the batch are noted."""
 
-SLOTS = 1024
+MAP_SLOTS = 1024
 """Maps of one batch are told apart by the low bits of their ids."""
 
-FIRST, LAST, BEFORE, WIDTH = range(4)
+FIRST_EVENT, LAST_EVENT, LAST_BEFORE_BOUNDARY, MAP_WIDTH = range(4)
 """Of a map that is noted: the event where it was first met, the last one that repeats it, and the last one of those
 before the last border; WIDTH numbers for each."""
 
 
 @kernel()
-def is_same(buf: UInt8s, a: int, b: int, size: int) -> bool:
+def is_equal(buf: UInt8s, a: int, b: int, size: int) -> bool:
     """Return whether the bytes at two offsets are equal."""
     i = 0
     while i < size and buf[a + i] == buf[b + i]:
@@ -33,28 +33,28 @@ def is_same(buf: UInt8s, a: int, b: int, size: int) -> bool:
     return i == size
 
 
-@kernel(is_same, load_little)
+@kernel(is_equal, load_little_endian)
 def note_map(
     i: int, starts: Int64s, ends: Int64s, buf: UInt8s, state: MutableInt64s, slots: MutableInt64s, noted: MutableInt64s
 ) -> int:
     """Note the TABLE_MAP event `i`, unless it repeats the last one in its slot; return 1 if it is noted."""
     p = starts[i] + 0
     size = ends[i] - p
-    slot = load_little(buf, p, min(size, 4)) & SLOTS - 1
+    slot = load_little_endian(buf, p, min(size, 4)) & MAP_SLOTS - 1
     at = slots[slot] + 0
     if at >= 0:
-        other = starts[noted[at + FIRST]] + 0
-        if ends[noted[at + FIRST]] - other == size and is_same(buf, other, p, size):
-            if noted[at + LAST] < state[BORDER]:
-                noted[at + BEFORE] = noted[at + LAST]
-            noted[at + LAST] = i
+        other_start = starts[noted[at + FIRST_EVENT]] + 0
+        if ends[noted[at + FIRST_EVENT]] - other_start == size and is_equal(buf, other_start, p, size):
+            if noted[at + LAST_EVENT] < state[BOUNDARY_COUNT]:
+                noted[at + LAST_BEFORE_BOUNDARY] = noted[at + LAST_EVENT]
+            noted[at + LAST_EVENT] = i
             return 0
-    at = WIDTH * state[NOTED]
+    at = MAP_WIDTH * state[MAP_COUNT]
     slots[slot] = at
-    noted[at + FIRST] = i
-    noted[at + LAST] = i
-    noted[at + BEFORE] = -1
-    state[NOTED] += 1
+    noted[at + FIRST_EVENT] = i
+    noted[at + LAST_EVENT] = i
+    noted[at + LAST_BEFORE_BOUNDARY] = -1
+    state[MAP_COUNT] += 1
     return 1
 
 
@@ -66,8 +66,8 @@ class EventBodies(NamedTuple):
     ends: Int64s
 
 
-@kernel(mark_of, may_declare, note_map, step)
-def borders(
+@kernel(get_mark, is_possible_ddl, note_map, step_group)
+def find_boundaries(
     i: int,
     stop: int,
     events: EventBodies,
@@ -87,12 +87,15 @@ def borders(
     """
     while i < stop:
         trait = traits[events.codes[i]]
-        if trait & ASKS or (trait & IS_QUERY and may_declare(buf, events.starts[i], events.ends[i])):
+        if trait & NEEDS_TRACKER or (trait & IS_QUERY and is_possible_ddl(buf, events.starts[i], events.ends[i])):
             return i
         if trait & IS_MAP:
             note_map(i, events.starts, events.ends, buf, state, slots, noted)
-        state[OPEN] = step(state[OPEN], mark_of(trait, words, buf, events.starts[i], events.ends[i])) & GROUP_BITS
+        state[SPLIT_GROUP_STATE] = (
+            step_group(state[SPLIT_GROUP_STATE], get_mark(trait, words, buf, events.starts[i], events.ends[i]))
+            & GROUP_BITS
+        )
         i += 1
-        if state[OPEN] == NO_GROUP:
-            state[BORDER] = i
+        if state[SPLIT_GROUP_STATE] == NO_GROUP:
+            state[BOUNDARY_COUNT] = i
     return stop

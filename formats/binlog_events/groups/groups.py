@@ -10,23 +10,23 @@ from collections.abc import Mapping
 
 import msgspec
 
-from binlogtool.formats.binlog_events.codes import QUERIES, EventType
+from binlogtool.formats.binlog_events.codes import QUERY_EVENTS, EventType
 from binlogtool.formats.binlog_events.groups import steps
-from binlogtool.formats.binlog_events.groups.kinds import WORDS, QueryKind, query_kind
-from binlogtool.formats.binlog_events.groups.marks import IS_ROWS, MARK, mark_of, traits
+from binlogtool.formats.binlog_events.groups.kinds import WORD_TABLE, QueryKind, get_query_kind
+from binlogtool.formats.binlog_events.groups.marks import IS_ROWS, MARK_MASK, build_traits, get_mark
 from binlogtool.formats.binlog_events.groups.steps import (
     BEGUN,
     FAULT_AT,
     GROUP_BITS,
+    NO_FAULT,
     NO_GROUP,
-    SOUND,
     STATEMENT,
     STEP_AT,
-    STEPS,
+    STEP_TABLE,
 )
 
 
-class Step(enum.IntEnum):
+class GroupStep(enum.IntEnum):
     """Role of an event in the groups of its log."""
 
     OUTSIDE = steps.OUTSIDE
@@ -38,17 +38,17 @@ class Step(enum.IntEnum):
     """A statement that is a group of its own, without a GTID before it."""
 
 
-_STEPS = tuple(Step)
-_TRAITS = tuple(traits(()))
-_FAULTS: Mapping[int, str] = {
-    steps.HEAD_INSIDE: "a group starts inside another one",
-    steps.OUTER_INSIDE: "{} inside a group",
-    steps.BEGIN_INSIDE: "a transaction begins inside another one",
-    steps.END_OUTSIDE: "{} outside a transaction",
+_STEPS = tuple(GroupStep)
+_TRAITS = tuple(build_traits(()))
+_FAULT_MESSAGES: Mapping[int, str] = {
+    steps.GTID_IN_GROUP: "a group starts inside another one",
+    steps.OUTER_EVENT_IN_GROUP: "{} inside a group",
+    steps.BEGIN_IN_TRANSACTION: "a transaction begins inside another one",
+    steps.END_OUTSIDE_TRANSACTION: "{} outside a transaction",
 }
 
 
-class Groups(msgspec.Struct):
+class TransactionGroups(msgspec.Struct):
     """State of the open group.
 
     `group`: as in `steps`. `fault`: the nesting rule that the last event broke, in words; None for none.
@@ -56,51 +56,51 @@ class Groups(msgspec.Struct):
 
     group: int = NO_GROUP
     fault: str | None = msgspec.field(default=None)
-    _moved: int = 0
+    _last_step: int = 0
 
     @property
-    def open(self) -> bool:
+    def is_open(self) -> bool:
         """True if a group is open."""
         return self.group != NO_GROUP
 
     @property
-    def begun(self) -> bool:
+    def is_begun(self) -> bool:
         """True if a transaction is open, up to its commit."""
         return self.group == BEGUN
 
     @property
-    def begins(self) -> bool:
+    def has_begun_now(self) -> bool:
         """True if a transaction began with the last event, even if the previous one has no end."""
-        return steps.begins(self._moved)
+        return steps.is_transaction_begin(self._last_step)
 
-    def take(self, code: int, body: bytes | memoryview) -> Step:
+    def add_event(self, code: int, body: bytes | memoryview) -> GroupStep:
         """Follow the next event.
 
         Args:
             body: its bytes without header and checksum.
         """
-        mark = _mark(code, body)
-        found = self._moved = STEPS[mark << 2 | self.group]
-        self.group = found & GROUP_BITS
-        self.fault = None if found >> FAULT_AT == SOUND else _fault(found >> FAULT_AT, code, mark)
-        return _STEPS[found >> STEP_AT & steps.STEP_BITS]
+        mark = _event_mark(code, body)
+        result = self._last_step = STEP_TABLE[mark << 2 | self.group]
+        self.group = result & GROUP_BITS
+        self.fault = None if result >> FAULT_AT == NO_FAULT else _describe_fault(result >> FAULT_AT, code, mark)
+        return _STEPS[result >> STEP_AT & steps.STEP_BITS]
 
-    def lose(self) -> None:
+    def reset(self) -> None:
         """Forget the open group: a part of the log was skipped."""
         self.group = NO_GROUP
 
 
-def _mark(code: int, body: bytes | memoryview) -> int:
+def _event_mark(code: int, body: bytes | memoryview) -> int:
     """Return the mark of an event."""
-    if code in QUERIES:
-        return STATEMENT + query_kind(code, body)
+    if code in QUERY_EVENTS:
+        return STATEMENT + get_query_kind(code, body)
     trait = _TRAITS[code]
     if trait & IS_ROWS or code == EventType.GTID:
-        return mark_of(trait, WORDS, body, 0, len(body))
-    return trait & MARK
+        return get_mark(trait, WORD_TABLE, body, 0, len(body))
+    return trait & MARK_MASK
 
 
-def _fault(fault: int, code: int, mark: int) -> str:
+def _describe_fault(fault: int, code: int, mark: int) -> str:
     """Return the message for a broken nesting rule."""
     name = EventType(code).name if mark < STATEMENT else QueryKind(mark - STATEMENT).name
-    return _FAULTS[fault].format(name)
+    return _FAULT_MESSAGES[fault].format(name)

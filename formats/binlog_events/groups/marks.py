@@ -5,19 +5,19 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Mapping
 
-from binlogtool.formats.binlog_events.codes import GTIDS, MYSQL_GTIDS, QUERIES, ROWS, EventType
-from binlogtool.formats.binlog_events.groups.kinds import kind_of_query
+from binlogtool.formats.binlog_events.codes import GTID_EVENTS, MYSQL_GTID_EVENTS, QUERY_EVENTS, ROW_EVENTS, EventType
+from binlogtool.formats.binlog_events.groups.kinds import classify_query
 from binlogtool.formats.binlog_events.groups.steps import (
-    COMMITS,
-    FINISHES,
-    HEAD,
-    HEAD_BEGUN,
-    HEAD_SINGLE,
+    COMMIT_EVENT,
     INCIDENT,
-    LAST_ROWS,
-    OUTER,
-    PART,
-    ROW,
+    LAST_ROW_EVENT,
+    MARIADB_GTID,
+    MARIADB_STANDALONE_GTID,
+    MYSQL_GTID,
+    NEVER_LAST,
+    OTHER_END,
+    OUTSIDE_GROUPS,
+    ROW_EVENT,
     STATEMENT,
 )
 from binlogtool.formats.binlog_events.gtid.places import FLAGS2
@@ -26,7 +26,7 @@ from binlogtool.formats.kernel_types import Int64s, UInt8s
 
 _T = EventType
 
-OUTSIDE = frozenset(
+EVENTS_OUTSIDE_GROUPS = frozenset(
     {
         _T.START_V3, _T.SLAVE, _T.FORMAT_DESCRIPTION, _T.PREVIOUS_GTIDS, _T.GTID_LIST, _T.BINLOG_CHECKPOINT,
         _T.START_ENCRYPTION, _T.ROTATE, _T.STOP, _T.INCIDENT, _T.HEARTBEAT, _T.HEARTBEAT_V2,
@@ -34,64 +34,71 @@ OUTSIDE = frozenset(
 )  # fmt: skip
 """Events that stand outside groups: the end of each is a boundary. An INCIDENT may have a GTID of its own."""
 
-PREFIXES = frozenset({_T.INTVAR, _T.RAND, _T.USER_VAR, _T.TABLE_MAP, _T.ANNOTATE_ROWS, _T.ROWS_QUERY}) | GTIDS
+EVENTS_BEFORE_STATEMENT_END = (
+    frozenset({_T.INTVAR, _T.RAND, _T.USER_VAR, _T.TABLE_MAP, _T.ANNOTATE_ROWS, _T.ROWS_QUERY}) | GTID_EVENTS
+)
 """Events that never end a group of one statement."""
 
-ENDINGS = frozenset({_T.XID, _T.XA_PREPARE, _T.TRANSACTION_PAYLOAD})
+EVENTS_ENDING_TRANSACTIONS = frozenset({_T.XID, _T.XA_PREPARE, _T.TRANSACTION_PAYLOAD})
 
 STANDALONE = 1
 """Bit of flags2 of MariaDB's GTID: no commit event follows."""
 
 STMT_END = 1
 """Bit of the flags of a row event: it is the last one of its statement."""
-ROW_FLAGS = 6
+ROW_FLAGS_AT = 6
 """Where these flags stand in a body, behind a table id of the servers that know groups of one statement."""
 
 # Traits of an event type: its mark, and beside that
-MARK = 31
-IS_GTID, IS_QUERY, IS_ROWS, IS_MAP, ASKS = 32, 64, 128, 256, 512
+MARK_MASK = 31
+IS_GTID, IS_QUERY, IS_ROWS, IS_MAP, NEEDS_TRACKER = 32, 64, 128, 256, 512
 """ASKS: the kernel that asks never takes it."""
 
-_MARKS = {
-    PART: PREFIXES,
-    OUTER: OUTSIDE,
+_EVENTS_BY_MARK = {
+    NEVER_LAST: EVENTS_BEFORE_STATEMENT_END,
+    OUTSIDE_GROUPS: EVENTS_OUTSIDE_GROUPS,
     INCIDENT: {_T.INCIDENT},
-    HEAD: MYSQL_GTIDS,
-    HEAD_BEGUN: {_T.GTID},
-    ROW: ROWS,
-    COMMITS: {_T.XID},
-    FINISHES: {_T.XA_PREPARE, _T.TRANSACTION_PAYLOAD},
-    STATEMENT: QUERIES | {_T.EXECUTE_LOAD_QUERY},
+    MYSQL_GTID: MYSQL_GTID_EVENTS,
+    MARIADB_GTID: {_T.GTID},
+    ROW_EVENT: ROW_EVENTS,
+    COMMIT_EVENT: {_T.XID},
+    OTHER_END: {_T.XA_PREPARE, _T.TRANSACTION_PAYLOAD},
+    STATEMENT: QUERY_EVENTS | {_T.EXECUTE_LOAD_QUERY},
 }
 """Marks of types, where a later one holds against an earlier one."""
 
-_TRAITS: Mapping[int, Iterable[int]] = {IS_GTID: GTIDS, IS_QUERY: {_T.QUERY}, IS_ROWS: ROWS, IS_MAP: {_T.TABLE_MAP}}
+_EVENTS_BY_TRAIT: Mapping[int, Iterable[int]] = {
+    IS_GTID: GTID_EVENTS,
+    IS_QUERY: {_T.QUERY},
+    IS_ROWS: ROW_EVENTS,
+    IS_MAP: {_T.TABLE_MAP},
+}
 
 
-def traits(asking: Iterable[int]) -> array[int]:
+def build_traits(unsupported: Iterable[int]) -> array[int]:
     """Return the traits of all event types.
 
     Args:
         unsupported: types that the kernel does not support.
     """
-    made = array("q", bytes(8 * 256))
-    for mark, codes in _MARKS.items():
+    table = array("q", bytes(8 * 256))
+    for mark, codes in _EVENTS_BY_MARK.items():
         for code in codes:
-            made[code] = mark
-    for trait, chosen in (*_TRAITS.items(), (ASKS, asking)):
+            table[code] = mark
+    for trait, chosen in (*_EVENTS_BY_TRAIT.items(), (NEEDS_TRACKER, unsupported)):
         for number in chosen:
-            made[number] |= trait
-    return made
+            table[number] |= trait
+    return table
 
 
-@kernel(kind_of_query)
-def mark_of(trait: int, words: Int64s, buf: UInt8s, p: int, n: int) -> int:
+@kernel(classify_query)
+def get_mark(trait: int, words: Int64s, buf: UInt8s, p: int, n: int) -> int:
     """Return the mark of an event with the body `buf[p:n]`; for a QUERY_COMPRESSED that of any statement."""
-    mark = trait & MARK
+    mark = trait & MARK_MASK
     if trait & IS_ROWS:
-        return LAST_ROWS if n - p > ROW_FLAGS + 1 and buf[p + ROW_FLAGS] & STMT_END else mark
+        return LAST_ROW_EVENT if n - p > ROW_FLAGS_AT + 1 and buf[p + ROW_FLAGS_AT] & STMT_END else mark
     if trait & IS_QUERY:
-        return mark + kind_of_query(words, buf, p, n)
-    if mark == HEAD_BEGUN and n - p > FLAGS2 and buf[p + FLAGS2] & STANDALONE:
-        return HEAD_SINGLE
+        return mark + classify_query(words, buf, p, n)
+    if mark == MARIADB_GTID and n - p > FLAGS2 and buf[p + FLAGS2] & STANDALONE:
+        return MARIADB_STANDALONE_GTID
     return mark

@@ -5,16 +5,22 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from binlogtool.formats.binlog_events.groups.marks import IS_MAP, IS_ROWS
-from binlogtool.formats.binlog_events.groups.tracking_kernels import ID_SIZE, MASK, STATE_SIZE, MapTable, map_of
+from binlogtool.formats.binlog_events.groups.tracking_kernels import (
+    ID_SIZE,
+    ID_TABLE_MASK,
+    STATE_SIZE,
+    MapTable,
+    find_map_number,
+)
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.kernel_types import Int64s, MutableInt64s, UInt8s
 
-HOLDER, TURN = STATE_SIZE, STATE_SIZE + 1
+CONTAINER, CONTAINER_TURN = STATE_SIZE, STATE_SIZE + 1
 """State, behind what `map_of` reads of it (ID_SIZE, MASK). HOLDER: place of the event that the last one was inside of;
 -1 = of none. TURN: counts the holders."""
-SIZE = STATE_SIZE + 2
+NESTED_STATE_SIZE = STATE_SIZE + 2
 
-__all__ = ["HOLDER", "ID_SIZE", "MASK", "SIZE", "TURN", "follow_nested"]
+__all__ = ["CONTAINER", "CONTAINER_TURN", "ID_SIZE", "ID_TABLE_MASK", "NESTED_STATE_SIZE", "track_nested"]
 
 
 class NestedColumns(NamedTuple):
@@ -26,8 +32,8 @@ class NestedColumns(NamedTuple):
     holders: Int64s
 
 
-@kernel(map_of)
-def follow_nested(
+@kernel(find_map_number)
+def track_nested(
     i: int,
     stop: int,
     events: NestedColumns,
@@ -46,13 +52,13 @@ def follow_nested(
     """
     while i < stop:
         trait = traits[events.codes[i]] & (IS_MAP | IS_ROWS)
-        if events.holders[i] != state[HOLDER]:
-            state[HOLDER] = events.holders[i] + 0
-            state[TURN] = state[TURN] + 1
+        if events.holders[i] != state[CONTAINER]:
+            state[CONTAINER] = events.holders[i] + 0
+            state[CONTAINER_TURN] = state[CONTAINER_TURN] + 1
         if events.holders[i] >= 0:
-            found = -1
+            map_number = -1
             if trait > 0 and events.ends[i] - events.starts[i] >= 8:
-                found = map_of(
+                map_number = find_map_number(
                     trait,
                     buf,
                     events.starts[i] + 0,
@@ -63,11 +69,11 @@ def follow_nested(
                     map_table.known_places,
                 )
             if trait & IS_MAP:
-                if found < 0:
+                if map_number < 0:
                     return i
-                seen[found] = state[TURN] + 0
-            elif found >= 0 and seen[found] != state[TURN]:
-                found = -1
-            maps[i] = found
+                seen[map_number] = state[CONTAINER_TURN] + 0
+            elif map_number >= 0 and seen[map_number] != state[CONTAINER_TURN]:
+                map_number = -1
+            maps[i] = map_number
         i += 1
     return stop

@@ -12,7 +12,7 @@ from binlogtool.formats.binlog_events.codes import EventType
 from binlogtool.formats.binlog_events.gtid.schema import GTID, GTID_LIST, GTID_LOG, PREVIOUS_GTIDS
 from binlogtool.formats.binlog_events.gtid.tagged import read_message
 from binlogtool.formats.bodies import uuid_of
-from binlogtool.formats.derived import fields_of, list_of, number_of, tuple_of
+from binlogtool.formats.derived import make_fields_decoder, make_integer_decoder, make_list_decoder, make_tuple_decoder
 from binlogtool.formats.fields import MalformedError
 
 GROUP_COMMIT_ID, DDL, PREPARED_XA, COMPLETED_XA = 2, 32, 64, 128
@@ -22,7 +22,7 @@ _MARIADB_CODE, _PLAIN_CODE, _TAGGED_CODE = (
     EventType.GTID_LOG.value,
     EventType.GTID_TAGGED_LOG.value,
 )
-_new = tuple.__new__
+_new_tuple = tuple.__new__
 
 
 class MysqlGtid(NamedTuple):
@@ -50,7 +50,7 @@ class MysqlGtid(NamedTuple):
     @property
     def source(self) -> str:
         """Source as text: `uuid` or `uuid:tag`."""
-        return source_text(self.sid, self.tag)
+        return format_source(self.sid, self.tag)
 
 
 class MariadbGtid(NamedTuple):
@@ -85,7 +85,7 @@ class ListedGtid(NamedTuple):
     seq_no: int
 
 
-def source_text(sid: bytes, tag: bytes) -> str:
+def format_source(sid: bytes, tag: bytes) -> str:
     """Return `uuid` or `uuid:tag`."""
     return f"{uuid_of(sid)}:{tag.decode('utf-8', 'backslashreplace')}" if tag else uuid_of(sid)
 
@@ -93,19 +93,19 @@ def source_text(sid: bytes, tag: bytes) -> str:
 # -- MySQL -------------------------------------------------------------------------------------------------------------
 
 
-_mysql_gtid = fields_of(GTID_LOG, MysqlGtid)
+_read_mysql_gtid = make_fields_decoder(GTID_LOG, MysqlGtid)
 
 
-def mysql_gtid_fields(type_code: int, body: bytes) -> MysqlGtid:
+def read_mysql_gtid(type_code: int, body: bytes) -> MysqlGtid:
     """Read the fields of GTID_LOG, ANONYMOUS_GTID and GTID_TAGGED_LOG.
 
     Raises:
         MalformedError: the body is truncated or is not such a message.
     """
-    return tagged_gtid(body) if type_code == _TAGGED_CODE else _mysql_gtid(body)
+    return read_tagged_gtid(body) if type_code == _TAGGED_CODE else _read_mysql_gtid(body)
 
 
-def tagged_gtid(body: bytes) -> MysqlGtid:
+def read_tagged_gtid(body: bytes) -> MysqlGtid:
     """Read the fields of GTID_TAGGED_LOG.
 
     Raises:
@@ -114,23 +114,25 @@ def tagged_gtid(body: bytes) -> MysqlGtid:
     flags, sid, gno, tag, last, number, immediate, original, length, version, first, ticket = read_message(body)
     if sid is None or gno is None:
         raise MalformedError("the message has no GTID")
-    return _new(
+    return _new_tuple(
         MysqlGtid,
         (flags or 0, sid, gno, tag or b"", None, last, number, immediate, immediate if original is None else original,
          length, version, version if first is None else first, ticket),
     )  # fmt: skip
 
 
-previous_gtids = list_of(PREVIOUS_GTIDS, "sids", PreviousGtids)
+read_previous_gtids = make_list_decoder(PREVIOUS_GTIDS, "sids", PreviousGtids)
 """The set that PREVIOUS_GTIDS lists, in its order."""
 
 
-def previous_gtids_text(sources: Iterable[PreviousGtids]) -> str:
+def format_previous_gtids(sources: Iterable[PreviousGtids]) -> str:
     """Return the set in MySQL's form "uuid:1-5:7, uuid:tag:1-3"; intervals include their last number."""
-    return ", ".join(":".join([source_text(one.sid, one.tag), *map(_interval, one.intervals)]) for one in sources)
+    return ", ".join(
+        ":".join([format_source(one.sid, one.tag), *map(_format_interval, one.intervals)]) for one in sources
+    )
 
 
-def _interval(interval: tuple[int, int]) -> str:
+def _format_interval(interval: tuple[int, int]) -> str:
     """Return a half-open interval as "1-5" or "7"."""
     start, end = interval
     return str(start) if end == start + 1 else f"{start}-{end - 1}"
@@ -139,20 +141,20 @@ def _interval(interval: tuple[int, int]) -> str:
 # -- MariaDB -----------------------------------------------------------------------------------------------------------
 
 
-mariadb_gtid_fields = fields_of(GTID, MariadbGtid)
-gtid_list_flags = number_of(GTID_LIST, "flags")
-gtid_list = list_of(GTID_LIST, "list", ListedGtid)
+read_mariadb_gtid = make_fields_decoder(GTID, MariadbGtid)
+read_gtid_list_flags = make_integer_decoder(GTID_LIST, "flags")
+read_gtid_list = make_list_decoder(GTID_LIST, "list", ListedGtid)
 """The entries of GTID_LIST, in their order."""
 
 
 # -- both --------------------------------------------------------------------------------------------------------------
 
 
-_mysql_number = tuple_of(GTID_LOG, "sid", "gno")
-mariadb_number = tuple_of(GTID, "domain_id", "seq_no")
+_read_mysql_number = make_tuple_decoder(GTID_LOG, "sid", "gno")
+read_mariadb_number = make_tuple_decoder(GTID, "domain_id", "seq_no")
 
 
-def gtid_numbers(type_code: int, server_id: int, body: bytes) -> tuple[str, int] | None:
+def read_gtid_numbers(type_code: int, server_id: int, body: bytes) -> tuple[str, int] | None:
     """Return (source, number): ("uuid", 7), ("uuid:tag", 7) or ("0-1", 42); None for ANONYMOUS_GTID and other
     types.
 
@@ -163,27 +165,27 @@ def gtid_numbers(type_code: int, server_id: int, body: bytes) -> tuple[str, int]
         MalformedError: the body is truncated.
     """
     if type_code == _MARIADB_CODE:
-        domain_id, seq_no = mariadb_number(body)
+        domain_id, seq_no = read_mariadb_number(body)
         return f"{domain_id}-{server_id}", seq_no
     if type_code == _PLAIN_CODE:
-        sid, gno = _mysql_number(body)
+        sid, gno = _read_mysql_number(body)
         return uuid_of(sid), gno
     if type_code == _TAGGED_CODE:
-        fields = tagged_gtid(body)
+        fields = read_tagged_gtid(body)
         return fields.source, fields.gno
     return None
 
 
-def gtid_text(type_code: int, server_id: int, body: bytes) -> str | None:
+def read_gtid_text(type_code: int, server_id: int, body: bytes) -> str | None:
     """Return `0-1-42`, `uuid:7` or `uuid:tag:7`; None for ANONYMOUS_GTID and other types.
 
     Raises:
         MalformedError: the body is truncated.
     """
-    found = gtid_numbers(type_code, server_id, body)
-    return None if found is None else joined(type_code, *found)
+    numbers = read_gtid_numbers(type_code, server_id, body)
+    return None if numbers is None else format_gtid(type_code, *numbers)
 
 
-def joined(type_code: int, source: str, number: int) -> str:
+def format_gtid(type_code: int, source: str, number: int) -> str:
     """Return the text of a GTID from its source and number."""
     return f"{source}-{number}" if type_code == _MARIADB_CODE else f"{source}:{number}"

@@ -9,52 +9,57 @@ from __future__ import annotations
 from typing import Any
 
 from binlogtool.formats.binlog_events.gtid.bodies import (
-    gtid_list,
-    gtid_list_flags,
-    previous_gtids,
-    previous_gtids_text,
-    source_text,
-    tagged_gtid,
+    format_previous_gtids,
+    format_source,
+    read_gtid_list,
+    read_gtid_list_flags,
+    read_previous_gtids,
+    read_tagged_gtid,
 )
-from binlogtool.formats.bodies import text, uuid_of
+from binlogtool.formats.bodies import decode_text, uuid_of
 
 
-def tagged_gtid_body(body: bytes) -> dict[str, Any]:
+def decode_tagged_gtid(body: bytes) -> dict[str, Any]:
     """Decode GTID_TAGGED_LOG; fields that the server did not write are left out."""
-    flags, sid, gno, tag, _, last, number, immediate, original, length, version, first, ticket = tagged_gtid(body)
-    out: dict[str, Any] = {"gtid": f"{source_text(sid, tag)}:{gno}", "flags": flags, "sid": uuid_of(sid), "gno": gno}
+    flags, sid, gno, tag, _, last, number, immediate, original, length, version, first, ticket = read_tagged_gtid(body)
+    result: dict[str, Any] = {
+        "gtid": f"{format_source(sid, tag)}:{gno}",
+        "flags": flags,
+        "sid": uuid_of(sid),
+        "gno": gno,
+    }
     if tag:
-        out["tag"] = text(tag)
+        result["tag"] = decode_text(tag)
     if last is not None:
-        out["last_committed"], out["sequence_number"] = last, number
+        result["last_committed"], result["sequence_number"] = last, number
     if immediate is not None:
-        out["immediate_commit_timestamp"], out["original_commit_timestamp"] = immediate, original
+        result["immediate_commit_timestamp"], result["original_commit_timestamp"] = immediate, original
     if length is not None:
-        out["transaction_length"] = length
+        result["transaction_length"] = length
     if version is not None:
-        out["immediate_server_version"], out["original_server_version"] = version, first
+        result["immediate_server_version"], result["original_server_version"] = version, first
     if ticket is not None:
-        out["commit_group_ticket"] = ticket
-    return out
+        result["commit_group_ticket"] = ticket
+    return result
 
 
-def previous_gtids_body(body: bytes) -> dict[str, Any]:
+def decode_previous_gtids(body: bytes) -> dict[str, Any]:
     """Decode PREVIOUS_GTIDS: the set as text, and its sources with half-open intervals."""
-    sources = previous_gtids(body)
+    sources = read_previous_gtids(body)
     listed = []
     for sid, tag, intervals in sources:
-        one: dict[str, Any] = {"sid": uuid_of(sid)}
+        entry: dict[str, Any] = {"sid": uuid_of(sid)}
         if tag:
-            one["tag"] = text(tag)
-        listed.append(one | {"intervals": [list(interval) for interval in intervals]})
-    return {"gtids": previous_gtids_text(sources), "sids": listed}
+            entry["tag"] = decode_text(tag)
+        listed.append(entry | {"intervals": [list(interval) for interval in intervals]})
+    return {"gtids": format_previous_gtids(sources), "sids": listed}
 
 
-def gtid_list_body(body: bytes) -> dict[str, Any]:
+def decode_gtid_list(body: bytes) -> dict[str, Any]:
     """Decode GTID_LIST: the list as text, and its entries."""
-    entries = gtid_list(body)
+    entries = read_gtid_list(body)
     return {
         "gtids": ",".join(f"{domain}-{server}-{number}" for domain, server, number in entries),
-        "flags": gtid_list_flags(body),
+        "flags": read_gtid_list_flags(body),
         "list": [{"domain_id": domain, "server_id": server, "seq_no": number} for domain, server, number in entries],
     }

@@ -5,19 +5,19 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 
-MOST = 100_000
+MAX_INTERVALS = 100_000
 """Intervals of one set; numbers that would need more are not kept."""
 
 
-class Intervals:
+class IntervalSet:
     """Set of integers; `is_full`: numbers were left out because there were too many intervals."""
 
-    __slots__ = ("_starts", "_stops", "full")
+    __slots__ = ("_starts", "_stops", "is_full")
 
     def __init__(self, intervals: Iterable[tuple[int, int]] = ()) -> None:
         self._starts: list[int] = []
         self._stops: list[int] = []
-        self.full = False
+        self.is_full = False
         for start, stop in intervals:
             self.add(start, stop)
 
@@ -36,7 +36,7 @@ class Intervals:
         return len(self._starts)
 
     @property
-    def top(self) -> int:
+    def highest(self) -> int:
         """The highest number; 0 for an empty set."""
         return self._stops[-1] - 1 if self._stops else 0
 
@@ -55,19 +55,19 @@ class Intervals:
         if low and self._stops[low - 1] >= start:
             low -= 1
         high = bisect_right(self._starts, stop)
-        if low == high and len(self._starts) >= MOST:
-            self.full = True
+        if low == high and len(self._starts) >= MAX_INTERVALS:
+            self.is_full = True
             return
         if low < high:
             start, stop = min(start, self._starts[low]), max(stop, self._stops[high - 1])
         self._starts[low:high] = [start]
         self._stops[low:high] = [stop]
 
-    def holes(self) -> Iterator[tuple[int, int]]:
+    def iter_gaps(self) -> Iterator[tuple[int, int]]:
         """Yield the half-open intervals between those of the set."""
         return zip(self._stops[:-1], self._starts[1:], strict=True)
 
-    def text(self, most: int = 100) -> str:
+    def format_text(self, limit: int = 100) -> str:
         """Return the set as MySQL writes it, `1-5:7`, with at most `limit` intervals."""
-        parts = [str(a) if b == a + 1 else f"{a}-{b - 1}" for a, b in list(self)[:most]]
-        return ":".join(parts) + (":…" if len(self) > most else "")
+        parts = [str(a) if b == a + 1 else f"{a}-{b - 1}" for a, b in list(self)[:limit]]
+        return ":".join(parts) + (":…" if len(self) > limit else "")

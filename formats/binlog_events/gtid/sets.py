@@ -14,30 +14,30 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.binlog_events.gtid.intervals import Intervals
-from binlogtool.formats.choosing import GtidRules, Wanted
+from binlogtool.formats.binlog_events.gtid.intervals import IntervalSet
+from binlogtool.formats.choosing import GtidParsers, TransactionPredicate
 
 _UUID = re.compile(r"([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})")
 _TAG = re.compile(r"[a-z_][a-z0-9_]{0,31}")
 _NUMBERS = re.compile(r"(\d{1,20})(?:-(\d{1,20}))?")
 _MARIADB = re.compile(r"(\d{1,10})(?:-(\d{1,10})(?:-(\d{1,20})(?:\.\.(\d{1,20}))?)?)?")
 _SPACE = re.compile(r"\s+")
-_END = 1 << 64
+_END_NUMBER = 1 << 64
 
 
 class GtidSet(msgspec.Struct, frozen=True):
     """Sequence numbers by source (`uuid`, `uuid:tag`, or MariaDB's `domain-server`), and whole MariaDB domains."""
 
-    sources: Mapping[str, Intervals]
+    sources: Mapping[str, IntervalSet]
     domains: frozenset[int] = frozenset()
 
     def __contains__(self, gtid: str | None) -> bool:
-        source, number = split(gtid) if gtid is not None else ("", 0)
+        source, number = split_gtid(gtid) if gtid is not None else ("", 0)
         intervals = self.sources.get(source)
-        return (intervals is not None and number in intervals) or domain_of(source) in self.domains
+        return (intervals is not None and number in intervals) or parse_domain(source) in self.domains
 
 
-def split(gtid: str) -> tuple[str, int]:
+def split_gtid(gtid: str) -> tuple[str, int]:
     """Return (source, sequence number) of one GTID as records carry it: "0-1-42", "uuid:7", "uuid:tag:7"."""
     source, colon, number = gtid.rpartition(":")
     if not colon:
@@ -45,54 +45,54 @@ def split(gtid: str) -> tuple[str, int]:
     return source, int(number) if number.isdecimal() else 0
 
 
-def domain_of(source: str) -> int | None:
+def parse_domain(source: str) -> int | None:
     """Return the domain of a MariaDB source; None for one of MySQL."""
-    head, dash, server = source.partition("-")
-    return int(head) if dash and head.isdecimal() and server.isdecimal() else None
+    domain, separator, server = source.partition("-")
+    return int(domain) if separator and domain.isdecimal() and server.isdecimal() else None
 
 
-def parse_set(text: str) -> GtidSet:
+def parse_gtid_set(text: str) -> GtidSet:
     """Parse a set of GTIDs.
 
     Raises:
         UsageError: the text is not a set.
     """
-    sources: dict[str, Intervals] = {}
+    sources: dict[str, IntervalSet] = {}
     domains: set[int] = set()
     for item in _SPACE.sub("", text).lower().split(","):
         if ":" in item:
-            _take_mysql(item, sources)
+            _parse_mysql_item(item, sources)
         elif item:
-            _take_mariadb(item, sources, domains)
+            _parse_mariadb_item(item, sources, domains)
     if not sources and not domains:
         raise UsageError(f"{text!r} names no GTID; write uuid:1-5 or 0-1-42")
-    if any(intervals.full for intervals in sources.values()):
+    if any(intervals.is_full for intervals in sources.values()):
         raise UsageError("a set of GTIDs with so many holes cannot be used")
     return GtidSet(sources, frozenset(domains))
 
 
-def _take_mysql(item: str, sources: dict[str, Intervals]) -> None:
+def _parse_mysql_item(item: str, sources: dict[str, IntervalSet]) -> None:
     """Add an item of MySQL's form."""
-    start, *parts = item.split(":")
-    match = _UUID.fullmatch(start)
+    uuid_text, *parts = item.split(":")
+    match = _UUID.fullmatch(uuid_text)
     if match is None:
-        raise UsageError(f"{start!r} is not a UUID; write uuid:1-5:7 or uuid:tag:3-9")
+        raise UsageError(f"{uuid_text!r} is not a UUID; write uuid:1-5:7 or uuid:tag:3-9")
     uuid = source = "-".join(match.groups())
-    taken = False
+    has_numbers = False
     for part in parts:
         numbers = _NUMBERS.fullmatch(part)
         if numbers:
-            sources.setdefault(source, Intervals()).add(*_interval(numbers[1], numbers[2], item))
-            taken = True
+            sources.setdefault(source, IntervalSet()).add(*_parse_interval(numbers[1], numbers[2], item))
+            has_numbers = True
         elif _TAG.fullmatch(part):
-            source, taken = f"{uuid}:{part}", False
+            source, has_numbers = f"{uuid}:{part}", False
         else:
             raise UsageError(f"{item!r}: {part!r} is neither an interval nor a tag; write uuid:1-5:7 or uuid:tag:3-9")
-    if not taken:
+    if not has_numbers:
         raise UsageError(f"{item!r} ends without a sequence number; write {source}:1-5")
 
 
-def _take_mariadb(item: str, sources: dict[str, Intervals], domains: set[int]) -> None:
+def _parse_mariadb_item(item: str, sources: dict[str, IntervalSet], domains: set[int]) -> None:
     """Add an item of MariaDB's form."""
     match = _MARIADB.fullmatch(item)
     if match is None:
@@ -101,56 +101,56 @@ def _take_mariadb(item: str, sources: dict[str, Intervals], domains: set[int]) -
     if server is None:
         domains.add(int(domain))
     else:
-        bounds = (0, _END) if first is None else _interval(first, last, item)
-        sources.setdefault(f"{int(domain)}-{int(server)}", Intervals()).add(*bounds)
+        bounds = (0, _END_NUMBER) if first is None else _parse_interval(first, last, item)
+        sources.setdefault(f"{int(domain)}-{int(server)}", IntervalSet()).add(*bounds)
 
 
-def _interval(first: str, last: str | None, item: str) -> tuple[int, int]:
+def _parse_interval(first: str, last: str | None, item: str) -> tuple[int, int]:
     """Return the half-open interval from the first to the last number."""
     low, high = int(first), int(last or first)
-    if low > high or high >= _END:
+    if low > high or high >= _END_NUMBER:
         raise UsageError(f"{item!r}: there is nothing from {low} to {high}")
     return low, high + 1
 
 
-def format_set(gtids: GtidSet | Iterable[str]) -> str:
+def format_gtid_set(gtids: GtidSet | Iterable[str]) -> str:
     """Return the shortest text of a set, or of single GTIDs: one item for each source, in order."""
     if not isinstance(gtids, GtidSet):
-        sources: dict[str, Intervals] = {}
-        for source, number in map(split, gtids):
-            sources.setdefault(source, Intervals()).add(number, number + 1)
+        sources: dict[str, IntervalSet] = {}
+        for source, number in map(split_gtid, gtids):
+            sources.setdefault(source, IntervalSet()).add(number, number + 1)
         gtids = GtidSet(sources)
     texts = [str(domain) for domain in sorted(gtids.domains)]
-    return ",".join([*texts, *(_source_text(source, gtids.sources[source]) for source in sorted(gtids.sources))])
+    return ",".join([*texts, *(_format_source(source, gtids.sources[source]) for source in sorted(gtids.sources))])
 
 
-def _source_text(source: str, intervals: Intervals) -> str:
+def _format_source(source: str, intervals: IntervalSet) -> str:
     """Return the numbers of one source as text."""
-    if domain_of(source) is None:
-        return ":".join((source, *(_range(low, high, "-") for low, high in intervals)))
-    if list(intervals) == [(0, _END)]:
+    if parse_domain(source) is None:
+        return ":".join((source, *(_format_range(low, high, "-") for low, high in intervals)))
+    if list(intervals) == [(0, _END_NUMBER)]:
         return source
-    return ",".join(f"{source}-{_range(low, high, '..')}" for low, high in intervals)
+    return ",".join(f"{source}-{_format_range(low, high, '..')}" for low, high in intervals)
 
 
-def _range(low: int, high: int, mark: str) -> str:
+def _format_range(low: int, high: int, separator: str) -> str:
     """Return a half-open interval as text."""
-    return str(low) if high == low + 1 else f"{low}{mark}{high - 1}"
+    return str(low) if high == low + 1 else f"{low}{separator}{high - 1}"
 
 
 # -- choosing ----------------------------------------------------------------------------------------------------------
 
 
-def within(text: str) -> Wanted:
+def parse_membership(text: str) -> TransactionPredicate:
     """Return a predicate: is a transaction in this set.
 
     Raises:
         UsageError: the text is not a set.
     """
-    return parse_set(text).__contains__
+    return parse_gtid_set(text).__contains__
 
 
-def after(text: str) -> Wanted:
+def parse_after(text: str) -> TransactionPredicate:
     """Return a predicate: is a transaction after this position, so that a replica at the position still gets it.
 
     The text names at most one GTID for each domain (MariaDB) or uuid and tag (MySQL, where the highest number
@@ -159,18 +159,18 @@ def after(text: str) -> Wanted:
     Raises:
         UsageError: the text is not a position.
     """
-    reached = parse_position(text)
+    position = parse_gtid_position(text)
 
     def is_after(gtid: str | None) -> bool:
         if gtid is None:
             return False
-        source, number = split(gtid)
-        return number > reached.get(_line(source), -1)
+        source, number = split_gtid(gtid)
+        return number > position.get(_sequence_key(source), -1)
 
     return is_after
 
 
-def until(text: str) -> Wanted:
+def parse_until(text: str) -> TransactionPredicate:
     """Return a predicate: is a transaction not after this position; never true for a domain that it does not name.
 
     This is the rule of `mariadb-binlog`.
@@ -178,37 +178,37 @@ def until(text: str) -> Wanted:
     Raises:
         UsageError: the text is not a position.
     """
-    reached = parse_position(text)
+    position = parse_gtid_position(text)
 
     def is_not_after(gtid: str | None) -> bool:
-        source, number = split(gtid) if gtid is not None else ("", 0)
-        return number <= reached.get(_line(source), -1)
+        source, number = split_gtid(gtid) if gtid is not None else ("", 0)
+        return number <= position.get(_sequence_key(source), -1)
 
     return is_not_after
 
 
-def _line(source: str) -> str:
+def _sequence_key(source: str) -> str:
     """Return what numbers grow along: MariaDB's domain, MySQL's uuid and tag."""
-    domain = domain_of(source)
+    domain = parse_domain(source)
     return source if domain is None else str(domain)
 
 
-def parse_position(text: str) -> dict[str, int]:
+def parse_gtid_position(text: str) -> dict[str, int]:
     """Parse a position: the last sequence number of each domain (MariaDB) or uuid and tag (MySQL).
 
     Raises:
         UsageError: the text is not a position.
     """
-    known = parse_set(text)
-    if known.domains:
-        raise UsageError(f"position {text!r}: domain {min(known.domains)} has no sequence number; write 0-1-42")
-    reached: dict[str, int] = {}
-    for source, intervals in known.sources.items():
-        line = _line(source)
-        if line in reached or (line != source and intervals.count() != 1):
-            raise UsageError(f"position {text!r}: more than one sequence number of domain {line}")
-        reached[line] = intervals.top
-    return reached
+    gtids = parse_gtid_set(text)
+    if gtids.domains:
+        raise UsageError(f"position {text!r}: domain {min(gtids.domains)} has no sequence number; write 0-1-42")
+    position: dict[str, int] = {}
+    for source, intervals in gtids.sources.items():
+        key = _sequence_key(source)
+        if key in position or (key != source and intervals.count() != 1):
+            raise UsageError(f"position {text!r}: more than one sequence number of domain {key}")
+        position[key] = intervals.highest
+    return position
 
 
-RULES = GtidRules(within, after, until)
+GTID_PARSERS = GtidParsers(parse_membership, parse_after, parse_until)

@@ -7,21 +7,21 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from binlogtool.formats.binlog_events.gtid.bodies import ListedGtid, PreviousGtids, source_text
+from binlogtool.formats.binlog_events.gtid.bodies import ListedGtid, PreviousGtids, format_source
 
 
-class Span(NamedTuple):
+class GtidRange(NamedTuple):
     """Consecutive GTIDs of one source, `last` included; `source`: "uuid", "uuid:tag", or "domain-server"."""
 
     source: str
     first: int
     last: int
-    maria: bool
+    is_mariadb: bool
 
     @property
     def text(self) -> str:
         """The range as servers write GTIDs."""
-        if self.maria:
+        if self.is_mariadb:
             first, last = f"{self.source}-{self.first}", f"{self.source}-{self.last}"
             return first if self.first == self.last else f"{first} to {last}"
         return f"{self.source}:{self.first}" + (f"-{self.last}" if self.last != self.first else "")
@@ -33,112 +33,116 @@ class GtidState(Protocol):
     def extend(self, source: str, runs: Iterable[tuple[int, int]]) -> None:
         """Add transactions of a source, as half-open runs."""
 
-    def lacks(self, later: GtidState) -> list[Span]:
+    def find_missing(self, later: GtidState) -> list[GtidRange]:
         """Return what `later` has beyond this state, in the order of the sources' names."""
 
 
-class SetState(msgspec.Struct):
+class MysqlGtidState(msgspec.Struct):
     """State of MySQL: half-open intervals of numbers by source, ascending and disjoint."""
 
     intervals: dict[str, list[tuple[int, int]]] = msgspec.field(default_factory=dict)
 
     def extend(self, source: str, runs: Iterable[tuple[int, int]]) -> None:
         """Add transactions of a source, as half-open runs."""
-        self.intervals[source] = _joined([*self.intervals.get(source, []), *runs])
+        self.intervals[source] = _merge_intervals([*self.intervals.get(source, []), *runs])
 
-    def lacks(self, later: GtidState) -> list[Span]:
+    def find_missing(self, later: GtidState) -> list[GtidRange]:
         """Return what `later` has beyond this state."""
-        if not isinstance(later, SetState):
+        if not isinstance(later, MysqlGtidState):
             return []
         return [
-            Span(source, low, high - 1, False)
+            GtidRange(source, low, high - 1, False)
             for source, own in sorted(later.intervals.items())
-            for low, high in _without(own, self.intervals.get(source, []))
+            for low, high in _subtract(own, self.intervals.get(source, []))
         ]
 
 
-def _without(own: Iterable[tuple[int, int]], known: list[tuple[int, int]]) -> Iterable[tuple[int, int]]:
+def _subtract(intervals: Iterable[tuple[int, int]], covered: list[tuple[int, int]]) -> Iterable[tuple[int, int]]:
     """Yield the parts of intervals that others do not cover; both are ascending."""
-    at = 0
-    for start, end in own:
-        while at < len(known) and known[at][1] <= start:
-            at += 1
-        step = at
+    index = 0
+    for start, end in intervals:
+        while index < len(covered) and covered[index][1] <= start:
+            index += 1
+        step = index
         while start < end:
-            if step == len(known) or known[step][0] >= end:
+            if step == len(covered) or covered[step][0] >= end:
                 yield start, end
                 break
-            if known[step][0] > start:
-                yield start, known[step][0]
-            start = known[step][1]
+            if covered[step][0] > start:
+                yield start, covered[step][0]
+            start = covered[step][1]
             step += 1
 
 
-class ListState(msgspec.Struct):
+class MariadbGtidState(msgspec.Struct):
     """State of MariaDB: the last number of each domain and server."""
 
-    last: dict[str, int] = msgspec.field(default_factory=dict)
+    last_numbers: dict[str, int] = msgspec.field(default_factory=dict)
 
     def extend(self, source: str, runs: Iterable[tuple[int, int]]) -> None:
         """Add transactions of a domain and server, as half-open runs."""
-        self.last[source] = max([self.last.get(source, 0), *(stop - 1 for _, stop in runs)])
+        self.last_numbers[source] = max([self.last_numbers.get(source, 0), *(stop - 1 for _, stop in runs)])
 
-    def lacks(self, later: GtidState) -> list[Span]:
+    def find_missing(self, later: GtidState) -> list[GtidRange]:
         """Return what `later` has beyond this state, from the domain's highest number on."""
-        if not isinstance(later, ListState):
+        if not isinstance(later, MariadbGtidState):
             return []
-        tops = self._tops()
-        found = []
-        for source, number in sorted(later.last.items()):
-            if number > self.last.get(source, 0):
-                top = tops.get(source.partition("-")[0], 0)
-                found.append(Span(source, min(max(top, self.last.get(source, 0)) + 1, number), number, True))
-        return found
+        highest = self._highest_by_domain()
+        ranges = []
+        for source, number in sorted(later.last_numbers.items()):
+            if number > self.last_numbers.get(source, 0):
+                domain_highest = highest.get(source.partition("-")[0], 0)
+                ranges.append(
+                    GtidRange(
+                        source, min(max(domain_highest, self.last_numbers.get(source, 0)) + 1, number), number, True
+                    )
+                )
+        return ranges
 
-    def _tops(self) -> Mapping[str, int]:
+    def _highest_by_domain(self) -> Mapping[str, int]:
         """Return the highest number of each domain."""
-        tops: dict[str, int] = {}
-        for source, number in self.last.items():
+        highest: dict[str, int] = {}
+        for source, number in self.last_numbers.items():
             domain = source.partition("-")[0]
-            tops[domain] = max(tops.get(domain, 0), number)
-        return tops
+            highest[domain] = max(highest.get(domain, 0), number)
+        return highest
 
 
-def of_previous(sources: Iterable[PreviousGtids]) -> SetState:
+def state_of_previous_gtids(sources: Iterable[PreviousGtids]) -> MysqlGtidState:
     """Return the state that a PREVIOUS_GTIDS event lists."""
-    state = SetState()
-    for one in sources:
-        own = state.intervals.setdefault(source_text(one.sid, one.tag), [])
-        own.extend(interval for interval in one.intervals if interval[0] < interval[1])
-    return SetState({source: _joined(own) for source, own in state.intervals.items()})
+    state = MysqlGtidState()
+    for entry in sources:
+        intervals = state.intervals.setdefault(format_source(entry.sid, entry.tag), [])
+        intervals.extend(interval for interval in entry.intervals if interval[0] < interval[1])
+    return MysqlGtidState({source: _merge_intervals(own) for source, own in state.intervals.items()})
 
 
-def _joined(intervals: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def _merge_intervals(intervals: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return intervals in order, with touching ones merged."""
-    joined: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     for start, end in sorted(intervals):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
         else:
-            joined.append((start, end))
-    return joined
+            merged.append((start, end))
+    return merged
 
 
-def of_list(entries: Iterable[ListedGtid]) -> ListState:
+def state_of_gtid_list(entries: Iterable[ListedGtid]) -> MariadbGtidState:
     """Return the state that a GTID_LIST event lists."""
-    return ListState({f"{one.domain_id}-{one.server_id}": one.seq_no for one in entries})
+    return MariadbGtidState({f"{one.domain_id}-{one.server_id}": one.seq_no for one in entries})
 
 
-def spans_text(spans: Iterable[Span], most: int = 5) -> str:
+def format_ranges(spans: Iterable[GtidRange], limit: int = 5) -> str:
     """Return GTID ranges in words, at most `limit` of them."""
-    known = list(spans)
-    more = f" and {len(known) - most:,} more ranges" if len(known) > most else ""
-    return ", ".join(span.text for span in known[:most]) + more
+    ranges = list(spans)
+    more = f" and {len(ranges) - limit:,} more ranges" if len(ranges) > limit else ""
+    return ", ".join(span.text for span in ranges[:limit]) + more
 
 
-def spans_fact(spans: Iterable[Span], most: int = 100) -> dict[str, list[list[int]]]:
+def ranges_to_json(spans: Iterable[GtidRange], limit: int = 100) -> dict[str, list[list[int]]]:
     """Return GTID ranges as JSON: source -> [first, last] of each range."""
-    fact: dict[str, list[list[int]]] = {}
-    for span in list(spans)[:most]:
-        fact.setdefault(span.source, []).append([span.first, span.last])
-    return fact
+    result: dict[str, list[list[int]]] = {}
+    for span in list(spans)[:limit]:
+        result.setdefault(span.source, []).append([span.first, span.last])
+    return result

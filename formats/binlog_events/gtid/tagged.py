@@ -12,11 +12,11 @@ from typing import Any
 
 from construct import Construct, stream_read, stream_write
 
-from binlogtool.formats.bodies import cut, text, uuid_text
-from binlogtool.formats.fields import MalformedError, Part, ScalarKernel
+from binlogtool.formats.bodies import decode_text, format_uuid, make_truncation_error
+from binlogtool.formats.fields import MalformedError, ScalarKernel, TracePart
 from binlogtool.limits import Limits
 
-FIELDS = (
+FIELD_NAMES = (
     "flags", "uuid", "gno", "tag", "last_committed", "sequence_number", "immediate_commit_timestamp",
     "original_commit_timestamp", "transaction_length", "immediate_server_version", "original_server_version",
     "commit_group_ticket",
@@ -24,13 +24,13 @@ FIELDS = (
 """Names of the fields by their ids."""
 
 UUID, GNO, TAG = 1, 2, 3
-_LAST_FIELD = len(FIELDS) - 1
-SIGNED = (2, 4, 5)
-HEAD = ("format_version", "message_size", "last_non_ignorable_field")
-MAX_TAG = 32
+_LAST_FIELD = len(FIELD_NAMES) - 1
+SIGNED_FIELDS = (2, 4, 5)
+HEADER_FIELDS = ("format_version", "message_size", "last_non_ignorable_field")
+MAX_TAG_SIZE = 32
 """Characters of the longest tag."""
 
-_SIZES = tuple(9 if byte == 0xFF else (~byte & byte + 1).bit_length() for byte in range(256))
+_NUMBER_SIZES = tuple(9 if byte == 0xFF else (~byte & byte + 1).bit_length() for byte in range(256))
 """Bytes of a number by its first byte."""
 
 
@@ -41,20 +41,20 @@ def read_number(data: bytes, at: int, end: int) -> tuple[int, int]:
         MalformedError: it is cut off by `end`.
     """
     if at >= end:
-        raise cut("a number", 1, 0)
+        raise make_truncation_error("a number", 1, 0)
     first = data[at]
     if not first & 1:
         return first >> 1, at + 1
-    size = _SIZES[first]
+    size = _NUMBER_SIZES[first]
     stop = at + size
     if stop > end:
-        raise cut("a number", size, end - at)
+        raise make_truncation_error("a number", size, end - at)
     if size == 9:
         return int.from_bytes(data[at + 1 : stop], "little"), stop
     return int.from_bytes(data[at:stop], "little") >> size, stop
 
 
-def signed(value: int) -> int:
+def decode_zigzag(value: int) -> int:
     """Decode a zig-zag number, whose lowest bit is the sign."""
     return value >> 1 ^ -(value & 1)
 
@@ -81,7 +81,7 @@ def read_tag_size(data: bytes, at: int, end: int) -> tuple[int, int]:
         MalformedError: it is cut off by `end`, or longer than a tag may be.
     """
     size, at = read_number(data, at, end)
-    if size > MAX_TAG:
+    if size > MAX_TAG_SIZE:
         raise MalformedError(f"a tag of {size:,} characters", finding_id="length-out-of-bounds")
     return size, at
 
@@ -90,7 +90,7 @@ def read_tag(data: bytes, at: int, end: int) -> tuple[bytes, int]:
     """Read a tag: its length, then its characters."""
     size, at = read_tag_size(data, at, end)
     if at + size > end:
-        raise cut("a tag", size, end - at)
+        raise make_truncation_error("a tag", size, end - at)
     return data[at : at + size], at + size
 
 
@@ -103,64 +103,64 @@ def read_message(data: bytes) -> list[Any]:
         MalformedError: the bytes are not such a message.
     """
     try:
-        return _message(data, len(data))
+        return _read_fields(data, len(data))
     except IndexError:
-        raise cut("the message", len(data) + 1, len(data)) from None
+        raise make_truncation_error("the message", len(data) + 1, len(data)) from None
 
 
-def _message(data: bytes, end: int) -> list[Any]:
+def _read_fields(data: bytes, end: int) -> list[Any]:
     """Read numbers in place: this runs once for each transaction of a log."""
     _, at = read_number(data, 0, end)
     size, at = read_number(data, at, end)
     last, at = read_number(data, at, end)
     if size != end:
-        raise _wrong_size(size, end)
-    values: list[Any] = [None] * len(FIELDS)
-    before, sizes, integer = -1, _SIZES, int.from_bytes
+        raise _size_error(size, end)
+    values: list[Any] = [None] * len(FIELD_NAMES)
+    previous_id, sizes, from_bytes = -1, _NUMBER_SIZES, int.from_bytes
     while at < end:
         id_ = data[at] >> 1
         if data[at] & 1 or id_ > _LAST_FIELD:
             _check_ignorable(read_number(data, at, end)[0], last)
             break
-        if id_ <= before:
-            raise _order(id_, before)
-        before = id_
+        if id_ <= previous_id:
+            raise _order_error(id_, previous_id)
+        previous_id = id_
         at += 1
         first = data[at]
         if id_ == UUID:
-            values[1], at = _known_uuid(data, at, end)
+            values[1], at = _read_uuid_cached(data, at, end)
         elif id_ == TAG:
             values[3], at = read_tag(data, at, end)
         elif first & 1:
             start, width = at, sizes[first]
             at += width
-            values[id_] = integer(data[start + width // 9 : at], "little") >> width % 9
+            values[id_] = from_bytes(data[start + width // 9 : at], "little") >> width % 9
         else:
             at += 1
             values[id_] = first >> 1
     if at > end:
-        raise cut("a number", at - end, 0)
-    for id_ in SIGNED:
+        raise make_truncation_error("a number", at - end, 0)
+    for id_ in SIGNED_FIELDS:
         if values[id_] is not None:
             values[id_] = values[id_] >> 1 ^ -(values[id_] & 1)
     return values
 
 
-_uuids: dict[bytes, tuple[bytes, bytes]] = {}
+_uuid_cache: dict[bytes, tuple[bytes, bytes]] = {}
 """The first 16 bytes of a stored UUID -> all its bytes as stored, the UUID."""
-_MOST_UUIDS = 1024
+_MAX_CACHED_UUIDS = 1024
 
 
-def _known_uuid(data: bytes, at: int, end: int) -> tuple[bytes, int]:
+def _read_uuid_cached(data: bytes, at: int, end: int) -> tuple[bytes, int]:
     """Read a UUID, looking first among those read before."""
     key = data[at : at + 16]
-    known = _uuids.get(key)
-    if known is not None and data.startswith(known[0], at):
-        return known[1], at + len(known[0])
+    cached = _uuid_cache.get(key)
+    if cached is not None and data.startswith(cached[0], at):
+        return cached[1], at + len(cached[0])
     sid, stop = read_uuid(data, at, end)
-    if len(_uuids) >= _MOST_UUIDS:
-        _uuids.clear()
-    _uuids[key] = data[at:stop], sid
+    if len(_uuid_cache) >= _MAX_CACHED_UUIDS:
+        _uuid_cache.clear()
+    _uuid_cache[key] = data[at:stop], sid
     return sid, stop
 
 
@@ -171,16 +171,16 @@ def read_value(data: bytes, at: int, end: int, id_: int) -> tuple[Any, int]:
     if id_ == TAG:
         return read_tag(data, at, end)
     value, at = read_number(data, at, end)
-    return (signed(value) if id_ in SIGNED else value), at
+    return (decode_zigzag(value) if id_ in SIGNED_FIELDS else value), at
 
 
-def _wrong_size(size: int, end: int) -> MalformedError:
+def _size_error(size: int, end: int) -> MalformedError:
     """Return the error for a wrong message size."""
     text_ = f"the message says {size:,} bytes, the event has {end:,}"
     return MalformedError(text_, finding_id="length-out-of-bounds")
 
 
-def _order(id_: int, before: int) -> MalformedError:
+def _order_error(id_: int, before: int) -> MalformedError:
     """Return the error for fields that are not in ascending order."""
     return MalformedError(f"field {id_} stands behind field {before}")
 
@@ -199,7 +199,9 @@ class TaggedMessage(Construct):  # type: ignore[misc]
     def _parse(self, stream: Any, context: Any, path: str) -> TaggedFields:
         data = stream.read()
         values = read_message(data)
-        named = TaggedFields({FIELDS[id_]: _shown(id_, value) for id_, value in enumerate(values) if value is not None})
+        named = TaggedFields(
+            {FIELD_NAMES[id_]: _display_value(id_, value) for id_, value in enumerate(values) if value is not None}
+        )
         named.bytes_ = data
         return named
 
@@ -207,16 +209,16 @@ class TaggedMessage(Construct):  # type: ignore[misc]
         stream_write(stream, obj.bytes_, len(obj.bytes_), path)
         return obj
 
-    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
+    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[TracePart]:
         """Yield the header fields, then each field with its id and value."""
         at, last = start, 0
-        for name in HEAD:
+        for name in HEADER_FIELDS:
             last, stop = read_number(data, at, end)
-            yield Part(f".{name}", 1, at, stop, last)
+            yield TracePart(f".{name}", 1, at, stop, last)
             if name == "message_size" and last != end - start:
-                raise _wrong_size(last, end - start)
+                raise _size_error(last, end - start)
             at = stop
-        yield from _fields(data, at, end, last)
+        yield from _trace_fields(data, at, end, last)
 
 
 class TaggedFields(dict[str, Any]):
@@ -225,39 +227,39 @@ class TaggedFields(dict[str, Any]):
     bytes_: bytes
 
 
-def _shown(id_: int, value: Any) -> Any:
+def _display_value(id_: int, value: Any) -> Any:
     """Return a field value for display."""
     if id_ == UUID:
-        return uuid_text(value)
-    return text(value) if id_ == TAG else value
+        return format_uuid(value)
+    return decode_text(value) if id_ == TAG else value
 
 
-def _fields(data: bytes, at: int, end: int, last: int) -> Iterator[Part]:
+def _trace_fields(data: bytes, at: int, end: int, last: int) -> Iterator[TracePart]:
     """Yield the trace of the fields."""
     before = -1
     while at < end:
         id_, stop = read_number(data, at, end)
         if id_ <= before:
-            raise _order(id_, before)
-        if id_ >= len(FIELDS):
+            raise _order_error(id_, before)
+        if id_ >= len(FIELD_NAMES):
             _check_ignorable(id_, last)
-            yield Part(".ignorable", 1, at, end, data[at:end])
+            yield TracePart(".ignorable", 1, at, end, data[at:end])
             return
-        before, name = id_, FIELDS[id_]
-        yield Part(f".{name}", 1, at, None)
-        yield Part(f".{name}.id", 2, at, stop, id_)
+        before, name = id_, FIELD_NAMES[id_]
+        yield TracePart(f".{name}", 1, at, None)
+        yield TracePart(f".{name}.id", 2, at, stop, id_)
         value, at = read_value(data, stop, end, id_)
-        yield Part(f".{name}.value", 2, stop, at, _shown(id_, value))
+        yield TracePart(f".{name}.value", 2, stop, at, _display_value(id_, value))
 
 
-class Number(Construct):  # type: ignore[misc]
+class TaggedNumber(Construct):  # type: ignore[misc]
     """Construct of one unsigned number of this encoding; it builds the shortest form."""
 
     scan = ScalarKernel(read_number)
 
     def _parse(self, stream: Any, context: Any, path: str) -> int:
         data = stream_read(stream, 1, path)
-        data += stream_read(stream, _SIZES[data[0]] - 1, path)
+        data += stream_read(stream, _NUMBER_SIZES[data[0]] - 1, path)
         return self.scan.read(data, 0, len(data))[0]
 
     def _build(self, obj: int, stream: Any, context: Any, path: str) -> int:
@@ -266,7 +268,7 @@ class Number(Construct):  # type: ignore[misc]
         return obj
 
 
-class TagSize(Number):
+class TaggedTagSize(TaggedNumber):
     """Construct of the length of a tag."""
 
     scan = ScalarKernel(read_tag_size)

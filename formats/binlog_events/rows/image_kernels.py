@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.kernel_types import Int64s, UInt8s
-from binlogtool.formats.loads import load_little
+from binlogtool.formats.loads import load_little_endian
 
 
-@kernel(load_little)
-def bounds_of(buf: UInt8s, p: int, n: int, fixed: int, prefix: int) -> tuple[int, int]:
+@kernel(load_little_endian)
+def find_value_bounds(buf: UInt8s, pos: int, limit: int, fixed: int, prefix: int) -> tuple[int, int]:
     """Find where the value at `buf[pos]` starts and ends.
 
     Args:
@@ -19,17 +19,17 @@ def bounds_of(buf: UInt8s, p: int, n: int, fixed: int, prefix: int) -> tuple[int
     Returns:
         (start, end) of the value; the end is -2 if it does not fit.
     """
-    if prefix > n - p:
-        return p, -2
-    size = load_little(buf, p, prefix) if prefix > 0 else fixed
-    p += prefix
-    if size > n - p:
-        return p, -2
-    return p, p + size
+    if prefix > limit - pos:
+        return pos, -2
+    size = load_little_endian(buf, pos, prefix) if prefix > 0 else fixed
+    pos += prefix
+    if size > limit - pos:
+        return pos, -2
+    return pos, pos + size
 
 
-@kernel(bounds_of)
-def behind_image(buf: UInt8s, p: int, n: int, cells: Int64s, first: int, count: int) -> int:
+@kernel(find_value_bounds)
+def skip_row_image(buf: UInt8s, pos: int, limit: int, cells: Int64s, first: int, count: int) -> int:
     """Find the end of the row image at `buf[pos]`; -2 if it does not fit.
 
     Args:
@@ -38,20 +38,20 @@ def behind_image(buf: UInt8s, p: int, n: int, cells: Int64s, first: int, count: 
         first: number of the image's first column in `cells`.
         count: number of columns of the image.
     """
-    nulls = p
-    p += (count + 7) >> 3
-    if p > n:
+    nulls = pos
+    pos += (count + 7) >> 3
+    if pos > limit:
         return -2
     for i in range(count):
         if not buf[nulls + (i >> 3)] >> (i & 7) & 1:
-            _, p = bounds_of(buf, p, n, cells[2 * (first + i)], cells[2 * (first + i) + 1])
-            if p < 0:
+            _, pos = find_value_bounds(buf, pos, limit, cells[2 * (first + i)], cells[2 * (first + i) + 1])
+            if pos < 0:
                 return -2
-    return p
+    return pos
 
 
-@kernel(behind_image)
-def rows_between(buf: UInt8s, p: int, n: int, cells: Int64s, first: int, second: int) -> int:
+@kernel(skip_row_image)
+def count_image_rows(buf: UInt8s, pos: int, limit: int, cells: Int64s, first: int, second: int) -> int:
     """Count the rows in `buf[pos:limit]`; -2 if they do not fit.
 
     Args:
@@ -60,12 +60,12 @@ def rows_between(buf: UInt8s, p: int, n: int, cells: Int64s, first: int, second:
         second: columns of the after image; -1 if a row has only one image.
     """
     rows = 0
-    while p < n:
-        start = p
-        p = behind_image(buf, p, n, cells, 0, first)
-        if p >= 0 and second >= 0:
-            p = behind_image(buf, p, n, cells, first, second)
-        if p <= start:
+    while pos < limit:
+        start = pos
+        pos = skip_row_image(buf, pos, limit, cells, 0, first)
+        if pos >= 0 and second >= 0:
+            pos = skip_row_image(buf, pos, limit, cells, first, second)
+        if pos <= start:
             return -2
         rows += 1
     return rows

@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.formats.binlog_events.values.columns import ColumnKind, Kind
-from binlogtool.formats.binlog_events.values.decoding import Convert, shortest_float
+from binlogtool.formats.binlog_events.values.columns import ColumnKind, ValueKind
+from binlogtool.formats.binlog_events.values.decoding import ValueConverter, shortest_float
 
 
-class Cell(msgspec.Struct, frozen=True):
+class ColumnReader(msgspec.Struct, frozen=True):
     """How one present column of a row image is read.
 
     Attributes:
@@ -30,7 +30,7 @@ class Cell(msgspec.Struct, frozen=True):
     key: str
     kind: ColumnKind
     read: Callable[[bytes], Any] | None
-    convert: Convert
+    convert: ValueConverter
     label: str
 
     @property
@@ -44,19 +44,19 @@ class Cell(msgspec.Struct, frozen=True):
         return self.kind.prefix
 
 
-_CODES: Mapping[tuple[int, int], str] = {
-    (Kind.SIGNED, 1): "b",
-    (Kind.SIGNED, 2): "h",
-    (Kind.SIGNED, 4): "i",
-    (Kind.SIGNED, 8): "q",
-    (Kind.UNSIGNED, 1): "B",
-    (Kind.UNSIGNED, 2): "H",
-    (Kind.UNSIGNED, 4): "I",
-    (Kind.UNSIGNED, 8): "Q",
-    (Kind.DOUBLE, 8): "d",
-    (Kind.FLOAT, 4): "f",
+_STRUCT_CODES: Mapping[tuple[int, int], str] = {
+    (ValueKind.SIGNED, 1): "b",
+    (ValueKind.SIGNED, 2): "h",
+    (ValueKind.SIGNED, 4): "i",
+    (ValueKind.SIGNED, 8): "q",
+    (ValueKind.UNSIGNED, 1): "B",
+    (ValueKind.UNSIGNED, 2): "H",
+    (ValueKind.UNSIGNED, 4): "I",
+    (ValueKind.UNSIGNED, 8): "Q",
+    (ValueKind.DOUBLE, 8): "d",
+    (ValueKind.FLOAT, 4): "f",
 }
-_LENGTHS = {
+_LENGTH_EXPRESSIONS = {
     1: "d[p + {0}]",
     2: "(d[p + {0}] | d[p + {0} + 1] << 8)",
     3: "(d[p + {0}] | d[p + {0} + 1] << 8 | d[p + {0} + 2] << 16)",
@@ -64,24 +64,26 @@ _LENGTHS = {
 }
 
 
-def skip_function(cells: Iterable[Cell]) -> Callable[[bytes, int], int]:
+def generate_skip_function(columns: Iterable[ColumnReader]) -> Callable[[bytes, int], int]:
     """Generate `skip(d, p)`, which returns the end of the values of these columns that start at `p`.
 
     The end may be beyond the end of the data. The function raises IndexError if a length lies beyond the end.
     """
     lines = ["def function(d, p):"]
     offset = 0
-    for cell in cells:
-        if cell.prefix:
-            lines.append(f"    p += {offset + cell.prefix} + {_LENGTHS[cell.prefix].format(offset)}")
+    for column in columns:
+        if column.prefix:
+            lines.append(f"    p += {offset + column.prefix} + {_LENGTH_EXPRESSIONS[column.prefix].format(offset)}")
             offset = 0
         else:
-            offset += cell.fixed
+            offset += column.fixed
     lines.append(f"    return p + {offset}")
-    return _compiled(lines, {})
+    return _compile_source(lines, {})
 
 
-def decode_function(present: Sequence[Cell], all_cells: Iterable[Cell]) -> Callable[..., tuple[dict[str, Any], int]]:
+def generate_decode_function(
+    present: Sequence[ColumnReader], all_columns: Iterable[ColumnReader]
+) -> Callable[..., tuple[dict[str, Any], int]]:
     """Generate `decode(d, p, budget)`, which returns (values by key, end of the values).
 
     The function raises IndexError or struct.error if a value lies beyond the end, and what the columns' readers
@@ -92,21 +94,21 @@ def decode_function(present: Sequence[Cell], all_cells: Iterable[Cell]) -> Calla
         present: the columns that have a value in the image.
         all_columns: all columns of the image; those that are not in `present` decode to None.
     """
-    source = _Source()
-    run: list[Cell] = []
-    for cell in present:
-        if cell.prefix:
-            source.fixed(run)
-            run = []
-            source.sized(cell)
+    source = _ImageSourceBuilder()
+    fixed_run: list[ColumnReader] = []
+    for column in present:
+        if column.prefix:
+            source.add_fixed_columns(fixed_run)
+            fixed_run = []
+            source.add_sized_column(column)
         else:
-            run.append(cell)
-    source.fixed(run)
-    pairs = [f"{cell.key!r}: {source.expressions.get(cell.key, 'None')}" for cell in all_cells]
-    return _compiled([*source.lines, f"    return {{{', '.join(pairs)}}}, p + {source.offset}"], source.names)
+            fixed_run.append(column)
+    source.add_fixed_columns(fixed_run)
+    pairs = [f"{cell.key!r}: {source.expressions.get(cell.key, 'None')}" for cell in all_columns]
+    return _compile_source([*source.lines, f"    return {{{', '.join(pairs)}}}, p + {source.offset}"], source.names)
 
 
-class _Source(msgspec.Struct):
+class _ImageSourceBuilder(msgspec.Struct):
     """Builds the source of a decode function line by line.
 
     Attributes:
@@ -121,58 +123,60 @@ class _Source(msgspec.Struct):
     expressions: dict[str, str] = msgspec.field(default_factory=dict)
     offset: int = 0
 
-    def fixed(self, run: list[Cell]) -> None:
+    def add_fixed_columns(self, columns: list[ColumnReader]) -> None:
         """Add code that unpacks consecutive values of fixed width."""
-        if not run:
+        if not columns:
             return
         number = len(self.names)
         layout = struct.Struct(
-            "<" + "".join([_CODES.get((cell.kind.kind, cell.fixed), f"{cell.fixed}s") for cell in run])
+            "<" + "".join([_STRUCT_CODES.get((cell.kind.kind, cell.fixed), f"{cell.fixed}s") for cell in columns])
         )
         self.names[f"u{number}"] = layout.unpack_from
-        variables = [f"v{number}_{place}" for place in range(len(run))]
+        variables = [f"v{number}_{place}" for place in range(len(columns))]
         self.lines.append(f"    {', '.join(variables)}, = u{number}(d, p + {self.offset})")
         self.offset += layout.size
-        for cell, variable in zip(run, variables, strict=True):
-            self.expressions[cell.key] = self._plain(cell, variable)
+        for column, variable in zip(columns, variables, strict=True):
+            self.expressions[column.key] = self._fixed_expression(column, variable)
 
-    def _plain(self, cell: Cell, variable: str) -> str:
-        if cell.kind.kind == Kind.FLOAT:
+    def _fixed_expression(self, column: ColumnReader, variable: str) -> str:
+        if column.kind.kind == ValueKind.FLOAT:
             return f"shortest({variable})"
-        return variable if (cell.kind.kind, cell.fixed) in _CODES else self._call(cell, variable)
+        return (
+            variable if (column.kind.kind, column.fixed) in _STRUCT_CODES else self._call_expression(column, variable)
+        )
 
-    def _call(self, cell: Cell, argument: str) -> str:
+    def _call_expression(self, column: ColumnReader, argument: str) -> str:
         name = f"c{len(self.names)}"
-        if cell.read is not None:
-            self.names[name] = cell.read
+        if column.read is not None:
+            self.names[name] = column.read
             return f"{name}({argument})"
-        self.names[name] = cell.convert
+        self.names[name] = column.convert
         return f"{name}({argument}, budget)"
 
-    def sized(self, cell: Cell) -> None:
+    def add_sized_column(self, column: ColumnReader) -> None:
         """Add code that reads a value with a length before it."""
         variable = f"s{len(self.lines)}"
-        self.lines.append(f"    q = p + {self.offset + cell.prefix}")
-        self.lines.append(f"    p = q + {_LENGTHS[cell.prefix].format(self.offset)}")
+        self.lines.append(f"    q = p + {self.offset + column.prefix}")
+        self.lines.append(f"    p = q + {_LENGTH_EXPRESSIONS[column.prefix].format(self.offset)}")
         self.offset = 0
-        if cell.kind.kind in (Kind.UTF8, Kind.GUESS):
+        if column.kind.kind in (ValueKind.UTF8, ValueKind.GUESS):
             self.lines += [
                 "    try:",
                 f"        {variable} = d[q:p].decode()",
                 "    except UnicodeDecodeError:",
                 f"        {variable} = d[q:p]",
             ]
-            self.expressions[cell.key] = variable
-        elif cell.kind.kind == Kind.BYTES:
+            self.expressions[column.key] = variable
+        elif column.kind.kind == ValueKind.BYTES:
             self.lines.append(f"    {variable} = d[q:p]")
-            self.expressions[cell.key] = variable
+            self.expressions[column.key] = variable
         else:
-            self.lines.append(f"    {variable} = {self._call(cell, 'd[q:p]')}")
-            self.expressions[cell.key] = variable
+            self.lines.append(f"    {variable} = {self._call_expression(column, 'd[q:p]')}")
+            self.expressions[column.key] = variable
 
 
-def _compiled(lines: list[str], names: dict[str, Any]) -> Callable[..., Any]:
-    space = dict(names)
-    exec(compile("\n".join(lines), "<row image>", "exec"), space)
-    function: Callable[..., Any] = space["function"]
+def _compile_source(lines: list[str], names: dict[str, Any]) -> Callable[..., Any]:
+    namespace = dict(names)
+    exec(compile("\n".join(lines), "<row image>", "exec"), namespace)
+    function: Callable[..., Any] = namespace["function"]
     return function

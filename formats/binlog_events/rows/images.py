@@ -12,16 +12,20 @@ from collections.abc import Callable, Iterator
 from struct import error as StructError
 from typing import Any, NamedTuple
 
-from binlogtool.formats.binlog_events.rows.image_source import Cell, decode_function, skip_function
+from binlogtool.formats.binlog_events.rows.image_source import (
+    ColumnReader,
+    generate_decode_function,
+    generate_skip_function,
+)
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, column_kinds
-from binlogtool.formats.binlog_events.values.columns import Column, ColumnKind
-from binlogtool.formats.binlog_events.values.decoding import Budget, converter, reader_of
+from binlogtool.formats.binlog_events.values.columns import ColumnKind, TableMapColumn
+from binlogtool.formats.binlog_events.values.decoding import DecodeBudget, value_converter, value_reader
 from binlogtool.formats.fields import MalformedError
 
 Values = dict[str, Any]
 
 
-class Field(NamedTuple):
+class ImageField(NamedTuple):
     """One value in an image.
 
     Attributes:
@@ -31,16 +35,16 @@ class Field(NamedTuple):
         end: end of the value.
     """
 
-    place: int
-    cell: Cell
+    position: int
+    column: ColumnReader
     start: int
     end: int
 
 
-_OFTEN = 8
+_MIN_PATTERN_USES = 8
 """A pattern of NULLs that was met so many times gets a function of its own."""
 _MAX_PATTERNS = 64
-_MAX_GENERATED = 1024
+_MAX_GENERATED_COLUMNS = 1024
 """Columns of an image; wider ones are always read column by column."""
 
 
@@ -52,77 +56,77 @@ class ImageReader:
         present: indexes of the present columns, in order.
     """
 
-    __slots__ = ("_cells", "_decoders", "_met", "_skippers", "null_bytes")
+    __slots__ = ("_columns", "_decoders", "_pattern_uses", "_skippers", "null_bytes")
 
     def __init__(self, table_map: TableMap, present: tuple[int, ...]) -> None:
-        cells = _cells(table_map)
-        self._cells = tuple(cells[index] for index in present)
+        cells = _column_readers(table_map)
+        self._columns = tuple(cells[index] for index in present)
         self.null_bytes = (len(present) + 7) // 8
-        self._met: dict[bytes, int] = {}
+        self._pattern_uses: dict[bytes, int] = {}
         self._decoders: dict[bytes, Callable[..., tuple[Values, int]]] = {}
         self._skippers: dict[bytes, Callable[[bytes, int], int]] = {}
 
     @property
     def widths(self) -> list[tuple[int, int]]:
         """(Size of a fixed value, bytes of the length before a value) of each present column."""
-        return [(cell.fixed, cell.prefix) for cell in self._cells]
+        return [(cell.fixed, cell.prefix) for cell in self._columns]
 
-    def decode(self, data: bytes, at: int, budget: Budget) -> tuple[Values, int]:
+    def decode(self, data: bytes, offset: int, budget: DecodeBudget) -> tuple[Values, int]:
         """Decode the image at `offset` to ({column key: value}, end of the image).
 
         Raises:
             MalformedError: the image does not fit into `data`, or a value is not valid for its type.
             CodecError: a compressed value cannot be unpacked.
         """
-        start = at + self.null_bytes
-        nulls = data[at:start]
+        start = offset + self.null_bytes
+        nulls = data[offset:start]
         fast = self._decoders.get(nulls)
         if fast is None:
-            if self._comes_often(nulls):
-                self._decoders[nulls] = decode_function(self._present(nulls), self._cells)
-            return self._decode_slowly(data, at, budget)
+            if self._is_frequent_pattern(nulls):
+                self._decoders[nulls] = generate_decode_function(self._non_null_columns(nulls), self._columns)
+            return self._decode_by_column(data, offset, budget)
         try:
             values, end = fast(data, start, budget)
         except (IndexError, StructError, MalformedError):
-            return self._decode_slowly(data, at, budget)
+            return self._decode_by_column(data, offset, budget)
         if end > len(data):
-            return self._decode_slowly(data, at, budget)
+            return self._decode_by_column(data, offset, budget)
         return values, end
 
-    def skip(self, data: bytes, at: int) -> int:
+    def skip(self, data: bytes, offset: int) -> int:
         """Find the end of the image at `offset`.
 
         Raises:
             MalformedError: the image does not fit into `data`.
         """
-        start = at + self.null_bytes
-        nulls = data[at:start]
+        start = offset + self.null_bytes
+        nulls = data[offset:start]
         fast = self._skippers.get(nulls)
         if fast is None:
-            if self._comes_often(nulls):
-                self._skippers[nulls] = skip_function(self._present(nulls))
-            return self._skip_slowly(data, at)
+            if self._is_frequent_pattern(nulls):
+                self._skippers[nulls] = generate_skip_function(self._non_null_columns(nulls))
+            return self._skip_by_column(data, offset)
         try:
             end = fast(data, start)
         except IndexError:
-            return self._skip_slowly(data, at)
-        return end if end <= len(data) else self._skip_slowly(data, at)
+            return self._skip_by_column(data, offset)
+        return end if end <= len(data) else self._skip_by_column(data, offset)
 
-    def _comes_often(self, nulls: bytes) -> bool:
+    def _is_frequent_pattern(self, nulls: bytes) -> bool:
         """Count a use of a NULL pattern; True if it is worth a generated function."""
-        if len(self._cells) > _MAX_GENERATED or len(nulls) != self.null_bytes:
+        if len(self._columns) > _MAX_GENERATED_COLUMNS or len(nulls) != self.null_bytes:
             return False
-        met = self._met.get(nulls, 0) + 1
-        if len(self._met) >= _MAX_PATTERNS * _OFTEN:
-            self._met.clear()
-        self._met[nulls] = met
-        return met >= _OFTEN and len(self._decoders) + len(self._skippers) < _MAX_PATTERNS
+        uses = self._pattern_uses.get(nulls, 0) + 1
+        if len(self._pattern_uses) >= _MAX_PATTERNS * _MIN_PATTERN_USES:
+            self._pattern_uses.clear()
+        self._pattern_uses[nulls] = uses
+        return uses >= _MIN_PATTERN_USES and len(self._decoders) + len(self._skippers) < _MAX_PATTERNS
 
-    def _present(self, nulls: bytes) -> tuple[Cell, ...]:
+    def _non_null_columns(self, nulls: bytes) -> tuple[ColumnReader, ...]:
         mask = int.from_bytes(nulls, "little")
-        return tuple(cell for place, cell in enumerate(self._cells) if not mask >> place & 1)
+        return tuple(cell for place, cell in enumerate(self._columns) if not mask >> place & 1)
 
-    def fields(self, data: bytes, at: int, differences: frozenset[int] = frozenset()) -> Iterator[Field]:
+    def iter_fields(self, data: bytes, offset: int, differences: frozenset[int] = frozenset()) -> Iterator[ImageField]:
         """Iterate over the values of the image at `offset`.
 
         Args:
@@ -131,63 +135,63 @@ class ImageReader:
         Raises:
             MalformedError: the image does not fit into `data`.
         """
-        start = at + self.null_bytes
+        start = offset + self.null_bytes
         if start > len(data):
-            left = len(data) - at
-            raise MalformedError(f"the row image at byte {at:,} has {left} of {self.null_bytes} bytes of NULL bits")
-        nulls = int.from_bytes(data[at:start], "little")
-        at = start
-        for place, cell in enumerate(self._cells):
+            left = len(data) - offset
+            raise MalformedError(f"the row image at byte {offset:,} has {left} of {self.null_bytes} bytes of NULL bits")
+        nulls = int.from_bytes(data[offset:start], "little")
+        offset = start
+        for place, cell in enumerate(self._columns):
             if nulls >> place & 1:
-                yield Field(place, cell, -1, at)
+                yield ImageField(place, cell, -1, offset)
             else:
-                start, at = _bounds(data, at, cell, 4 if place in differences else cell.prefix)
-                yield Field(place, cell, start, at)
+                start, offset = _find_value_bounds(data, offset, cell, 4 if place in differences else cell.prefix)
+                yield ImageField(place, cell, start, offset)
 
-    def _decode_slowly(self, data: bytes, at: int, budget: Budget) -> tuple[Values, int]:
+    def _decode_by_column(self, data: bytes, offset: int, budget: DecodeBudget) -> tuple[Values, int]:
         values: Values = {}
-        end = at + self.null_bytes
-        for _, cell, start, end in self.fields(data, at):
-            values[cell.key] = None if start < 0 else value_of(cell, data[start:end], start, budget)
+        end = offset + self.null_bytes
+        for _, cell, start, end in self.iter_fields(data, offset):
+            values[cell.key] = None if start < 0 else decode_value(cell, data[start:end], start, budget)
         return values, end
 
-    def _skip_slowly(self, data: bytes, at: int) -> int:
-        return max((field.end for field in self.fields(data, at)), default=at)
+    def _skip_by_column(self, data: bytes, offset: int) -> int:
+        return max((field.end for field in self.iter_fields(data, offset)), default=offset)
 
 
-def value_of(cell: Cell, raw: bytes, start: int, budget: Budget) -> Any:
+def decode_value(column: ColumnReader, raw: bytes, start: int, budget: DecodeBudget) -> Any:
     """Decode one value from its bytes; an error names the column and the position."""
     try:
-        return cell.convert(raw, budget)
+        return column.convert(raw, budget)
     except MalformedError as error:
-        raise MalformedError(f"{cell.label} at byte {start:,}: {error}", finding_id=error.finding_id) from None
+        raise MalformedError(f"{column.label} at byte {start:,}: {error}", finding_id=error.finding_id) from None
 
 
-def _bounds(data: bytes, at: int, cell: Cell, prefix: int) -> tuple[int, int]:
+def _find_value_bounds(data: bytes, offset: int, column: ColumnReader, prefix: int) -> tuple[int, int]:
     """Find where the bytes of a value start and end."""
-    start = at + prefix
+    start = offset + prefix
     if start > len(data):
-        raise _beyond(cell, at, prefix, len(data))
-    end = start + (int.from_bytes(data[at:start], "little") if prefix else cell.fixed)
+        raise _truncated_value_error(column, offset, prefix, len(data))
+    end = start + (int.from_bytes(data[offset:start], "little") if prefix else column.fixed)
     if end > len(data):
-        raise _beyond(cell, start, end - start, len(data))
+        raise _truncated_value_error(column, start, end - start, len(data))
     return start, end
 
 
-def _beyond(cell: Cell, at: int, needed: int, size: int) -> MalformedError:
-    return MalformedError(f"{cell.label} at byte {at:,} needs {needed:,} bytes, only {size - at:,} are left")
+def _truncated_value_error(column: ColumnReader, offset: int, needed: int, size: int) -> MalformedError:
+    return MalformedError(f"{column.label} at byte {offset:,} needs {needed:,} bytes, only {size - offset:,} are left")
 
 
-def _cells(table_map: TableMap) -> tuple[Cell, ...]:
+def _column_readers(table_map: TableMap) -> tuple[ColumnReader, ...]:
     """Return readers of all columns of a table; created once per table map."""
-    cells: tuple[Cell, ...] | None = table_map.memo.get("cells")
-    if cells is None:
+    readers: tuple[ColumnReader, ...] | None = table_map.memo.get("cells")
+    if readers is None:
         kinds = column_kinds(table_map)
-        cells = tuple(map(_cell, table_map.columns, kinds, table_map.keys, range(len(kinds))))
-        table_map.memo["cells"] = cells
-    return cells
+        readers = tuple(map(_make_column_reader, table_map.columns, kinds, table_map.column_keys, range(len(kinds))))
+        table_map.memo["cells"] = readers
+    return readers
 
 
-def _cell(column: Column, kind: ColumnKind, key: str, index: int) -> Cell:
+def _make_column_reader(column: TableMapColumn, kind: ColumnKind, key: str, index: int) -> ColumnReader:
     label = f"column {index + 1} ({column.type_name})"
-    return Cell(key, kind, reader_of(column, kind), converter(column, kind), label)
+    return ColumnReader(key, kind, value_reader(column, kind), value_converter(column, kind), label)

@@ -5,28 +5,28 @@ They return the new output position; -1 if the output buffer is full, -2 if the 
 
 from __future__ import annotations
 
-from binlogtool.formats.binlog_events.rows.image_kernels import bounds_of
+from binlogtool.formats.binlog_events.rows.image_kernels import find_value_bounds
 from binlogtool.formats.binlog_events.rows.row_memory import RowMemory
-from binlogtool.formats.binlog_events.values.kernels import copy_text, put_fixed, put_sized, word_at
+from binlogtool.formats.binlog_events.values.kernels import copy_text, load_word, put_fixed_value, put_sized_value
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_unsigned
 from binlogtool.formats.kernel_types import MutableUInt8s, UInt8s
-from binlogtool.formats.loads import load_little
+from binlogtool.formats.loads import load_little_endian
 
 
 @kernel()
-def put_mark(mark: int, size: int, out: MutableUInt8s, o: int) -> int:
+def put_short_text(packed: int, size: int, out: MutableUInt8s, out_pos: int) -> int:
     """Write up to eight characters packed into an integer, the first one in the lowest byte.
 
     Always writes eight bytes; returns the position after the first `size`.
     """
     for i in range(8):
-        out[o + i] = (mark >> 8 * i) & 255
-    return o + size
+        out[out_pos + i] = (packed >> 8 * i) & 255
+    return out_pos + size
 
 
 @kernel()
-def present_count(buf: UInt8s, bitmap: int, count: int) -> int:
+def count_present_columns(buf: UInt8s, bitmap: int, count: int) -> int:
     """Count the set bits among the first `count` bits of the bitmap at `buf[bitmap]`."""
     total = 0
     for i in range(count):
@@ -34,9 +34,18 @@ def present_count(buf: UInt8s, bitmap: int, count: int) -> int:
     return total
 
 
-@kernel(bounds_of, copy_text, put_fixed, put_mark, put_sized, word_at)
-def put_image(
-    buf: UInt8s, p: int, n: int, bitmap: int, present: int, texts: UInt8s, r: int, out: MutableUInt8s, o: int, z: int
+@kernel(find_value_bounds, copy_text, put_fixed_value, put_short_text, put_sized_value, load_word)
+def put_row_image(
+    buf: UInt8s,
+    pos: int,
+    limit: int,
+    bitmap: int,
+    present: int,
+    texts: UInt8s,
+    record: int,
+    out: MutableUInt8s,
+    out_pos: int,
+    out_limit: int,
 ) -> tuple[int, int]:
     """Write the row image at `buf[pos]` as a JSON object.
 
@@ -53,56 +62,64 @@ def put_image(
     Returns:
         (end of the image, end of the output or an error).
     """
-    nulls = p
-    p += (present + 7) >> 3
-    if p > n:
-        return p, -2
-    if z - o < 16:
-        return p, -1
-    out[o] = 123
-    o += 1
-    c = r + 40
-    place = 0
-    shown = 0
-    for i in range(word_at(texts, r)):
+    nulls = pos
+    pos += (present + 7) >> 3
+    if pos > limit:
+        return pos, -2
+    if out_limit - out_pos < 16:
+        return pos, -1
+    out[out_pos] = 123
+    out_pos += 1
+    column = record + 40
+    position = 0
+    has_member = 0
+    for i in range(load_word(texts, record)):
         if buf[bitmap + (i >> 3)] >> (i & 7) & 1:
-            size = word_at(texts, c + 20)
-            is_null = buf[nulls + (place >> 3)] >> (place & 7) & 1
-            place += 1
-            if z - o < size + 136:
-                return p, -1
-            start = o
+            size = load_word(texts, column + 20)
+            is_null = buf[nulls + (position >> 3)] >> (position & 7) & 1
+            position += 1
+            if out_limit - out_pos < size + 136:
+                return pos, -1
+            start = out_pos
             if size > 0:
-                first = 1 if shown == 0 else 0
-                o = copy_text(texts, r + word_at(texts, c + 16) + first, size - first, out, o)
-                shown = 1
+                first = 1 if has_member == 0 else 0
+                out_pos = copy_text(texts, record + load_word(texts, column + 16) + first, size - first, out, out_pos)
+                has_member = 1
             if is_null:
-                o = put_mark(0x6C6C756E, 4, out, o)
+                out_pos = put_short_text(0x6C6C756E, 4, out, out_pos)
             else:
-                kind = word_at(texts, c)
-                p, end = bounds_of(buf, p, n, word_at(texts, c + 8), word_at(texts, c + 12))
+                kind = load_word(texts, column)
+                pos, end = find_value_bounds(
+                    buf, pos, limit, load_word(texts, column + 8), load_word(texts, column + 12)
+                )
                 if end < 0:
-                    return p, -2
+                    return pos, -2
                 if kind >= 32:
-                    o = put_sized(buf, p, end, kind, word_at(texts, c + 4), out, o, z)
+                    out_pos = put_sized_value(
+                        buf, pos, end, kind, load_word(texts, column + 4), out, out_pos, out_limit
+                    )
                 elif kind > 0 or size > 0:
-                    base = word_at(texts, c + 24)
-                    base = base + r if base > 0 else -1
-                    o = put_fixed(buf, p, end - p, kind, word_at(texts, c + 4), texts, base, out, o, z)
-                if o < 0:
-                    return p, o
-                p = end
+                    base = load_word(texts, column + 24)
+                    base = base + record if base > 0 else -1
+                    out_pos = put_fixed_value(
+                        buf, pos, end - pos, kind, load_word(texts, column + 4), texts, base, out, out_pos, out_limit
+                    )
+                if out_pos < 0:
+                    return pos, out_pos
+                pos = end
             if size == 0:
-                o = start
-        c += 32
-    if z - o < 16:
-        return p, -1
-    out[o] = 125
-    return p, o + 1
+                out_pos = start
+        column += 32
+    if out_limit - out_pos < 16:
+        return pos, -1
+    out[out_pos] = 125
+    return pos, out_pos + 1
 
 
-@kernel(put_image, put_mark)
-def put_row(memory: RowMemory, p: int, before: int, befores: int, after: int, afters: int, o: int) -> tuple[int, int]:
+@kernel(put_row_image, put_short_text)
+def put_row(
+    memory: RowMemory, pos: int, before: int, before_count: int, after: int, after_count: int, out_pos: int
+) -> tuple[int, int]:
     """Write one row as a JSON object with its images.
 
     Args:
@@ -112,54 +129,61 @@ def put_row(memory: RowMemory, p: int, before: int, befores: int, after: int, af
     Returns:
         (end of the images, end of the output or an error).
     """
-    if memory.z - o < 64:
-        return p, -1
-    memory.out[o] = 123
-    o += 1
+    if memory.z - out_pos < 64:
+        return pos, -1
+    memory.out[out_pos] = 123
+    out_pos += 1
     if before >= 0:
-        memory.out[o] = 34
-        o = put_mark(0x3A2265726F666562, 8, memory.out, o + 1)
-        p, o = put_image(memory.buf, p, memory.n, before, befores, memory.texts, memory.r, memory.out, o, memory.z)
-        if o < 0:
-            return p, o
-        if memory.z - o < 64:
-            return p, -1
+        memory.out[out_pos] = 34
+        out_pos = put_short_text(0x3A2265726F666562, 8, memory.out, out_pos + 1)
+        pos, out_pos = put_row_image(
+            memory.buf, pos, memory.n, before, before_count, memory.texts, memory.r, memory.out, out_pos, memory.z
+        )
+        if out_pos < 0:
+            return pos, out_pos
+        if memory.z - out_pos < 64:
+            return pos, -1
         if after >= 0:
-            memory.out[o] = 44
-            o += 1
+            memory.out[out_pos] = 44
+            out_pos += 1
     if after >= 0:
-        o = put_mark(0x3A22726574666122, 8, memory.out, o)
-        p, o = put_image(memory.buf, p, memory.n, after, afters, memory.texts, memory.r, memory.out, o, memory.z)
-        if o < 0:
-            return p, o
-    if memory.z - o < 16:
-        return p, -1
-    memory.out[o] = 125
-    return p, o + 1
+        out_pos = put_short_text(0x3A22726574666122, 8, memory.out, out_pos)
+        pos, out_pos = put_row_image(
+            memory.buf, pos, memory.n, after, after_count, memory.texts, memory.r, memory.out, out_pos, memory.z
+        )
+        if out_pos < 0:
+            return pos, out_pos
+    if memory.z - out_pos < 16:
+        return pos, -1
+    memory.out[out_pos] = 125
+    return pos, out_pos + 1
 
 
 @kernel(put_row)
-def put_rows(memory: RowMemory, p: int, before: int, befores: int, after: int, afters: int, o: int) -> int:
+def put_rows(
+    memory: RowMemory, pos: int, before: int, before_count: int, after: int, after_count: int, out_pos: int
+) -> int:
     """Write all rows up to the end of the event, separated by commas."""
-    start = p
-    while p < memory.n:
-        if p > start:
-            if memory.z - o < 1:
+    start = pos
+    while pos < memory.n:
+        if pos > start:
+            if memory.z - out_pos < 1:
                 return -1
-            memory.out[o] = 44
-            o += 1
-        behind, o = put_row(memory, p, before, befores, after, afters, o)
-        if o < 0:
-            return o
-        if behind == p:
+            memory.out[out_pos] = 44
+            out_pos += 1
+        row_end, out_pos = put_row(memory, pos, before, before_count, after, after_count, out_pos)
+        if out_pos < 0:
+            return out_pos
+        if row_end == pos:
             return -2
-        p = behind
-    return o
+        pos = row_end
+    return out_pos
 
 
-@kernel(copy_text, load_little, present_count, put_mark, put_rows, put_unsigned, word_at)
+@kernel(copy_text, load_little_endian, count_present_columns, put_short_text, put_rows, put_unsigned, load_word)
 def put_rows_event(
-    buf: UInt8s, p: int, n: int, code: int, texts: UInt8s, r: int, out: MutableUInt8s, o: int, z: int
+    buf: UInt8s, pos: int, limit: int, code: int, texts: UInt8s, record: int, out: MutableUInt8s, out_pos: int,
+    out_limit: int
 ) -> int:  # fmt: skip
     """Write the body of a WRITE_ROWS, UPDATE_ROWS or DELETE_ROWS event as JSON.
 
@@ -170,45 +194,47 @@ def put_rows_event(
         texts: the table of maps.
         record: position of the record of the event's table map.
     """
-    columns = word_at(texts, r)
-    head = word_at(texts, r + 4)
+    columns = load_word(texts, record)
+    head = load_word(texts, record + 4)
     extra = 2 if code >= 30 else 0
     size = (columns + 7) >> 3
-    if n - p < head + 2 + extra + 1 + size:
+    if limit - pos < head + 2 + extra + 1 + size:
         return -2
-    flags = load_little(buf, p + head, 2)
-    p += head + 2
-    if extra > 0 and load_little(buf, p, 2) != 2:
+    flags = load_little_endian(buf, pos + head, 2)
+    pos += head + 2
+    if extra > 0 and load_little_endian(buf, pos, 2) != 2:
         return -2
-    p += extra
-    count = buf[p] + 0
-    p += 1
-    if count == 0xFC and n - p >= 2:
-        count = load_little(buf, p, 2)
-        p += 2
+    pos += extra
+    count = buf[pos] + 0
+    pos += 1
+    if count == 0xFC and limit - pos >= 2:
+        count = load_little_endian(buf, pos, 2)
+        pos += 2
     kind = (code - 23) % 7
     before = -1
     after = -1
     if kind > 0:
-        before = p
-        p += size
+        before = pos
+        pos += size
     if kind < 2:
-        after = p
-        p += size
-    if count != columns or p > n:
+        after = pos
+        pos += size
+    if count != columns or pos > limit:
         return -2
-    befores = present_count(buf, before, columns) if before >= 0 else 0
-    afters = present_count(buf, after, columns) if after >= 0 else 0
-    title = word_at(texts, r + 28)
-    names = word_at(texts, r + 36)
-    if z - o < title + names + 64:
+    before_count = count_present_columns(buf, before, columns) if before >= 0 else 0
+    after_count = count_present_columns(buf, after, columns) if after >= 0 else 0
+    title = load_word(texts, record + 28)
+    names = load_word(texts, record + 36)
+    if out_limit - out_pos < title + names + 64:
         return -1
-    o = copy_text(texts, r + word_at(texts, r + 24), title, out, o)
-    o = put_unsigned(flags, out, o, z)
-    o = copy_text(texts, r + word_at(texts, r + 32), names, out, o)
-    o = put_rows(RowMemory(buf, n, texts, r, out, z), p, before, befores, after, afters, o)
-    if o < 0:
-        return o
-    if z - o < 16:
+    out_pos = copy_text(texts, record + load_word(texts, record + 24), title, out, out_pos)
+    out_pos = put_unsigned(flags, out, out_pos, out_limit)
+    out_pos = copy_text(texts, record + load_word(texts, record + 32), names, out, out_pos)
+    out_pos = put_rows(
+        RowMemory(buf, limit, texts, record, out, out_limit), pos, before, before_count, after, after_count, out_pos
+    )
+    if out_pos < 0:
+        return out_pos
+    if out_limit - out_pos < 16:
         return -1
-    return put_mark(0x7D5D, 2, out, o)
+    return put_short_text(0x7D5D, 2, out, out_pos)

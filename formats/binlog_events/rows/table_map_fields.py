@@ -16,16 +16,16 @@ from binlogtool.formats.binlog_events.values.columns import (
     BLOBS,
     CHARACTER,
     CHARACTER_MARIADB,
-    CHOICES,
+    ENUM_AND_SET,
     NUMERIC,
     ColumnType,
 )
-from binlogtool.formats.binlog_events.wire.reading import Reader
+from binlogtool.formats.binlog_events.wire.reading import BoundedReader
 from binlogtool.formats.fields import MalformedError
 
 _C = ColumnType
-NULS = ("db_nul", "table_nul")
-REAL_TYPE = 0x30
+NUL_FIELDS = ("db_nul", "table_nul")
+REAL_TYPE_BITS = 0x30
 """Bits of the first byte of a STRING's metadata that are all set in a type code; what is missing is length."""
 
 
@@ -47,12 +47,12 @@ class OptionalField(enum.IntEnum):
     VECTOR_DIMENSIONALITY = 13
 
 
-Field = tuple[str, int, int, Any, int, int]
+MapField = tuple[str, int, int, Any, int, int]
 """Name, bytes `[start, end)` and value of a field; of what is there several times, which, and which inside of that."""
-Fields = Iterator[Field]
+MapFields = Iterator[MapField]
 
 
-class Item(NamedTuple):
+class OptionalMetadataItem(NamedTuple):
     """One item of optional metadata.
 
     Attributes:
@@ -62,55 +62,55 @@ class Item(NamedTuple):
     """
 
     code: int
-    value: Reader
+    value: BoundedReader
     types: Sequence[int]
     mariadb: bool | None
 
     @property
     def has_parts(self) -> bool:
         """True if the value consists of several fields."""
-        known = _VALUES.get(self.code)
-        return known is not None and known.walk is not _bits
+        value_type = _OPTIONAL_VALUES.get(self.code)
+        return value_type is not None and value_type.iter_value is not _iter_bits
 
     def columns(self) -> Sequence[int]:
         """Return the indexes (from 0) of the columns that the item is about."""
-        known = _VALUES.get(self.code)
-        return () if known is None else known.about(self)
+        value_type = _OPTIONAL_VALUES.get(self.code)
+        return () if value_type is None else value_type.select_columns(self)
 
-    def fields(self, columns: Sequence[int]) -> Fields:
+    def iter_fields(self, columns: Sequence[int]) -> MapFields:
         """Iterate over the fields of the value; none if it is empty. Bytes left over belong to no field.
 
         Args:
             columns: see `columns`.
         """
-        known = _VALUES.get(self.code)
-        if not self.value.left:
+        value_type = _OPTIONAL_VALUES.get(self.code)
+        if not self.value.bytes_left:
             return iter(())
-        return _raw(self.value) if known is None else known.walk(self.value, columns)
+        return _iter_raw(self.value) if value_type is None else value_type.iter_value(self.value, columns)
 
 
-def head(reader: Reader, table_id_size: int) -> Fields:
+def iter_head_fields(reader: BoundedReader, table_id_size: int) -> MapFields:
     """Iterate over the fields from the table id up to the length of the metadata."""
-    at = reader.at
-    yield "table_id", at, at + table_id_size, reader.uint(table_id_size, "the table id"), 0, 0
-    at = reader.at
-    yield "flags", at, at + 2, reader.uint(2, "flags"), 0, 0
+    offset = reader.offset
+    yield "table_id", offset, offset + table_id_size, reader.read_uint(table_id_size, "the table id"), 0, 0
+    offset = reader.offset
+    yield "flags", offset, offset + 2, reader.read_uint(2, "flags"), 0, 0
     for name, size_name in (("db", "db_len"), ("table", "tbl_len")):
-        at, size = reader.at, reader.uint(1, f"the length of {name}")
-        yield size_name, at, at + 1, size, 0, 0
-        at = reader.at
-        yield name, at, at + size, reader.take(size, name), 0, 0
-        at = reader.at
-        yield f"{name}_nul", at, at + 1, reader.uint(1, f"the end of {name}"), 0, 0
-    at, count = reader.at, reader.lenenc("the number of columns")
-    yield "n_cols", at, reader.at, count, 0, 0
-    at = reader.at
-    yield "types", at, at + count, reader.take(count, "the column types"), 0, 0
-    at, size = reader.at, reader.lenenc("the length of the metadata")
-    yield "meta_len", at, reader.at, size, 0, 0
+        offset, size = reader.offset, reader.read_uint(1, f"the length of {name}")
+        yield size_name, offset, offset + 1, size, 0, 0
+        offset = reader.offset
+        yield name, offset, offset + size, reader.read_bytes(size, name), 0, 0
+        offset = reader.offset
+        yield f"{name}_nul", offset, offset + 1, reader.read_uint(1, f"the end of {name}"), 0, 0
+    offset, count = reader.offset, reader.read_lenenc("the number of columns")
+    yield "n_cols", offset, reader.offset, count, 0, 0
+    offset = reader.offset
+    yield "types", offset, offset + count, reader.read_bytes(count, "the column types"), 0, 0
+    offset, size = reader.offset, reader.read_lenenc("the length of the metadata")
+    yield "meta_len", offset, reader.offset, size, 0, 0
 
 
-_KINDS: Mapping[int, tuple[int, str]] = {
+_METADATA_WIDTHS: Mapping[int, tuple[int, str]] = {
     _C.FLOAT: (1, "the size of FLOAT"),
     _C.DOUBLE: (1, "the size of DOUBLE"),
     **dict.fromkeys((*BLOBS, _C.GEOMETRY, _C.JSON, _C.VECTOR, _C.BLOB_COMPRESSED), (1, "the bytes of a length")),
@@ -120,37 +120,44 @@ _KINDS: Mapping[int, tuple[int, str]] = {
     _C.NEWDECIMAL: (2, "precision and scale"),
     **dict.fromkeys((_C.STRING, _C.ENUM, _C.SET), (2, "the real type and the length")),
 }
-_METADATA = tuple(_KINDS.get(code, (0, "")) for code in range(256))
+_METADATA_BY_CODE = tuple(_METADATA_WIDTHS.get(code, (0, "")) for code in range(256))
 """By type code: bytes of metadata of a column, and what they are."""
 
 
-def metadata(reader: Reader, types: bytes) -> Fields:
+def iter_metadata_fields(reader: BoundedReader, types: bytes) -> MapFields:
     """Iterate over the metadata of each column; the field is empty and 0 if its type has no metadata."""
     for index, code in enumerate(types):
-        at, (width, what) = reader.at, _METADATA[code]
-        yield "metadata", at, at + width, reader.uint(width, what) if width else 0, index, 0
-    if reader.left:
-        raise MalformedError(f"{reader.left:,} bytes of metadata belong to no column")
+        offset, (width, label) = reader.offset, _METADATA_BY_CODE[code]
+        yield "metadata", offset, offset + width, reader.read_uint(width, label) if width else 0, index, 0
+    if reader.bytes_left:
+        raise MalformedError(f"{reader.bytes_left:,} bytes of metadata belong to no column")
 
 
-def string_type(value: int) -> tuple[int, int]:
+def split_string_metadata(metadata_value: int) -> tuple[int, int]:
     """Return the real type and the length in a STRING's metadata (docs/spec/mysql-mariadb-binlog.md#6-table_map-v)."""
-    first, second = value & 0xFF, value >> 8
-    return first | REAL_TYPE, second | (first & REAL_TYPE ^ REAL_TYPE) << 4
+    first, second = metadata_value & 0xFF, metadata_value >> 8
+    return first | REAL_TYPE_BITS, second | (first & REAL_TYPE_BITS ^ REAL_TYPE_BITS) << 4
 
 
-def null_bits(reader: Reader, count: int) -> Field:
+def read_null_bits(reader: BoundedReader, count: int) -> MapField:
     """Read the bitmap of nullable columns: one bit for each of `count` columns, the first is the lowest."""
-    at = reader.at
-    return "null_bits", at, at + (count + 7) // 8, reader.take((count + 7) // 8, "the nullable bits"), 0, 0
+    offset = reader.offset
+    return (
+        "null_bits",
+        offset,
+        offset + (count + 7) // 8,
+        reader.read_bytes((count + 7) // 8, "the nullable bits"),
+        0,
+        0,
+    )
 
 
-def nullable_of(bits: bytes, count: int) -> Iterator[bool]:
+def iter_nullable_bits(bits: bytes, count: int) -> Iterator[bool]:
     """Iterate over the bits of the nullable bitmap: True if the column may be NULL."""
     return (bool(bits[place >> 3] >> (place & 7) & 1) for place in range(count))
 
 
-def bits_of(bits: bytes, count: int) -> Iterator[bool]:
+def iter_metadata_bits(bits: bytes, count: int) -> Iterator[bool]:
     """Iterate over the bits of optional metadata, one for each of `count` columns, highest first."""
     return (bool(bits[place >> 3] >> (7 - (place & 7)) & 1) for place in range(count))
 
@@ -158,7 +165,9 @@ def bits_of(bits: bytes, count: int) -> Iterator[bool]:
 # -- optional metadata -------------------------------------------------------------------------------------------------
 
 
-def optional(reader: Reader, types: Sequence[int], mariadb: bool | None) -> Iterator[Field | Item]:
+def iter_optional_metadata(
+    reader: BoundedReader, types: Sequence[int], mariadb: bool | None
+) -> Iterator[MapField | OptionalMetadataItem]:
     """Iterate over the optional metadata up to the reader's end: of each item its type, its length, then the item.
 
     Args:
@@ -166,101 +175,101 @@ def optional(reader: Reader, types: Sequence[int], mariadb: bool | None) -> Iter
         mariadb: whether a MariaDB server wrote it; None = unknown.
     """
     number = 0
-    while reader.left:
-        at, code = reader.at, reader.uint(1, "the type of optional metadata")
-        yield "type", at, at + 1, code, number, 0
-        at, size = reader.at, reader.lenenc("the length of optional metadata")
-        yield "len", at, reader.at, size, number, 0
-        yield Item(code, reader.part(size, optional_name(code)), types, mariadb)
+    while reader.bytes_left:
+        offset, code = reader.offset, reader.read_uint(1, "the type of optional metadata")
+        yield "type", offset, offset + 1, code, number, 0
+        offset, size = reader.offset, reader.read_lenenc("the length of optional metadata")
+        yield "len", offset, reader.offset, size, number, 0
+        yield OptionalMetadataItem(code, reader.sub_reader(size, optional_name(code)), types, mariadb)
         number += 1
 
 
 def optional_name(code: int) -> str:
     """Return the server's name of a type of optional metadata, in lower case."""
-    return _NAMES.get(code, "unknown")
+    return _OPTIONAL_NAMES.get(code, "unknown")
 
 
-def listed(value: Reader) -> list[int]:
+def peek_lenenc_numbers(value: BoundedReader) -> list[int]:
     """List all length-encoded numbers of a value without consuming it."""
-    copy = Reader(value.data, value.what, value.at, value.end)
+    copy = BoundedReader(value.data, value.label, value.offset, value.end)
     numbers = []
-    while copy.left:
-        numbers.append(copy.lenenc())
+    while copy.bytes_left:
+        numbers.append(copy.read_lenenc())
     return numbers
 
 
-def _number(reader: Reader, name: str, index: int = 0) -> Field:
-    at, value = reader.at, reader.lenenc()
-    return name, at, reader.at, value, index, 0
+def _read_number(reader: BoundedReader, name: str, index: int = 0) -> MapField:
+    offset, value = reader.offset, reader.read_lenenc()
+    return name, offset, reader.offset, value, index, 0
 
 
-def _text(reader: Reader, name: str, index: int, number: int, what: str) -> Field:
+def _read_text(reader: BoundedReader, name: str, index: int, number: int, label: str) -> MapField:
     """Read a length and a text as one field."""
-    at, value = reader.at, reader.sized(what)
-    return name, at, reader.at, value, index, number
+    offset, value = reader.offset, reader.read_sized(label)
+    return name, offset, reader.offset, value, index, number
 
 
-def _raw(value: Reader) -> Fields:
-    at = value.at
-    yield "raw", at, value.end, value.take(value.left, "the value"), 0, 0
+def _iter_raw(value: BoundedReader) -> MapFields:
+    offset = value.offset
+    yield "raw", offset, value.end, value.read_bytes(value.bytes_left, "the value"), 0, 0
 
 
-def _bits(value: Reader, columns: Sequence[int]) -> Fields:
+def _iter_bits(value: BoundedReader, columns: Sequence[int]) -> MapFields:
     """Read one bit for each column, the first is the highest."""
-    at, size = value.at, (len(columns) + 7) // 8
-    yield "bits", at, at + size, value.take(size, "bits"), 0, 0
+    offset, size = value.offset, (len(columns) + 7) // 8
+    yield "bits", offset, offset + size, value.read_bytes(size, "bits"), 0, 0
 
 
-def _numbers(value: Reader, columns: Sequence[int]) -> Fields:
+def _iter_numbers(value: BoundedReader, columns: Sequence[int]) -> MapFields:
     """Read one number for each column."""
     for index in columns:
-        yield _number(value, "number", index)
+        yield _read_number(value, "number", index)
 
 
-def _names(value: Reader, columns: Sequence[int]) -> Fields:
+def _iter_names(value: BoundedReader, columns: Sequence[int]) -> MapFields:
     for index in columns:
-        yield _text(value, "text", index, 0, "a column name")
+        yield _read_text(value, "text", index, 0, "a column name")
 
 
-def _choices(value: Reader, columns: Sequence[int]) -> Fields:
+def _iter_choices(value: BoundedReader, columns: Sequence[int]) -> MapFields:
     """Read, for each column, an empty field that marks its start, a count and that many texts."""
     for index in columns:
-        yield "choices", value.at, value.at, None, index, 0
-        at, count = value.at, value.lenenc("the number of texts")
-        yield "count", at, value.at, count, index, 0
-        if count > value.left:
-            text = f"{count:,} texts declared, {value.left:,} bytes left"
+        yield "choices", value.offset, value.offset, None, index, 0
+        offset, count = value.offset, value.read_lenenc("the number of texts")
+        yield "count", offset, value.offset, count, index, 0
+        if count > value.bytes_left:
+            text = f"{count:,} texts declared, {value.bytes_left:,} bytes left"
             raise MalformedError(text, finding_id="count-out-of-bounds")
         for number in range(count):
-            yield _text(value, "choice", index, number, "a text")
+            yield _read_text(value, "choice", index, number, "a text")
 
 
-def _default(value: Reader, columns: Sequence[int]) -> Fields:
+def _iter_default_charset(value: BoundedReader, columns: Sequence[int]) -> MapFields:
     """Read the default collation, then pairs of a position among these columns and its own collation."""
-    yield _number(value, "default")
-    yield from _pairs(value, "place", "collation")
+    yield _read_number(value, "default")
+    yield from _iter_pairs(value, "place", "collation")
 
 
-def _key(value: Reader, columns: Sequence[int]) -> Fields:
+def _iter_key(value: BoundedReader, columns: Sequence[int]) -> MapFields:
     number = 0
-    while value.left:
-        yield _number(value, "key", number)
+    while value.bytes_left:
+        yield _read_number(value, "key", number)
         number += 1
 
 
-def _key_with_prefix(value: Reader, columns: Sequence[int]) -> Fields:
-    return _pairs(value, "column", "prefix")
+def _iter_key_with_prefix(value: BoundedReader, columns: Sequence[int]) -> MapFields:
+    return _iter_pairs(value, "column", "prefix")
 
 
-def _pairs(value: Reader, *names: str) -> Fields:
+def _iter_pairs(value: BoundedReader, *names: str) -> MapFields:
     number = 0
-    while value.left:
+    while value.bytes_left:
         for name in names:
-            yield _number(value, name, number)
+            yield _read_number(value, name, number)
         number += 1
 
 
-class _Value(NamedTuple):
+class _OptionalValueType(NamedTuple):
     """How one type of optional metadata is read.
 
     Attributes:
@@ -268,10 +277,10 @@ class _Value(NamedTuple):
         types: types of the columns that it is about; None = all columns.
     """
 
-    walk: Callable[[Reader, Sequence[int]], Fields]
+    iter_value: Callable[[BoundedReader, Sequence[int]], MapFields]
     types: frozenset[ColumnType] | None = None
 
-    def about(self, item: Item) -> Sequence[int]:
+    def select_columns(self, item: OptionalMetadataItem) -> Sequence[int]:
         """Return the columns that an item is about.
 
         MariaDB counts GEOMETRY among the character columns, MySQL does not.
@@ -282,35 +291,35 @@ class _Value(NamedTuple):
         columns = [index for index, code in enumerate(item.types) if code in types]
         if types is not CHARACTER:
             return columns
-        if _lists_more(item, len(columns)) if item.mariadb is None else item.mariadb:
+        if _lists_mariadb_columns(item, len(columns)) if item.mariadb is None else item.mariadb:
             return [index for index, code in enumerate(item.types) if code in CHARACTER_MARIADB]
         return columns
 
 
-def _lists_more(item: Item, columns: int) -> bool:
+def _lists_mariadb_columns(item: OptionalMetadataItem, column_count: int) -> bool:
     """Guess the server from the list: True if it has more columns than MySQL counts."""
-    numbers = listed(item.value)
+    numbers = peek_lenenc_numbers(item.value)
     if item.code == OptionalField.COLUMN_CHARSET:
-        return len(numbers) > columns
-    return max(numbers[1::2], default=-1) >= columns
+        return len(numbers) > column_count
+    return max(numbers[1::2], default=-1) >= column_count
 
 
 _F = OptionalField
-_NAMES = {int(kind): kind.name.lower() for kind in OptionalField}
-_VALUES: Mapping[int, _Value] = MappingProxyType(
+_OPTIONAL_NAMES = {int(kind): kind.name.lower() for kind in OptionalField}
+_OPTIONAL_VALUES: Mapping[int, _OptionalValueType] = MappingProxyType(
     {
-        _F.SIGNEDNESS: _Value(_bits, NUMERIC),
-        _F.DEFAULT_CHARSET: _Value(_default, CHARACTER),
-        _F.COLUMN_CHARSET: _Value(_numbers, CHARACTER),
-        _F.COLUMN_NAME: _Value(_names),
-        _F.SET_STR_VALUE: _Value(_choices, frozenset({_C.SET})),
-        _F.ENUM_STR_VALUE: _Value(_choices, frozenset({_C.ENUM})),
-        _F.GEOMETRY_TYPE: _Value(_numbers, frozenset({_C.GEOMETRY})),
-        _F.SIMPLE_PRIMARY_KEY: _Value(_key),
-        _F.PRIMARY_KEY_WITH_PREFIX: _Value(_key_with_prefix),
-        _F.ENUM_AND_SET_DEFAULT_CHARSET: _Value(_default, CHOICES),
-        _F.ENUM_AND_SET_COLUMN_CHARSET: _Value(_numbers, CHOICES),
-        _F.COLUMN_VISIBILITY: _Value(_bits),
-        _F.VECTOR_DIMENSIONALITY: _Value(_numbers, frozenset({_C.VECTOR})),
+        _F.SIGNEDNESS: _OptionalValueType(_iter_bits, NUMERIC),
+        _F.DEFAULT_CHARSET: _OptionalValueType(_iter_default_charset, CHARACTER),
+        _F.COLUMN_CHARSET: _OptionalValueType(_iter_numbers, CHARACTER),
+        _F.COLUMN_NAME: _OptionalValueType(_iter_names),
+        _F.SET_STR_VALUE: _OptionalValueType(_iter_choices, frozenset({_C.SET})),
+        _F.ENUM_STR_VALUE: _OptionalValueType(_iter_choices, frozenset({_C.ENUM})),
+        _F.GEOMETRY_TYPE: _OptionalValueType(_iter_numbers, frozenset({_C.GEOMETRY})),
+        _F.SIMPLE_PRIMARY_KEY: _OptionalValueType(_iter_key),
+        _F.PRIMARY_KEY_WITH_PREFIX: _OptionalValueType(_iter_key_with_prefix),
+        _F.ENUM_AND_SET_DEFAULT_CHARSET: _OptionalValueType(_iter_default_charset, ENUM_AND_SET),
+        _F.ENUM_AND_SET_COLUMN_CHARSET: _OptionalValueType(_iter_numbers, ENUM_AND_SET),
+        _F.COLUMN_VISIBILITY: _OptionalValueType(_iter_bits),
+        _F.VECTOR_DIMENSIONALITY: _OptionalValueType(_iter_numbers, frozenset({_C.VECTOR})),
     }
 )

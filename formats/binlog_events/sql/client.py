@@ -20,13 +20,13 @@ from functools import cache
 from binlogtool.formats.binlog_events.ddl.modes import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
 
 DELIMITER = b"/*!*/;"
-END = b"\n" + DELIMITER + b"\n"
+STATEMENT_END = b"\n" + DELIMITER + b"\n"
 """What ends a statement, unless the delimiter is in it."""
 
-PLAIN = "utf8mb4"
+UTF8MB4 = "utf8mb4"
 """What a client reads right in each character set whose characters hold no ASCII bytes."""
 
-_TWO_BYTES: Mapping[str, tuple[bytes, bytes]] = {
+_ASCII_OVERLAPPING_CHARSETS: Mapping[str, tuple[bytes, bytes]] = {
     "big5": (rb"[\xa1-\xf9]", rb"[\x40-\x7e\xa1-\xfe]"),
     "cp932": (rb"[\x81-\x9f\xe0-\xfc]", rb"[\x40-\x7e\x80-\xfc]"),
     "gb18030": (rb"[\x81-\xfe]", rb"(?:[\x40-\x7e\x80-\xfe]|[\x30-\x39][\x81-\xfe][\x30-\x39])"),
@@ -45,11 +45,11 @@ _SAFE_STARTS = frozenset(
 )  # fmt: skip
 """First words of statements, none of them a command of the client."""
 
-_FIRST = re.compile(rb"[A-Za-z]*")
-_BEFORE = b"/*! */"
+_FIRST_WORD = re.compile(rb"[A-Za-z]*")
+_COMMENT_PREFIX = b"/*! */"
 """In front of what begins with another word or sign: clients that look at the first line alone see no command there."""
 
-_NESTED = re.compile(rb"/\*(?=M?!|\+|/)")
+_NESTED_COMMENT = re.compile(rb"/\*(?=M?!|\+|/)")
 """Inside of a comment: clients see no end of that, and swallow what follows without a word."""
 
 _AFTER_DASHES = rb"(?=[\x00\t\n\x0b\x0c\r ]|\Z)"
@@ -58,14 +58,14 @@ _AFTER_DASHES = rb"(?=[\x00\t\n\x0b\x0c\r ]|\Z)"
 _DELIMITER_LINE = rb"\n(?=[Dd][Ee][Ll][Ii][Mm][Ii][Tt][Ee][Rr])"
 """Of a line that begins so clients leave out the end, unless that is inside of quotation marks or a comment."""
 
-_LOST = re.compile(rb"\\[\0\n]")
-_PAIRS = {b"\\\n": b"\n", b"\\\0": b"\\0"}
+_LOST_ESCAPE = re.compile(rb"\\[\0\n]")
+_ESCAPE_REPLACEMENTS = {b"\\\n": b"\n", b"\\\0": b"\\0"}
 """What is the same in a string for a server."""
 
 _LINE_COMMENT = re.compile(rb"#|--" + _AFTER_DASHES)
 _QUOTES = re.compile(rb"['\"`$]")
 
-_COMMANDS = frozenset(
+_CLIENT_COMMANDS = frozenset(
     {
         b"?", b"charset", b"clear", b"connect", b"costs", b"delimiter", b"edit", b"ego", b"exit", b"go", b"help",
         b"nopager", b"notee", b"nowarning", b"pager", b"print", b"prompt", b"query_attributes", b"quit", b"rehash",
@@ -78,11 +78,11 @@ _COMMANDS = frozenset(
 _VERSION = re.compile(rb"\d{0,6}")
 _SPACE = b" \t\n\v\f\r"
 
-Fault = tuple[int, str]
+LexerFault = tuple[int, str]
 """The place and the text that a client would not read as a part of one statement."""
 
 
-class _Lexer:
+class _ClientLexer:
     """Lexer that finds where a client, reading in one character set, closes quotation marks and ends comments.
 
     Args:
@@ -93,45 +93,47 @@ class _Lexer:
     """
 
     def __init__(self, charset: str, *, escapes: bytes, dollars: bytes | None = None) -> None:
-        lead, rest = _TWO_BYTES.get(charset, (b"", b""))
-        self.wide = lead + rest
-        stops = [self.wide] if lead else []
+        lead, rest = _ASCII_OVERLAPPING_CHARSETS.get(charset, (b"", b""))
+        self.multibyte = lead + rest
+        stops = [self.multibyte] if lead else []
         self._dollar_word = re.compile(rb"\$(?:" + b"|".join([*stops, rb"[\w\x80-\xff]"]) + rb")*")
         if dollars is not None:
             stops.append(dollars)
         stops += [rb"['\"`\\#]", b"--" + _AFTER_DASHES, rb"/\*(?:M?!|\+)?", _DELIMITER_LINE]
-        self._stops = re.compile(b"|".join(stops), re.DOTALL)
-        self._executed = re.compile(b"|".join([*stops, rb"\*/"]), re.DOTALL)
+        self._marks = re.compile(b"|".join(stops), re.DOTALL)
+        self._marks_in_executed = re.compile(b"|".join([*stops, rb"\*/"]), re.DOTALL)
         self._escapes = escapes
-        self._pairs = re.compile(b"|".join([*([self.wide] if lead else []), rb"\\."]), re.DOTALL)
-        self._quoted = {mark: self._until(mark, lead, mark in escapes) for mark in (b"'", b'"', b"`")}
-        self._within_dollars = _Lexer(charset, escapes=escapes) if dollars is not None else self
+        self._escape_pairs = re.compile(b"|".join([*([self.multibyte] if lead else []), rb"\\."]), re.DOTALL)
+        self._closing_patterns = {
+            mark: self._compile_closing_pattern(mark, lead, mark in escapes) for mark in (b"'", b'"', b"`")
+        }
+        self._dollar_body_lexer = _ClientLexer(charset, escapes=escapes) if dollars is not None else self
 
-    def _until(self, mark: bytes, lead: bytes, escapes: bool) -> re.Pattern[bytes]:
+    def _compile_closing_pattern(self, mark: bytes, lead: bytes, escapes: bool) -> re.Pattern[bytes]:
         """Compile the pattern from after a quotation mark to after its partner.
 
         Each byte matches one way only, so that there is no backtracking.
         """
         special = mark + (rb"\\" if escapes else b"") + (lead[1:-1] if lead else b"")
         others = [rb"\\."] if escapes else []
-        others += [self.wide, lead + b"(?!" + self.wide[len(lead) :] + b")"] if lead else []
-        plain = b"[^" + special + b"]*"
+        others += [self.multibyte, lead + b"(?!" + self.multibyte[len(lead) :] + b")"] if lead else []
+        ordinary = b"[^" + special + b"]*"
         if not others:
-            return re.compile(plain + mark, re.DOTALL)
-        return re.compile(plain + b"(?:(?:" + b"|".join(others) + b")" + plain + b")*" + mark, re.DOTALL)
+            return re.compile(ordinary + mark, re.DOTALL)
+        return re.compile(ordinary + b"(?:(?:" + b"|".join(others) + b")" + ordinary + b")*" + mark, re.DOTALL)
 
-    def read(self, sql: bytes) -> tuple[bytes, Fault | None]:
+    def normalize(self, sql: bytes) -> tuple[bytes, LexerFault | None]:
         """Return the text in the form to write, or the first fault in it.
 
         All clients and servers must find the same ends in it. Text that only some of them execute, from `/*!` or
         `/*M!` to `*/`, must contain no other `*/`: comments inside of it are removed. Some clients take the last
         two bytes of `*/*` for the start of a comment.
         """
-        pieces, done, at, opened = list[bytes](), 0, 0, -1
-        while (found := (self._stops if opened < 0 else self._executed).search(sql, at)) is not None:
-            mark, start, at = self._mark(sql, found)
+        parts, copied, at, opened = list[bytes](), 0, 0, -1
+        while (match := (self._marks if opened < 0 else self._marks_in_executed).search(sql, at)) is not None:
+            mark, start, at = self._match_mark(sql, match)
             if mark == b"*/":
-                if sql.startswith(b"/*M", opened) and _NESTED.search(sql, opened + 3, start):
+                if sql.startswith(b"/*M", opened) and _NESTED_COMMENT.search(sql, opened + 3, start):
                     return sql, (opened, "/*M!")  # MySQL's client takes it for a comment and finds no end
                 opened = -1
             elif mark in (b"/*!", b"/*M!"):
@@ -139,80 +141,84 @@ class _Lexer:
                     return sql, (start, "a comment with another one inside,")
                 opened = start
             elif mark != b"\n":
-                end = self._end(sql, mark, at)
+                end = self._find_end(sql, mark, at)
                 comment = mark in (b"/*", b"/*+")
-                torn = opened >= 0 and not comment and b"*/" in sql[start:end]
-                if end < 0 or torn or _is_joined(sql, start, end):
+                is_torn = opened >= 0 and not comment and b"*/" in sql[start:end]
+                if end < 0 or is_torn or _is_line_end_lost(sql, start, end):
                     return sql, (start, mark[:2].decode("ascii", "backslashreplace"))
-                written = self._comment(mark, sql[at:end], executed=opened >= 0) if comment else None
+                written = self._rewrite_comment(mark, sql[at:end], executed=opened >= 0) if comment else None
                 if mark in self._escapes:
-                    written = self._string(mark, sql[at:end])
+                    written = self._rewrite_string(mark, sql[at:end])
                 if written is not None:
-                    pieces += [sql[done:start], written]
-                    done = end
+                    parts += [sql[copied:start], written]
+                    copied = end
                 at = end
             if mark == b"\n" or (mark in (b"/*", b"/*+", b"*/") and sql[at : at + 1] == b"*"):
-                pieces += [sql[done:at], b" "]
-                done = at
+                parts += [sql[copied:at], b" "]
+                copied = at
         if opened >= 0:
             return sql, (opened, "/*!")
-        return b"".join([*pieces, sql[done:]]) if pieces else sql, None
+        return b"".join([*parts, sql[copied:]]) if parts else sql, None
 
-    def reading(self, sql: bytes) -> tuple[bytes, bytes | None]:
+    def normalize_and_strip(self, sql: bytes) -> tuple[bytes, bytes | None]:
         """Return the normalized text and its part outside of quotation marks and comments (None after a fault)."""
-        text, fault = self.read(sql)
-        return text, self.outside(sql) if fault is None else None
+        text, fault = self.normalize(sql)
+        return text, self.strip_literals(sql) if fault is None else None
 
-    def _mark(self, sql: bytes, found: re.Match[bytes]) -> tuple[bytes, int, int]:
+    def _match_mark(self, sql: bytes, match: re.Match[bytes]) -> tuple[bytes, int, int]:
         """Return a mark with its start and end offsets; a `$` that begins a dollar quote includes its word."""
-        mark, start, at = found[0], found.start(), found.end()
+        mark, start, at = match[0], match.start(), match.end()
         if mark == b"$" and (word := self._dollar_word.match(sql, start)) is not None:  # matches at any `$`
             at = word.end()
             return (sql[start : at + 1], start, at + 1) if sql[at : at + 1] == b"$" else (mark, start, start + 1)
         return mark, start, at
 
-    def _pieces(self, sql: bytes) -> Iterator[tuple[bytes, int, int, int]]:
+    def _iter_quoted_parts(self, sql: bytes) -> Iterator[tuple[bytes, int, int, int]]:
         """Yield (mark, mark offset, content start, content end) of each quotation mark and comment.
 
         Comments that some servers execute yield the mark alone with its version. Unclosed parts extend to the end
         of the text.
         """
         at, executed = 0, False
-        while (found := (self._executed if executed else self._stops).search(sql, at)) is not None:
-            mark, start, at = self._mark(sql, found)
+        while (match := (self._marks_in_executed if executed else self._marks).search(sql, at)) is not None:
+            mark, start, at = self._match_mark(sql, match)
             if mark in (b"/*!", b"/*M!", b"*/"):
                 executed = mark != b"*/"
                 at += len(_VERSION.match(sql, at)[0]) if executed else 0  # type: ignore[index]
                 yield mark, start, at, at
-            elif mark in (b"#", b"--", b"/*", b"/*+") or mark in self._quoted or (mark[:1] == b"$" and len(mark) > 1):
-                end = self._end(sql, mark, at)
+            elif (
+                mark in (b"#", b"--", b"/*", b"/*+")
+                or mark in self._closing_patterns
+                or (mark[:1] == b"$" and len(mark) > 1)
+            ):
+                end = self._find_end(sql, mark, at)
                 inside, at = at, len(sql) if end < 0 else end
                 yield mark, start, inside, at
 
-    def outside(self, sql: bytes) -> bytes:
+    def strip_literals(self, sql: bytes) -> bytes:
         """Return the text without comments and with empty strings and quoted names.
 
         Comments that some servers execute stay. Unclosed parts extend to the end of the text.
         """
-        pieces, done = list[bytes](), 0
-        for mark, start, inside, end in self._pieces(sql):
-            text = b"''" if mark in self._quoted else b" "
+        parts, copied = list[bytes](), 0
+        for mark, start, inside, end in self._iter_quoted_parts(sql):
+            text = b"''" if mark in self._closing_patterns else b" "
             if mark[:1] == b"$":
-                text = mark + self._within_dollars.outside(sql[inside : end - len(mark)]) + mark
-            pieces += [sql[done:start], text]
-            done = end
-        return b"".join([*pieces, sql[done:]])
+                text = mark + self._dollar_body_lexer.strip_literals(sql[inside : end - len(mark)]) + mark
+            parts += [sql[copied:start], text]
+            copied = end
+        return b"".join([*parts, sql[copied:]])
 
     def has_backslashes(self, sql: bytes, marks: bytes) -> bool:
         """Return whether a backslash is between quotation marks of these kinds."""
         return any(
-            mark in marks and any(pair[0][:1] == b"\\" for pair in self._pairs.finditer(sql, inside, end))
-            for mark, _, inside, end in self._pieces(sql)
-            if mark in self._quoted
+            mark in marks and any(pair[0][:1] == b"\\" for pair in self._escape_pairs.finditer(sql, inside, end))
+            for mark, _, inside, end in self._iter_quoted_parts(sql)
+            if mark in self._closing_patterns
         )
 
     @staticmethod
-    def _comment(mark: bytes, inside: bytes, *, executed: bool) -> bytes | None:
+    def _rewrite_comment(mark: bytes, inside: bytes, *, executed: bool) -> bytes | None:
         """Return a comment in the form to write; None if it stays unchanged.
 
         Args:
@@ -222,90 +228,92 @@ class _Lexer:
         """
         if executed:
             return b" "
-        if _NESTED.search(inside) or (mark == b"/*+" and b"\n" in inside):
-            inside = _NESTED.sub(b"/ *", inside)
+        if _NESTED_COMMENT.search(inside) or (mark == b"/*+" and b"\n" in inside):
+            inside = _NESTED_COMMENT.sub(b"/ *", inside)
             return mark + (inside.replace(b"\n", b" ") if mark == b"/*+" else inside)
         return None
 
-    def _string(self, mark: bytes, inside: bytes) -> bytes | None:
+    def _rewrite_string(self, mark: bytes, inside: bytes) -> bytes | None:
         """Return a string in the form to write; None if it stays unchanged.
 
         Before a line end or a zero byte clients lose a backslash or the byte after it.
         """
-        if _LOST.search(inside) is None:
+        if _LOST_ESCAPE.search(inside) is None:
             return None
-        return mark + self._pairs.sub(lambda pair: _PAIRS.get(pair[0], pair[0]), inside)
+        return mark + self._escape_pairs.sub(lambda pair: _ESCAPE_REPLACEMENTS.get(pair[0], pair[0]), inside)
 
-    def _end(self, sql: bytes, mark: bytes, at: int) -> int:
+    def _find_end(self, sql: bytes, mark: bytes, at: int) -> int:
         """Return the end of the part that this mark, before `at`, begins; -1 if it has none or is a command."""
-        if mark in self._quoted:
-            closed = self._quoted[mark].match(sql, at)
-            if closed is None or mark in self._escapes or _LOST.search(closed[0]) is None:
-                return -1 if closed is None else closed.end()
-            lost = any(pair[0] in _PAIRS for pair in self._pairs.finditer(closed[0]))
-            return -1 if lost and self._escapes else closed.end()
+        if mark in self._closing_patterns:
+            match = self._closing_patterns[mark].match(sql, at)
+            if match is None or mark in self._escapes or _LOST_ESCAPE.search(match[0]) is None:
+                return -1 if match is None else match.end()
+            is_lossy = any(pair[0] in _ESCAPE_REPLACEMENTS for pair in self._escape_pairs.finditer(match[0]))
+            return -1 if is_lossy and self._escapes else match.end()
         if mark in (b"#", b"--"):
             return sql.find(b"\n", at) % (len(sql) + 1)
         if mark == b"/*":
-            return _after(sql, b"*/", at)
+            return _find_after(sql, b"*/", at)
         if mark == b"/*+":
-            end = _after(sql, b"*/", at)
-            return -1 if end >= 0 and _is_read_in_hints(sql[at:end]) else end
+            end = _find_after(sql, b"*/", at)
+            return -1 if end >= 0 and _is_hint_ambiguous(sql[at:end]) else end
         if mark == b"\\":
             return at + 1 if sql[at : at + 1] == b"N" else -1
         if mark[:1] != b"$" or mark == b"$":
             return at
-        end = _after(sql, mark, at)
+        end = _find_after(sql, mark, at)
         inside = sql[at : end - len(mark)]  # clients without dollar quotes must find the same end
-        plain = b"\\" not in inside and not _LINE_COMMENT.search(inside)
-        return end if end >= 0 and plain and self._within_dollars.read(inside) == (inside, None) else -1
+        is_plain = b"\\" not in inside and not _LINE_COMMENT.search(inside)
+        return end if end >= 0 and is_plain and self._dollar_body_lexer.normalize(inside) == (inside, None) else -1
 
 
-def _is_read_in_hints(inside: bytes) -> bool:
+def _is_hint_ambiguous(inside: bytes) -> bool:
     """Return whether MySQL's client finds marks in an optimizer hint, which other clients read as a comment."""
     return b"\\" in inside or bool(_LINE_COMMENT.search(inside)) or (b"\n" in inside and bool(_QUOTES.search(inside)))
 
 
-def _is_joined(sql: bytes, start: int, end: int) -> bool:
+def _is_line_end_lost(sql: bytes, start: int, end: int) -> bool:
     """Return whether a client drops the end of the line that begins in `sql[start:end]` and continues after it."""
     last = sql.rfind(b"\n", start, end)
     return last >= 0 and sql[last + 1 : last + 10].lower() == b"delimiter" and sql.find(b"\n", end) >= 0
 
 
-def _after(sql: bytes, mark: bytes, at: int) -> int:
+def _find_after(sql: bytes, mark: bytes, at: int) -> int:
     """Return the offset after the next occurrence of `mark`; -1 if there is none."""
-    found = sql.find(mark, at)
-    return -1 if found < 0 else found + len(mark)
+    offset = sql.find(mark, at)
+    return -1 if offset < 0 else offset + len(mark)
 
 
 _AFTER_NAMES, _AFTER_ASCII_NAMES = rb"(?<![\w$\x80-\xff])\$", rb"(?<![\w$])\$"
 """Where a `$` begins a quotation mark: not within a name. Clients disagree about which other bytes are part of one."""
 
-_ALWAYS, _SINGLE, _NEVER = b"'\"", b"'", b""
+_ESCAPES_ALL, _ESCAPES_SINGLE, _ESCAPES_NONE = b"'\"", b"'", b""
 """The quotation marks between which a backslash begins an escape: usually, in MariaDB's clients where sql_mode has
 ANSI_QUOTES, and where it has NO_BACKSLASH_ESCAPES."""
 
 
 @cache
-def _lexer(charset: str, escapes: bytes, dollars: bytes | None = None) -> _Lexer:
+def _get_lexer(charset: str, escapes: bytes, dollars: bytes | None = None) -> _ClientLexer:
     """Return the cached lexer for a character set and its quoting rules."""
-    return _Lexer(charset, escapes=escapes, dollars=dollars)
+    return _ClientLexer(charset, escapes=escapes, dollars=dollars)
 
 
-def read(sql: bytes, charset: str | None, sql_mode: int) -> tuple[bytes, str | None]:
+def make_client_safe(sql: bytes, charset: str | None, sql_mode: int) -> tuple[bytes, str | None]:
     """Return a statement in a form that every client reads as one statement, and the reason if there is none.
 
     A space is inserted into comments that contain the beginning of another one: clients find no end of those.
     """
-    own, escapes = client_charset(charset), _NEVER if sql_mode & NO_BACKSLASH_ESCAPES else _ALWAYS
-    lexer = _lexer(own, escapes)
-    text, fault = lexer.read(sql)
+    client_set, escapes = client_charset(charset), _ESCAPES_NONE if sql_mode & NO_BACKSLASH_ESCAPES else _ESCAPES_ALL
+    lexer = _get_lexer(client_set, escapes)
+    text, fault = lexer.normalize(sql)
     if fault is not None:
         return sql, f"{fault[1]} at byte {fault[0]} would be a command of the client, or is not closed"
-    others = list(_other_lexers(sql, own, escapes, sql_mode))
-    if others and {other.reading(sql) for other in others} != {(text, lexer.outside(sql))}:
+    other_lexers = list(_iter_other_lexers(sql, client_set, escapes, sql_mode))
+    if other_lexers and {other.normalize_and_strip(sql) for other in other_lexers} != {
+        (text, lexer.strip_literals(sql))
+    }:
         return sql, "clients do not agree about where its quotation marks and comments end"
-    command = _command_at_start(text)
+    command = _find_client_command(text)
     if command is not None:
         return sql, f"its {command.decode('ascii', 'backslashreplace')} would be a command of the client"
     return text, None
@@ -319,41 +327,52 @@ def is_same_without_escapes(sql: bytes, charset: str | None, sql_mode: int) -> b
     if sql_mode & NO_BACKSLASH_ESCAPES or b"\\" not in sql:
         return False
     strings = b"'" if sql_mode & ANSI_QUOTES else b"'\""
-    return not _lexer(client_charset(charset), _NEVER).has_backslashes(sql, strings)
+    return not _get_lexer(client_charset(charset), _ESCAPES_NONE).has_backslashes(sql, strings)
 
 
-def loses_backslashes(name: bytes) -> bool:
+def has_lossy_backslashes(name: bytes) -> bool:
     """Return whether MySQL's client drops a part of this name between backticks without NO_BACKSLASH_ESCAPES."""
-    return _LOST.search(name) is not None
+    return _LOST_ESCAPE.search(name) is not None
 
 
-def outside(sql: bytes, charset: str | None, sql_mode: int) -> bytes:
+def strip_literals(sql: bytes, charset: str | None, sql_mode: int) -> bytes:
     """Return the text without comments and with empty strings and quoted names, for one character set and
     sql_mode.
     """
-    return _lexer(client_charset(charset), _NEVER if sql_mode & NO_BACKSLASH_ESCAPES else _ALWAYS).outside(sql)
+    return _get_lexer(
+        client_charset(charset), _ESCAPES_NONE if sql_mode & NO_BACKSLASH_ESCAPES else _ESCAPES_ALL
+    ).strip_literals(sql)
 
 
-def _other_lexers(sql: bytes, charset: str, escapes: bytes, sql_mode: int) -> Iterator[_Lexer]:
+def _iter_other_lexers(sql: bytes, charset: str, escapes: bytes, sql_mode: int) -> Iterator[_ClientLexer]:
     """Yield the lexers of clients that may read the text differently."""
     if b"$" in sql:
-        yield from (_lexer(charset, escapes, dollars) for dollars in (_AFTER_NAMES, _AFTER_ASCII_NAMES))
+        yield from (_get_lexer(charset, escapes, dollars) for dollars in (_AFTER_NAMES, _AFTER_ASCII_NAMES))
     if b"\\" in sql and escapes and sql_mode & ANSI_QUOTES:
-        yield _lexer(charset, _SINGLE)
+        yield _get_lexer(charset, _ESCAPES_SINGLE)
     if charset == "gb18030":  # unknown to MariaDB's clients
-        yield _lexer(PLAIN, escapes)
+        yield _get_lexer(UTF8MB4, escapes)
 
 
-def depends_on_mode(sql: bytes, charset: str | None) -> bool:
+def is_mode_dependent(sql: bytes, charset: str | None) -> bool:
     """Return whether a client reads the text differently with NO_BACKSLASH_ESCAPES in sql_mode than without."""
     if b"\\" not in sql:
         return False
-    own = client_charset(charset)
-    known = (own, PLAIN) if own == "gb18030" else (own,)  # unknown to MariaDB's clients
-    return any(len({_lexer(one, escapes).reading(sql) for escapes in (_ALWAYS, _SINGLE, _NEVER)}) > 1 for one in known)
+    client_set = client_charset(charset)
+    charsets = (client_set, UTF8MB4) if client_set == "gb18030" else (client_set,)  # unknown to MariaDB's clients
+    return any(
+        len(
+            {
+                _get_lexer(one, escapes).normalize_and_strip(sql)
+                for escapes in (_ESCAPES_ALL, _ESCAPES_SINGLE, _ESCAPES_NONE)
+            }
+        )
+        > 1
+        for one in charsets
+    )
 
 
-def _command_at_start(text: bytes) -> bytes | None:
+def _find_client_command(text: bytes) -> bytes | None:
     """Return the word in a statement that MySQL's client takes for a command; None if there is none.
 
     It is the first word of a line that only comments precede, or the first after all of these
@@ -361,46 +380,46 @@ def _command_at_start(text: bytes) -> bytes | None:
     """
     if _has_safe_start(text):
         return None
-    text = _BEFORE + text
-    for start, end in _lines_of_commands(text):
-        word = _first_word(text[start:end])
+    text = _COMMENT_PREFIX + text
+    for start, end in _iter_command_lines(text):
+        word = _match_command_word(text[start:end])
         if word is not None:
             return word
-    return _first_word(text)
+    return _match_command_word(text)
 
 
-def _lines_of_commands(text: bytes) -> Iterator[tuple[int, int]]:
+def _iter_command_lines(text: bytes) -> Iterator[tuple[int, int]]:
     """Yield (start, end) of the lines where MySQL's client looks for commands: only comments precede them.
 
     An executed comment that continues is searched again after each line that ends with a space.
     """
     at = start = stop = 0
-    is_looked_at = True
+    is_searched = True
     while (end := text.find(b"\n", start)) >= 0:
-        if is_looked_at:
+        if is_searched:
             yield start, end
-        is_looked_at, start = True, end + 1
+        is_searched, start = True, end + 1
         while (at := _SPACES.match(text, at, start).end()) < start:  # type: ignore[union-attr]
             if not text.startswith(b"/*", at):
                 return
             if stop < at + 2:
-                found = _COMMENT_STOP.search(text, at + 2)
-                stop = found.start() if found is not None else len(text)
+                match = _COMMENT_STOP.search(text, at + 2)
+                stop = match.start() if match is not None else len(text)
             if stop >= end:  # the comment continues on the next line
-                is_looked_at = text[at + 2] in b"!+" and text[max(at + 2, end - 1)] in _SPACE
+                is_searched = text[at + 2] in b"!+" and text[max(at + 2, end - 1)] in _SPACE
                 break
             at = stop + 2 * text.startswith(b"*/", stop)
-    if is_looked_at:
+    if is_searched:
         yield start, len(text)
 
 
-def _first_word(text: bytes) -> bytes | None:
+def _match_command_word(text: bytes) -> bytes | None:
     """Return the client command that a text begins with; None if it begins with none."""
     text = text.split(b"\0", 1)[0]
     word = text[_skip_comments(text) :].lstrip(_SPACE).replace(b"\t", b" ").split(b" ", 1)[0]
     # clients ignore accents
-    plain = unicodedata.normalize("NFKD", word.decode("latin-1")).encode("ascii", "ignore").lower()
-    if plain in _COMMANDS or plain.startswith(b"delimiter"):  # in binary mode the prefix is enough
+    folded = unicodedata.normalize("NFKD", word.decode("latin-1")).encode("ascii", "ignore").lower()
+    if folded in _CLIENT_COMMANDS or folded.startswith(b"delimiter"):  # in binary mode the prefix is enough
         return word
     return None
 
@@ -416,8 +435,8 @@ def _skip_comments(text: bytes) -> int:
         while at < size and text[at] in _SPACE:
             at += 1
         if text.startswith(b"/*", at) and at + 2 < size:
-            found = _COMMENT_STOP.search(text, at + 2)
-            at = max(at + 2, min(size - 2, found.start() if found is not None else size))
+            match = _COMMENT_STOP.search(text, at + 2)
+            at = max(at + 2, min(size - 2, match.start() if match is not None else size))
             if text.startswith(b"*/", at) and at + 2 < size:
                 at += 2
         if not (at < size and (text[at] in _SPACE or (text.startswith(b"/*", at) and at + 2 < size))):
@@ -430,62 +449,62 @@ _COMMENT_STOP = re.compile(rb"\*|.(?=/)", re.DOTALL)
 
 def client_charset(charset: str | None) -> str:
     """Return the character set in which a client must read text of this one."""
-    return charset if charset in _TWO_BYTES else PLAIN  # type: ignore[return-value]
+    return charset if charset in _ASCII_OVERLAPPING_CHARSETS else UTF8MB4  # type: ignore[return-value]
 
 
-def switch(charset: str | None) -> bytes:
+def format_charset_command(charset: str | None) -> bytes:
     """Return the client command that sets the character set for reading, in the client and in the server's
     session.
     """
     return b"/*!\\C " + client_charset(charset).encode() + b" */"
 
 
-def ended(sql: bytes, charset: str | None = None) -> bytes:
+def terminate_statement(sql: bytes, charset: str | None = None) -> bytes:
     """Return the statement with a delimiter that it does not contain and a first word that is no client command."""
     if not _has_safe_start(sql):
         sql = (
-            _BEFORE + b" " * sql.startswith(b"*") + sql
+            _COMMENT_PREFIX + b" " * sql.startswith(b"*") + sql
         )  # clients take the last two bytes of `*/*` for a comment start
-    if DELIMITER not in sql and charset not in _TWO_BYTES:
-        return sql + END
-    other = _unforeseen(sql)
+    if DELIMITER not in sql and charset not in _ASCII_OVERLAPPING_CHARSETS:
+        return sql + STATEMENT_END
+    other = _choose_delimiter(sql)
     return b"DELIMITER %b\n%b\n%b\nDELIMITER %b\n" % (other, sql, other, DELIMITER)
 
 
 def _has_safe_start(sql: bytes) -> bool:
     """Return whether the statement begins with a word that is no client command."""
-    first = _FIRST.match(sql)
+    first = _FIRST_WORD.match(sql)
     return first is not None and first[0].upper() in _SAFE_STARTS
 
 
-def _unforeseen(sql: bytes) -> bytes:
+def _choose_delimiter(sql: bytes) -> bytes:
     """Return a delimiter that the text does not contain; clients truncate delimiters to 15 bytes."""
     number = 0
-    while (made := b"$%b$" % hashlib.sha256(b"%d " % number + sql).hexdigest()[:12].encode()) in sql:
+    while (delimiter := b"$%b$" % hashlib.sha256(b"%d " % number + sql).hexdigest()[:12].encode()) in sql:
         number += 1
-    return made
+    return delimiter
 
 
-def quick(sql: bytes) -> bytes:
+def terminate_safe(sql: bytes) -> bytes:
     """Return a statement of the program's own, which begins with a safe word and contains no delimiter, with its
     end.
     """
-    return sql + END
+    return sql + STATEMENT_END
 
 
-def script_start(writer: str) -> bytes:
+def format_script_header(writer: str) -> bytes:
     """Return the first lines of a script; `SCRIPT_FOOTER` restores what they change in the session."""
-    how = "for a client in binary mode: mariadb --binary-mode, mysql --binary-mode"
-    return f"# Statements of a log of {writer}; {how}\n".encode() + _HEAD
+    usage = "for a client in binary mode: mariadb --binary-mode, mysql --binary-mode"
+    return f"# Statements of a log of {writer}; {usage}\n".encode() + _SCRIPT_SETUP
 
 
-_HEAD = (
+_SCRIPT_SETUP = (
     b"/*!50530 SET @@session.pseudo_slave_mode=1*/;\n"
     b"/*!50003 SET @OLD_COMPLETION_TYPE=@@COMPLETION_TYPE, COMPLETION_TYPE=0*/;\n"
-    b"DELIMITER " + DELIMITER + b"\n" + quick(b"/*!\\C utf8mb4 */")
+    b"DELIMITER " + DELIMITER + b"\n" + terminate_safe(b"/*!\\C utf8mb4 */")
 )  # fmt: skip
 
-SCRIPT_END = (
+SCRIPT_FOOTER = (
     b"DELIMITER ;\n"
     b"/*!50003 SET COMPLETION_TYPE=@OLD_COMPLETION_TYPE*/;\n"
     b"/*!50530 SET @@session.pseudo_slave_mode=0*/;\n"

@@ -12,134 +12,146 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.formats.binlog_events.codes import ROWS_COMPRESSED
-from binlogtool.formats.binlog_events.groups.following import Follower, integers_of
-from binlogtool.formats.binlog_events.groups.tracking import Notes
+from binlogtool.formats.binlog_events.codes import COMPRESSED_ROW_EVENTS
+from binlogtool.formats.binlog_events.groups.following import CompiledTracker, as_int_column
+from binlogtool.formats.binlog_events.groups.tracking import TrackedBatch
 from binlogtool.formats.binlog_events.sql.kernels import blocks
 from binlogtool.formats.binlog_events.sql.kernels import events as kernels
 from binlogtool.formats.binlog_events.sql.kernels.columns import EventColumns, EventSpans
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
 from binlogtool.formats.layouts import Batch, Kernel
-from binlogtool.formats.unrolled import Unrolled
+from binlogtool.formats.unrolled import FlatRecords
 from binlogtool.limits import MIB, Limits
 
-_NAMES = ("type_code", "timestamp", "server_id", "flags", "body_start", "body_end", "offset", "end")
-_PLACES = ("body_start", "body_end", "offset", "end")
-_MOST = 8 * MIB
+_COLUMN_NAMES = ("type_code", "timestamp", "server_id", "flags", "body_start", "body_end", "offset", "end")
+_UNPACKED_OFFSET_COLUMNS = ("body_start", "body_end", "offset", "end")
+_MAX_BYTES = 8 * MIB
 """Bytes of events that are put together anew at a time."""
 
-_BEHIND = 16
+_PADDING = 16
 """Bytes that kernels may read behind the last event."""
 
-Columns = dict[str, Any]
+NamedColumns = dict[str, Any]
 
 
-class Events(msgspec.Struct, frozen=True):
+class ScriptEvents(msgspec.Struct, frozen=True):
     """Columns in the order of `frequent.write_events`, and the bytes that they refer to; `has_nested`: some events
     are nested.
     """
 
     columns: EventColumns
     window: Any
-    inside: bool
+    has_nested: bool
 
 
-def of_file(
-    batch: Batch, notes: Notes, follower: Follower, described: FormatDescription, texts: bytes, limits: Limits,
+def load_file_events(
+    batch: Batch, notes: TrackedBatch, table_tracker: CompiledTracker, description: FormatDescription,
+    texts: bytes, limits: Limits,
     compile_: Callable[[Kernel], Kernel],
-) -> Events:  # fmt: skip
+) -> ScriptEvents:  # fmt: skip
     """Return the events of a batch of the file; MariaDB's compressed row events follow uncompressed after the
     others.
     """
-    given = _columns(batch)
-    maps, codes, places = follower.columns(notes)["map"], given["type_code"], given["offset"]
+    columns = _load_columns(batch)
+    maps, codes, offsets = table_tracker.columns(notes)["map"], columns["type_code"], columns["offset"]
     window: memoryview | bytearray = batch.window
-    if described.is_mariadb and not ROWS_COMPRESSED.isdisjoint(codes[: batch.frames.count]):
-        given |= {name: _own(given[name], batch.frames.count) for name in ("type_code", *_PLACES)}
-        window = _with_unpacked(batch, given, described, texts, limits, compile_)
+    if description.is_mariadb and not COMPRESSED_ROW_EVENTS.isdisjoint(codes[: batch.frames.count]):
+        columns |= {
+            name: _copy_column(columns[name], batch.frames.count) for name in ("type_code", *_UNPACKED_OFFSET_COLUMNS)
+        }
+        window = _uncompress_rows(batch, columns, description, texts, limits, compile_)
     holders = array("q", [-1]) * batch.frames.count
-    return Events(EventColumns._make((*given.values(), maps, codes, places, holders)), window, False)
+    return ScriptEvents(EventColumns._make((*columns.values(), maps, codes, offsets, holders)), window, False)
 
 
-def _with_unpacked(
-    batch: Batch, given: Columns, described: FormatDescription, texts: bytes, limits: Limits,
+def _uncompress_rows(
+    batch: Batch, columns: NamedColumns, description: FormatDescription, texts: bytes, limits: Limits,
     compile_: Callable[[Kernel], Kernel],
 ) -> bytearray:  # fmt: skip
     """Return the window followed by its compressed row events in uncompressed form.
 
     Those that cannot be uncompressed are left to the general writer, which reports the reason.
     """
-    count, window, tail = batch.frames.count, batch.window, 4 if described.has_checksums else 0
-    packed, sizes = array("q", bytes(8 * count)), array("q", bytes(8 * count))
-    columns = EventSpans._make(given[name] for name in ("type_code", *_PLACES))
-    about = (described.table_id_size, tail)
-    compile_(blocks.find_blocks)(count, columns, window, *about, limits.max_inflate, packed, sizes)
-    data = _unpacked(window, packed, given["body_end"], sizes)
-    out = bytearray(2 * len(window) + len(data))  # reassembled events copy their header from the window
-    out[: len(window)] = window
-    compile_(blocks.unfold)(count, columns, sizes, window, data, *about, texts, out, len(window))
-    return out
+    count, window, checksum_size = batch.frames.count, batch.window, 4 if description.has_checksums else 0
+    block_offsets, sizes = array("q", bytes(8 * count)), array("q", bytes(8 * count))
+    arrays = EventSpans._make(columns[name] for name in ("type_code", *_UNPACKED_OFFSET_COLUMNS))
+    sizes_of_format = (description.table_id_size, checksum_size)
+    compile_(blocks.find_blocks)(count, arrays, window, *sizes_of_format, limits.max_inflate, block_offsets, sizes)
+    data = _inflate_blocks(window, block_offsets, columns["body_end"], sizes)
+    buffer = bytearray(2 * len(window) + len(data))  # reassembled events copy their header from the window
+    buffer[: len(window)] = window
+    compile_(blocks.write_uncompressed)(
+        count, arrays, sizes, window, data, *sizes_of_format, texts, buffer, len(window)
+    )
+    return buffer
 
 
-def _unpacked(window: memoryview, starts: array[int], ends: Any, sizes: array[int]) -> bytes:
+def _inflate_blocks(window: memoryview, starts: array[int], ends: Any, sizes: array[int]) -> bytes:
     """Return the uncompressed blocks one after the other; the size of an invalid one becomes -1."""
-    pieces, left = list[bytes](), _MOST
+    blocks, bytes_left = list[bytes](), _MAX_BYTES
     for i, size in enumerate(sizes):
         if size < 0:
             continue
         unpacker = zlib.decompressobj()
         try:
-            piece = unpacker.decompress(window[starts[i] : ends[i]], size + 1) if size <= left else b""
+            block = unpacker.decompress(window[starts[i] : ends[i]], size + 1) if size <= bytes_left else b""
         except zlib.error:
-            piece = b""
-        if len(piece) == size and unpacker.eof and not unpacker.unused_data:
-            pieces.append(piece)
-            left -= size
+            block = b""
+        if len(block) == size and unpacker.eof and not unpacker.unused_data:
+            blocks.append(block)
+            bytes_left -= size
         else:
             sizes[i] = -1
-    return b"".join([*pieces, bytes(_BEHIND)])
+    return b"".join([*blocks, bytes(_PADDING)])
 
 
-def of_run(
-    run: Unrolled, maps: Callable[[Columns, Any, Any], Any], described: FormatDescription, texts: bytes,
+def load_nested_events(
+    run: FlatRecords, find_maps: Callable[[NamedColumns, Any, Any], Any], description: FormatDescription, texts: bytes,
     compile_: Callable[[Kernel], Kernel],
-) -> Events | None:  # fmt: skip
+) -> ScriptEvents | None:  # fmt: skip
     """Return the events of a run with nested ones; None if they are too large or one is invalid.
 
     Args:
         find_maps: returns the table maps from the kernel columns, the container offsets and the bytes.
     """
-    given = {name: run.column(name) for name in _NAMES}
-    window, bases, holders = _laid(run, given)
-    tail = 4 if described.has_checksums else 0
-    if len(window) > _MOST:
+    named_columns = {name: run.copy_column(name) for name in _COLUMN_NAMES}
+    window, bases, holders = _concatenate(run, named_columns)
+    checksum_size = 4 if description.has_checksums else 0
+    if len(window) > _MAX_BYTES:
         return None
-    codes, places = given["type_code"], run.column("offset")
-    data = memoryview(bytearray(len(window) + tail * run.count + _BEHIND))
-    columns = EventSpans(codes, *(given[name] for name in _PLACES))
-    if compile_(kernels.lay)(run.count, columns, holders, bases, window, texts, data, tail) < run.count:
+    codes, offsets = named_columns["type_code"], run.copy_column("offset")
+    data = memoryview(bytearray(len(window) + checksum_size * run.count + _PADDING))
+    columns = EventSpans(codes, *(named_columns[name] for name in _UNPACKED_OFFSET_COLUMNS))
+    if (
+        compile_(kernels.copy_events)(run.count, columns, holders, bases, window, texts, data, checksum_size)
+        < run.count
+    ):
         return None
-    return Events(EventColumns._make((*given.values(), maps(given, holders, data), codes, places, holders)), data, True)
+    return ScriptEvents(
+        EventColumns._make((*named_columns.values(), find_maps(named_columns, holders, data), codes, offsets, holders)),
+        data,
+        True,
+    )
 
 
-def _laid(run: Unrolled, given: Columns) -> tuple[bytes, array[int], array[int]]:
+def _concatenate(run: FlatRecords, columns: NamedColumns) -> tuple[bytes, array[int], array[int]]:
     """Return the bytes of all events, and per event its part's offset in them and its container's offset."""
-    pieces, bases, holders, size = list[memoryview](), array("q"), array("q"), 0
+    parts, bases, holders, size = list[memoryview](), array("q"), array("q"), 0
     for batch, first, stop, at in run.parts:
-        own, count = batch.holder is None, stop - first
-        low, high = (given["offset"][at], given["end"][at + count - 1]) if own else (0, len(batch.window))
-        pieces.append(batch.window[low:high])
-        bases += array("q", [size - low]) * count
-        holders += array("q", [-1 if batch.holder is None else batch.holder.offset]) * count
-        size += high - low
-    return b"".join([*pieces, bytes(_BEHIND)]), bases, holders
+        is_file, count = batch.container is None, stop - first
+        start, end = (columns["offset"][at], columns["end"][at + count - 1]) if is_file else (0, len(batch.window))
+        parts.append(batch.window[start:end])
+        bases += array("q", [size - start]) * count
+        holders += array("q", [-1 if batch.container is None else batch.container.offset]) * count
+        size += end - start
+    return b"".join([*parts, bytes(_PADDING)]), bases, holders
 
 
-def _columns(batch: Batch) -> Columns:
+def _load_columns(batch: Batch) -> NamedColumns:
     """Return the columns in the order in which kernels take them."""
-    return {name: integers_of(batch.frames[name], batch.frames.count) for name in _NAMES}
+    return {name: as_int_column(batch.frames[name], batch.frames.count) for name in _COLUMN_NAMES}
 
 
-def _own(column: Any, count: int) -> array[int]:
+def _copy_column(column: Any, count: int) -> array[int]:
     """Return a copy of a column that may be changed."""
     return array("q", bytes(memoryview(column)[:count]))

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from binlogtool.formats.binlog_events.sql.literals import json_text, quoted
-from binlogtool.formats.binlog_events.values.binary_json import Change, changes_of
-from binlogtool.formats.binlog_events.values.decoding import Budget
+from binlogtool.formats.binlog_events.sql.literals import format_json, quote_string
+from binlogtool.formats.binlog_events.values.binary_json import JsonChange, iter_json_changes
+from binlogtool.formats.binlog_events.values.decoding import DecodeBudget
 
-_MOST = 50
+_MAX_NESTED_CALLS = 50
 """Functions inside each other; a server's stack takes some hundreds."""
 
 
-def changed_json(column: bytes, changes: bytes, budget: Budget) -> bytes | None:
+def format_changed_json(column: bytes, changes: bytes, budget: DecodeBudget) -> bytes | None:
     """Return the value of a column with its changes; None if no expression has exactly this value.
 
     Args:
@@ -22,33 +22,33 @@ def changed_json(column: bytes, changes: bytes, budget: Budget) -> bytes | None:
     Raises:
         MalformedError: the changes do not fit.
     """
-    calls = [(function, list(ones)) for function, ones in groupby(changes_of(changes), _function)]
-    if len(calls) > _MOST:
+    calls = [(function, list(ones)) for function, ones in groupby(iter_json_changes(changes), _json_function)]
+    if len(calls) > _MAX_NESTED_CALLS:
         return None
-    made = column
-    for function, ones in calls:
-        arguments = [made]
-        for one in ones:
-            parts = list(_arguments(one, budget))
+    expression = column
+    for function, grouped_changes in calls:
+        arguments = [expression]
+        for change in grouped_changes:
+            parts = list(_iter_arguments(change, budget))
             if None in parts:
                 return None
             arguments += [part for part in parts if part is not None]
-        made = function + b"(" + b", ".join(arguments) + b")"
-    return made
+        expression = function + b"(" + b", ".join(arguments) + b")"
+    return expression
 
 
-def _function(change: Change) -> bytes:
+def _json_function(change: JsonChange) -> bytes:
     """Return the JSON function for a change; an INSERT whose path ends in an index moves the elements after it."""
     is_element = change.operation == "INSERT" and change.path.endswith(b"]")
     return b"JSON_ARRAY_INSERT" if is_element else f"JSON_{change.operation}".encode()
 
 
-def _arguments(change: Change, budget: Budget) -> Iterator[bytes | None]:
+def _iter_arguments(change: JsonChange, budget: DecodeBudget) -> Iterator[bytes | None]:
     """Yield the arguments for a change; None for one that has no exact literal."""
     try:
-        yield quoted(change.path.decode())
+        yield quote_string(change.path.decode())
     except UnicodeDecodeError:
         yield None
     if change.value is not None:
-        text = json_text(change.value, budget)
+        text = format_json(change.value, budget)
         yield None if text is None else b"CAST(" + text + b" AS JSON)"

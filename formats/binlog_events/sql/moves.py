@@ -26,16 +26,16 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.formats.binlog_events.ddl.modes import NO_BACKSLASH_ESCAPES
-from binlogtool.formats.binlog_events.events.decoding import query_parts
+from binlogtool.formats.binlog_events.events.decoding import parse_query
 from binlogtool.formats.binlog_events.sql import client
-from binlogtool.formats.binlog_events.sql.client import PLAIN
-from binlogtool.formats.binlog_events.sql.session import MODE, Query, Session, doubt, refused
+from binlogtool.formats.binlog_events.sql.client import UTF8MB4
+from binlogtool.formats.binlog_events.sql.session import SQL_MODE, QuerySession, ScriptSession, find_doubt, find_refusal
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
-from binlogtool.formats.binlog_events.wire.status import status_values, variables
+from binlogtool.formats.binlog_events.wire.status import decode_status_variables, iter_status_variables
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.layouts import CodecError
+from binlogtool.formats.layouts import DecompressionError
 
-APART = frozenset(
+TRANSACTION_VARIABLES = frozenset(
     {
         "TIMESTAMP", "@@session.pseudo_thread_id", "@@session.gtid_domain_id", "@@session.server_id",
         "@@session.gtid_seq_no", "@@session.skip_parallel_replication", "@@session.skip_replication",
@@ -45,15 +45,15 @@ APART = frozenset(
 )  # fmt: skip
 """What changes from transaction to transaction is no part of a session here."""
 
-_MOST_BEGINS, _MOST_FLAGS, _MOST_SESSIONS = 24, 8, 64
-_LONGEST = 2000
+_MAX_QUERY_REQUESTS, _MAX_ROW_REQUESTS, _MAX_SESSIONS = 24, 8, 64
+_MAX_ASSIGNMENT_BYTES = 2000
 _PAD = bytes(16)
 
-Place = tuple[tuple[tuple[str, str], ...], str | None, int]
+SessionState = tuple[tuple[tuple[str, str], ...], str | None, int]
 """A session: its variables, the character set of its next statement, its sql_mode."""
 
 
-class Begin(msgspec.Struct, frozen=True):
+class QueryRequest(msgspec.Struct, frozen=True):
     """Session that a QUERY needs, by its status block.
 
     `microseconds_at` is the offset of its microseconds, -1 if it has none. `inside`: it is a change inside of a
@@ -62,42 +62,42 @@ class Begin(msgspec.Struct, frozen=True):
     """
 
     block: bytes
-    gap: int
+    microseconds_at: int
     inside: bool = False
-    escapes: bool = False
-    mode: bytes = b""
+    has_escapes: bool = False
+    set_mode: bytes = b""
 
     @property
-    def number(self) -> int:
+    def packed_flags(self) -> int:
         """The third number of a request in the table, see the module."""
-        return self.gap + 1 | self.inside << 16 | self.escapes << 17 | len(self.mode) << 18
+        return self.microseconds_at + 1 | self.inside << 16 | self.has_escapes << 17 | len(self.set_mode) << 18
 
 
-class Moves:
+class SessionTransitions:
     """Sessions of one script and the assignments that lead from one to another.
 
     `sessions` are the sessions by number. `data` is the table, see the module.
     """
 
     def __init__(self, described: FormatDescription) -> None:
-        self._described = described
-        self.places: list[Place] = []
-        self._numbers: dict[Place, int] = {}
-        self._begins: list[Begin] = []
-        self._flags: list[int] = []
-        self._build()
+        self._description = described
+        self.sessions: list[SessionState] = []
+        self._numbers: dict[SessionState, int] = {}
+        self._query_requests: list[QueryRequest] = []
+        self._row_flags: list[int] = []
+        self._build_table()
 
-    def number_of(self, session: Session) -> int:
+    def session_number(self, session: ScriptSession) -> int:
         """Return the number of a session; -1 if kernels do not know it."""
-        if session.client != PLAIN:
+        if session.client_charset != UTF8MB4:
             return -1
-        before = len(self.places)
-        number = self._number(_place_of(session))
-        if len(self.places) > before:
-            self._build()
+        before = len(self.sessions)
+        number = self._assign_number(_session_state(session))
+        if len(self.sessions) > before:
+            self._build_table()
         return number
 
-    def learn_query(self, body: bytes, *, inside: bool) -> bool:
+    def add_query(self, body: bytes, *, inside: bool) -> bool:
         """Register the status block of a QUERY as a request; return False if it cannot be one or is already known.
 
         Args:
@@ -105,89 +105,101 @@ class Moves:
             inside: whether it is inside of a transaction.
         """
         try:
-            parts = query_parts(body)
-            status = status_values(parts.status_vars)
-            every = variables(parts.status_vars, 0, len(parts.status_vars))
-            places = [one.start + 1 for one in every if one.code in _MICROSECONDS]
-        except (MalformedError, CodecError):
+            parts = parse_query(body)
+            status = decode_status_variables(parts.status_vars)
+            status_variables = iter_status_variables(parts.status_vars, 0, len(parts.status_vars))
+            offsets = [one.start + 1 for one in status_variables if one.code in _MICROSECONDS]
+        except (MalformedError, DecompressionError):
             return False
-        plain = "charset" in status and len(places) < 2
+        is_supported = "charset" in status and len(offsets) < 2
         if inside:
-            plain = plain and "invoker" not in status and "sql_mode" in status and _CHANGE.match(parts.sql) is not None
+            is_supported = (
+                is_supported
+                and "invoker" not in status
+                and "sql_mode" in status
+                and _ROW_CHANGE.match(parts.sql) is not None
+            )
         elif parts.sql != b"BEGIN":
             return False
-        if not plain or doubt(status, parts.sql) is not None or refused(status) is not None:
+        if not is_supported or find_doubt(status, parts.sql) is not None or find_refusal(status) is not None:
             return False
-        gap = places[0] if places else -1
+        gap = offsets[0] if offsets else -1
         block = parts.status_vars if gap < 0 else parts.status_vars[:gap] + bytes(3) + parts.status_vars[gap + 3 :]
-        wish = Begin(block, gap, inside)
+        request = QueryRequest(block, gap, inside)
         if inside:
-            session = Session(known={MODE: str(status["sql_mode"])})
-            mode = b"".join(map(client.quick, session.assert_mode()))
-            wish = replace(wish, escapes=not status["sql_mode"] & NO_BACKSLASH_ESCAPES, mode=mode)
-        if wish in self._begins or len(self._begins) == _MOST_BEGINS:
+            session = ScriptSession(variables={SQL_MODE: str(status["sql_mode"])})
+            set_mode = b"".join(map(client.terminate_safe, session.repeat_sql_mode()))
+            request = replace(request, has_escapes=not status["sql_mode"] & NO_BACKSLASH_ESCAPES, set_mode=set_mode)
+        if request in self._query_requests or len(self._query_requests) == _MAX_QUERY_REQUESTS:
             return False
-        self._begins.append(wish)
-        self._build()
+        self._query_requests.append(request)
+        self._build_table()
         return True
 
-    def learn_rows(self, flags: int) -> bool:
+    def add_row_flags(self, flags: int) -> bool:
         """Register the flags of a row event as a request; return False if they are already known."""
-        if flags in self._flags or len(self._flags) == _MOST_FLAGS:
+        if flags in self._row_flags or len(self._row_flags) == _MAX_ROW_REQUESTS:
             return False
-        self._flags.append(flags)
-        self._build()
+        self._row_flags.append(flags)
+        self._build_table()
         return True
 
     # -- the table -----------------------------------------------------------------------------------------------------
 
-    def _number(self, place: Place) -> int:
+    def _assign_number(self, state: SessionState) -> int:
         """Return the number of a session, assigning one if needed; -1 if there are too many."""
-        number = self._numbers.get(place, -1)
-        if number < 0 and len(self.places) < _MOST_SESSIONS:
-            number = self._numbers[place] = len(self.places)
-            self.places.append(place)
+        number = self._numbers.get(state, -1)
+        if number < 0 and len(self.sessions) < _MAX_SESSIONS:
+            number = self._numbers[state] = len(self.sessions)
+            self.sessions.append(state)
         return number
 
-    def _build(self) -> None:
+    def _build_table(self) -> None:
         """Build the table of all transitions from all sessions; transitions may add further sessions."""
-        ways = list[tuple[int, bytes]]()
-        wishes: list[Begin | int] = [*self._begins, *self._flags]
-        number = 0
-        while number < len(self.places):
-            ways += [self._way(self.places[number], wish) for wish in wishes]
-            number += 1
-        cells_at = 16 + 12 * len(wishes)
-        at = cells_at + 12 * len(ways)
-        numbers, texts = [len(self._begins), len(wishes), cells_at, 0], list[bytes]()
-        for begin in self._begins:
-            numbers += [at, len(begin.block), begin.number]
-            texts += [begin.block, begin.mode]
-            at += len(begin.block) + len(begin.mode)
-        numbers += [number for flags in self._flags for number in (flags, 0, 0)]
-        for target, text in ways:
+        transitions = list[tuple[int, bytes]]()
+        requests: list[QueryRequest | int] = [*self._query_requests, *self._row_flags]
+        index = 0
+        while index < len(self.sessions):
+            transitions += [self._build_transition(self.sessions[index], wish) for wish in requests]
+            index += 1
+        cells_at = 16 + 12 * len(requests)
+        at = cells_at + 12 * len(transitions)
+        numbers, texts = [len(self._query_requests), len(requests), cells_at, 0], list[bytes]()
+        for begin in self._query_requests:
+            numbers += [at, len(begin.block), begin.packed_flags]
+            texts += [begin.block, begin.set_mode]
+            at += len(begin.block) + len(begin.set_mode)
+        numbers += [number for flags in self._row_flags for number in (flags, 0, 0)]
+        for target, text in transitions:
             numbers += [target + 1, at, len(text)]
             texts.append(text)
             at += len(text)
         self.data = struct.pack(f">{len(numbers)}I", *numbers) + b"".join(texts) + _PAD
 
-    def _way(self, place: Place, wish: Begin | int) -> tuple[int, bytes]:
+    def _build_transition(self, state: SessionState, request: QueryRequest | int) -> tuple[int, bytes]:
         """Return the session that a request leads to and the assignments; the session is -1 if kernels cannot go
         there.
         """
-        session = Session(known=dict(place[0]), charset=place[1], mode=place[2])
-        if isinstance(wish, int):
-            made = session.for_rows(wish, 0, self._described)
+        session = ScriptSession(variables=dict(state[0]), charset=state[1], sql_mode=state[2])
+        if isinstance(request, int):
+            statements = session.set_for_rows(request, 0, self._description)
         else:
-            session.known[_THREAD] = "0"
-            made = session.for_query(Query(status_values(wish.block), 0, 0, wish.inside), self._described)
-            plain = client.ended(b"BEGIN", session.charset) == client.quick(b"BEGIN")
-            if not plain or client.read(b"BEGIN", session.charset, session.mode)[1] is not None:
+            session.variables[_THREAD] = "0"
+            statements = session.set_for_query(
+                QuerySession(decode_status_variables(request.block), 0, 0, request.inside), self._description
+            )
+            is_plain = client.terminate_statement(b"BEGIN", session.charset) == client.terminate_safe(b"BEGIN")
+            if not is_plain or client.make_client_safe(b"BEGIN", session.charset, session.sql_mode)[1] is not None:
                 return -1, b""
-        text = made[0][len(_SET) :] if made else b""
-        if session.client != PLAIN or len(made) > 1 or (made and not made[0].startswith(_SET)) or len(text) > _LONGEST:
+        text = statements[0][len(_SET) :] if statements else b""
+        if (
+            session.client_charset != UTF8MB4
+            or len(statements) > 1
+            or (statements and not statements[0].startswith(_SET))
+            or len(text) > _MAX_ASSIGNMENT_BYTES
+        ):
             return -1, b""
-        return self._number(_place_of(session)), text
+        return self._assign_number(_session_state(session)), text
 
 
 _SET = b"SET "
@@ -195,18 +207,20 @@ _THREAD = "@@session.pseudo_thread_id"
 _MICROSECONDS = (13, 128)
 """MySQL's and MariaDB's status variables."""
 
-_CHANGE = re.compile(rb"(?:INSERT|UPDATE|DELETE|REPLACE)\b", re.IGNORECASE)
+_ROW_CHANGE = re.compile(rb"(?:INSERT|UPDATE|DELETE|REPLACE)\b", re.IGNORECASE)
 
 
-def _place_of(session: Session) -> Place:
+def _session_state(session: ScriptSession) -> SessionState:
     """Return the state of a session without the variables that change with each transaction."""
-    own = tuple(sorted((name, value) for name, value in session.known.items() if name not in APART))
-    return own, session.charset, session.mode
+    variables_set = tuple(
+        sorted((name, value) for name, value in session.variables.items() if name not in TRANSACTION_VARIABLES)
+    )
+    return variables_set, session.charset, session.sql_mode
 
 
-def enter(session: Session, place: Place) -> None:
+def enter_session(session: ScriptSession, state: SessionState) -> None:
     """Make the script's session have this state."""
-    apart = {name: value for name, value in session.known.items() if name in APART}
-    session.known = dict(place[0]) | apart
-    session.charset, session.mode = place[1], place[2]
-    session.forget_query()
+    transaction_variables = {name: value for name, value in session.variables.items() if name in TRANSACTION_VARIABLES}
+    session.variables = dict(state[0]) | transaction_variables
+    session.charset, session.sql_mode = state[1], state[2]
+    session.forget_last_query()

@@ -9,32 +9,32 @@ from dataclasses import replace
 from binlogtool.errors import UsageError
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 
-_LONGEST = 64 * 3
+_MAX_NAME_BYTES = 64 * 3
 """Bytes of a name: the servers allow 64 characters."""
 
 
-def renamed(table: TableMap, databases: Mapping[str, str]) -> TableMap:
+def rename_database(table: TableMap, databases: Mapping[str, str]) -> TableMap:
     """Return the TABLE_MAP with its database renamed, in its bytes as well.
 
     Raises:
         UsageError: the new name is too long for a TABLE_MAP.
     """
-    new = databases.get(table.database)
-    if new is None:
+    new_name = databases.get(table.database)
+    if new_name is None:
         return table
-    known = table.memo.get(("renamed", new))
-    if known is None:
-        raw = new.encode()
-        if not 0 < len(raw) <= _LONGEST:
-            raise UsageError(f"--rewrite: {new!r} is no name of a database")
+    cached = table.memo.get(("renamed", new_name))
+    if cached is None:
+        raw = new_name.encode()
+        if not 0 < len(raw) <= _MAX_NAME_BYTES:
+            raise UsageError(f"--rewrite: {new_name!r} is no name of a database")
         start = table.table_id_size + 2
         body = table.body[:start] + bytes([len(raw)]) + raw + table.body[start + 1 + table.body[start] :]
-        known = table.memo["renamed", new] = replace(table, database=new, body=body, memo={})
-    made: TableMap = known
-    return made
+        cached = table.memo["renamed", new_name] = replace(table, database=new_name, body=body, memo={})
+    result: TableMap = cached
+    return result
 
 
-def named_database(sql: bytes, databases: Mapping[str, str]) -> str | None:
+def find_renamed_database(sql: bytes, databases: Mapping[str, str]) -> str | None:
     """Return the first database to be renamed that the text of a statement mentions; None if it mentions none."""
     for old in databases:
         pattern = rb"(?<![\w$])" + re.escape(old.encode()) + rb"(?![\w$])"

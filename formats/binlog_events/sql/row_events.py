@@ -6,209 +6,226 @@ from collections.abc import Sequence
 
 import msgspec
 
-from binlogtool.formats.binlog_events.codes import HEADER_SIZE, ROWS_COMPRESSED, EventType
-from binlogtool.formats.binlog_events.ddl.knowledge import Knowledge
+from binlogtool.formats.binlog_events.codes import COMPRESSED_ROW_EVENTS, HEADER_SIZE, EventType
+from binlogtool.formats.binlog_events.ddl.knowledge import TableKnowledge
 from binlogtool.formats.binlog_events.groups.marks import STMT_END
-from binlogtool.formats.binlog_events.groups.tracking import NOBODY, Owner
+from binlogtool.formats.binlog_events.groups.tracking import NO_OWNER, TransactionOwner
 from binlogtool.formats.binlog_events.rows.rows import DUMMY_TABLE_ID, count_rows
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.sql.binlog import (
-    MOST,
-    Collected,
+    MAX_BINLOG_BYTES,
+    PendingRowEvents,
     Statement,
-    framed,
-    in_parts,
-    map_event,
-    rows_with_map,
-    unpacked,
+    build_event,
+    build_table_map_event,
+    format_rows_binlog,
+    split_large_binlog,
+    uncompress_rows,
 )
-from binlogtool.formats.binlog_events.sql.renames import renamed
-from binlogtool.formats.binlog_events.sql.rows import HAS_TRIGGERS, Inexact, row_statements
-from binlogtool.formats.binlog_events.sql.scene import Scene, Unwritable
-from binlogtool.formats.binlog_events.sql.session import Session
+from binlogtool.formats.binlog_events.sql.renames import rename_database
+from binlogtool.formats.binlog_events.sql.rows import HAS_TRIGGERS, Inexact, format_row_statements
+from binlogtool.formats.binlog_events.sql.scene import EventContext, Unwritable
+from binlogtool.formats.binlog_events.sql.session import ScriptSession
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
 from binlogtool.formats.binlog_events.wire.header import TYPE_AT
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.scripting import Wording
+from binlogtool.formats.scripting import ScriptOptions
 from binlogtool.limits import Limits
 
 
-class RowEvents(msgspec.Struct):
+class RowEventWriter(msgspec.Struct):
     """Writer of the row events of a script.
 
     `reported` holds (table, reason) of what was already reported as not written as statements although that was
     requested.
     """
 
-    wording: Wording
-    session: Session
-    knowledge: Knowledge = msgspec.field(default_factory=Knowledge)
-    inexact: set[tuple[str, str]] = msgspec.field(default_factory=set)
-    _filled: tuple[int, Owner] = (0, NOBODY)
-    _collected: Collected = msgspec.field(default_factory=Collected)
+    wording: ScriptOptions
+    session: ScriptSession
+    knowledge: TableKnowledge = msgspec.field(default_factory=TableKnowledge)
+    reported: set[tuple[str, str]] = msgspec.field(default_factory=set)
+    _filling_owner: tuple[int, TransactionOwner] = (0, NO_OWNER)
+    _pending: PendingRowEvents = msgspec.field(default_factory=PendingRowEvents)
 
-    def take(self, scene: Scene) -> tuple[Sequence[Statement], str | None]:
+    def write_event(self, context: EventContext) -> tuple[Sequence[Statement], str | None]:
         """Return the statements that can be written now, and what is inexact about them (None if nothing is).
 
         Raises:
             Unwritable, MalformedError, DecompressionError: the event cannot be written.
         """
-        table = self._table(scene)
+        table = self._require_table(context)
         if table is None:
-            return self.flush(scene.context.description), None
-        if self.wording.tables is not None and not self.wording.tables(table.qualified_name):
+            return self.flush(context.file.description), None
+        if self.wording.includes_table is not None and not self.wording.includes_table(table.qualified_name):
             return [], None
-        if scene.left_out:
-            ends = scene.event.body[table.table_id_size] & STMT_END
-            return self.flush(scene.context.description) if ends else [], None
+        if context.left_out:
+            is_last = context.event.body[table.table_id_size] & STMT_END
+            return self.flush(context.file.description) if is_last else [], None
         if self.wording.rows == "statements":
-            return ([], None) if scene.event.code == EventType.TABLE_MAP else self._said(scene, table)
-        table = renamed(table, self.wording.databases)
-        return self._map(scene, table) if scene.event.code == EventType.TABLE_MAP else self._exact(scene, table), None
+            return ([], None) if context.event.code == EventType.TABLE_MAP else self._write_statements(context, table)
+        table = rename_database(table, self.wording.rename_databases)
+        return self._add_table_map(
+            context, table
+        ) if context.event.code == EventType.TABLE_MAP else self._add_row_event(context, table), None
 
-    def _table(self, scene: Scene) -> TableMap | None:
+    def _require_table(self, context: EventContext) -> TableMap | None:
         """Return the table of a row event; None if the event only ends its statement.
 
         Raises:
             Unwritable: the TABLE_MAP is missing or cannot be read.
             MalformedError: the event has no flags.
         """
-        size = scene.context.description.table_id_size
-        if scene.event.code != EventType.TABLE_MAP and len(scene.event.body) < size + 2:
+        size = context.file.description.table_id_size
+        if context.event.code != EventType.TABLE_MAP and len(context.event.body) < size + 2:
             raise MalformedError("the row event is cut short")
-        if scene.table is not None:
-            return scene.table
-        if scene.event.code == EventType.TABLE_MAP:
+        if context.table is not None:
+            return context.table
+        if context.event.code == EventType.TABLE_MAP:
             raise Unwritable("it cannot be read")
-        if int.from_bytes(scene.event.body[:size], "little") == DUMMY_TABLE_ID:
+        if int.from_bytes(context.event.body[:size], "little") == DUMMY_TABLE_ID:
             return None
         raise Unwritable("its TABLE_MAP is missing")
 
     # -- exact ---------------------------------------------------------------------------------------------------------
 
-    def _map(self, scene: Scene, table: TableMap) -> Sequence[Statement]:
+    def _add_table_map(self, context: EventContext, table: TableMap) -> Sequence[Statement]:
         """Keep a TABLE_MAP until the rows of its statement; return what ends before it."""
-        made = self.flush(scene.context.description) if self._collected.last else []
-        self._collected.maps[table.table_id] = self._bytes(scene, table.body)
-        return made
+        statements = self.flush(context.file.description) if self._pending.last_event else []
+        self._pending.table_maps[table.table_id] = self._frame_event(context, table.body)
+        return statements
 
     @staticmethod
-    def _bytes(scene: Scene, body: bytes | None = None) -> bytes:
+    def _frame_event(context: EventContext, body: bytes | None = None) -> bytes:
         """Return the event as a server with the log's FORMAT_DESCRIPTION reads it.
 
         Args:
             context: the event.
             body: a body to use in place of the event's own.
         """
-        event, described = scene.event, scene.context.description
-        if _tail(scene) == (4 if described.has_checksums else 0) and (body is None or body == event.body):
-            return bytes(scene.own)
-        return framed(event, event.code, bytes(event.body) if body is None else body, described)
+        event, description = context.event, context.file.description
+        if _checksum_size(context) == (4 if description.has_checksums else 0) and (body is None or body == event.body):
+            return bytes(context.raw)
+        return build_event(event, event.code, bytes(event.body) if body is None else body, description)
 
-    def _exact(self, scene: Scene, table: TableMap) -> Sequence[Statement]:
+    def _add_row_event(self, context: EventContext, table: TableMap) -> Sequence[Statement]:
         """Add a row event to the pending BINLOG statement and return the statements that are complete."""
-        event, described, c = scene.event, scene.context.description, self._collected
-        _check_rows(event.code, event.body, table, scene.limits)
-        made: list[Statement] = []
-        if table.table_id not in c.maps:
-            made = [*c.take(described)]
-            c.maps[table.table_id] = map_event(event, table, described)
-        if event.code in ROWS_COMPRESSED:
-            code, plain = unpacked(event, scene.limits, table.table_id_size)
-            data: bytes | memoryview = framed(event, code, plain, described)
+        event, description, pending = context.event, context.file.description, self._pending
+        _check_rows(event.code, event.body, table, context.limits)
+        statements: list[Statement] = []
+        if table.table_id not in pending.table_maps:
+            statements = [*pending.write_binlog(description)]
+            pending.table_maps[table.table_id] = build_table_map_event(event, table, description)
+        if event.code in COMPRESSED_ROW_EVENTS:
+            code, uncompressed = uncompress_rows(event, context.limits, table.table_id_size)
+            data: bytes | memoryview = build_event(event, code, uncompressed, description)
         else:
-            data = self._bytes(scene)
-        if c.last and c.size + len(data) > MOST:
-            made += c.take(described)
-        c.add(data)
-        return [*made, *(c.end(described) if event.body[table.table_id_size] & STMT_END else ())]
+            data = self._frame_event(context)
+        if pending.last_event and pending.size + len(data) > MAX_BINLOG_BYTES:
+            statements += pending.write_binlog(description)
+        pending.add(data)
+        return [
+            *statements,
+            *(pending.finish_statement(description) if event.body[table.table_id_size] & STMT_END else ()),
+        ]
 
-    def plain(self, own: memoryview, table: TableMap | None, described: FormatDescription, limits: Limits) -> bool:
+    def append_unchanged(
+        self, raw: memoryview, table: TableMap | None, description: FormatDescription, limits: Limits
+    ) -> bool:
         """Append a row event unchanged if its statement is open and continues after it; return whether that was done.
 
         Raises:
             MalformedError: its rows do not fit its TABLE_MAP.
         """
-        c, at = self._collected, HEADER_SIZE + described.table_id_size
-        known = bool(c.last) and int.from_bytes(own[HEADER_SIZE:at], "little") in c.maps
-        if not known or table is None or own[at] & STMT_END or c.size + len(own) > MOST:
+        pending, at = self._pending, HEADER_SIZE + description.table_id_size
+        is_open = bool(pending.last_event) and int.from_bytes(raw[HEADER_SIZE:at], "little") in pending.table_maps
+        if not is_open or table is None or raw[at] & STMT_END or pending.size + len(raw) > MAX_BINLOG_BYTES:
             return False
-        _check_rows(own[TYPE_AT], own[HEADER_SIZE:-4], table, limits)
-        c.add(own)
+        _check_rows(raw[TYPE_AT], raw[HEADER_SIZE:-4], table, limits)
+        pending.add(raw)
         return True
 
     @property
-    def is_plain(self) -> bool:
+    def is_verbatim(self) -> bool:
         """True if all row events are written unchanged."""
-        w = self.wording
-        return w.rows == "exact" and w.tables is None and not (w.comments or w.databases)
+        wording = self.wording
+        return (
+            wording.rows == "exact"
+            and wording.includes_table is None
+            and not (wording.comments or wording.rename_databases)
+        )
 
     @property
-    def begun(self) -> Collected | None:
+    def open_statement(self) -> PendingRowEvents | None:
         """The statement that is open and whose row events are written unchanged; None if there is none."""
-        return self._collected if self._collected.last and self.is_plain else None
+        return self._pending if self._pending.last_event and self.is_verbatim else None
 
-    def keep(self) -> None:
+    def copy_borrowed_bytes(self) -> None:
         """Copy what still refers to the current batch, so that its memory may be released."""
-        self._collected.keep()
+        self._pending.copy_last_event()
 
-    def flush(self, described: FormatDescription) -> Sequence[Statement]:
+    def flush(self, description: FormatDescription) -> Sequence[Statement]:
         """Return the pending events as a statement although their own statement continues.
 
         The events that follow are not selected.
         """
-        return self._collected.end(described)
+        return self._pending.finish_statement(description)
 
     @property
     def is_empty(self) -> bool:
         """True if nothing waits for the end of its statement."""
-        return not self._collected.maps and not self._collected.last
+        return not self._pending.table_maps and not self._pending.last_event
 
-    def drop(self) -> None:
+    def discard(self) -> None:
         """Forget the pending events: their transaction is rolled back."""
-        self._collected = Collected()
+        self._pending = PendingRowEvents()
 
     # -- statements ----------------------------------------------------------------------------------------------------
 
-    def _said(self, scene: Scene, table: TableMap) -> tuple[Sequence[Statement], str | None]:
+    def _write_statements(self, context: EventContext, table: TableMap) -> tuple[Sequence[Statement], str | None]:
         """Return the rows of an event as INSERT, UPDATE and DELETE, or as BINLOG with the reason."""
-        event, described = scene.event, scene.context.description
-        if not count_rows(event.code, event.body, table, scene.limits):  # raises where the event does not fit its map
+        event, description = context.event, context.file.description
+        if not count_rows(event.code, event.body, table, context.limits):  # raises where the event does not fit its map
             return [], None
-        table = self.knowledge.keyed(table)
-        why, unsure = self.knowledge.doubt(table, described), self.knowledge.unsure(table)
-        table = renamed(table, self.wording.databases)
-        if self._fills(scene):
-            return [rows_with_map(event, table, described, scene.limits)], None
+        table = self.knowledge.describe_with_key(table)
+        reason, caveat = self.knowledge.reason_against_statements(table, description), self.knowledge.find_caveat(table)
+        table = rename_database(table, self.wording.rename_databases)
+        if self._is_filling_new_table(context):
+            return [format_rows_binlog(event, table, description, context.limits)], None
         try:
-            made = row_statements(event.code, event.body, table, scene.limits) if why is None else []
+            statements = format_row_statements(event.code, event.body, table, context.limits) if reason is None else []
         except Inexact as error:
-            why, made = str(error), []
-        if why is not None:  # MariaDB's maps say themselves that a table has triggers: its rows were never statements
-            told = None if table.flags & HAS_TRIGGERS else self._told(table, why)
-            return in_parts(rows_with_map(event, table, described, scene.limits), described), told
+            reason, statements = str(error), []
+        if (
+            reason is not None
+        ):  # MariaDB's maps say themselves that a table has triggers: its rows were never statements
+            report = None if table.flags & HAS_TRIGGERS else self._report_once(table, reason)
+            return split_large_binlog(
+                format_rows_binlog(event, table, description, context.limits), description
+            ), report
         flags = int.from_bytes(event.body[table.table_id_size : table.table_id_size + 2], "little")
-        return [*self.session.for_rows(flags, event.time, described), *made], self._told(table, unsure)
+        return [*self.session.set_for_rows(flags, event.time, description), *statements], self._report_once(
+            table, caveat
+        )
 
-    def _fills(self, scene: Scene) -> bool:
+    def _is_filling_new_table(self, context: EventContext) -> bool:
         """Return whether these rows fill a table that is being created; a server accepts only row events there."""
-        number = self.knowledge.filling
-        if number and self._filled[0] != number:
-            self._filled = (number, scene.owner)
-        if number and self._filled[1] != scene.owner:
+        filling = self.knowledge.filling
+        if filling and self._filling_owner[0] != filling:
+            self._filling_owner = (filling, context.owner)
+        if filling and self._filling_owner[1] != context.owner:
             self.knowledge.filling = 0
         return self.knowledge.filling > 0
 
-    def is_news(self, table: TableMap, why: str | None) -> bool:
+    def is_unreported(self, table: TableMap, reason: str | None) -> bool:
         """Return whether this reason was not yet reported for the table."""
-        return why is not None and (table.qualified_name, why) not in self.inexact
+        return reason is not None and (table.qualified_name, reason) not in self.reported
 
-    def _told(self, table: TableMap, why: str | None) -> str | None:
+    def _report_once(self, table: TableMap, reason: str | None) -> str | None:
         """Return the reason with the table's name the first time, None afterwards."""
-        if why is None or not self.is_news(table, why):
+        if reason is None or not self.is_unreported(table, reason):
             return None
-        self.inexact.add((table.qualified_name, why))
-        return f"{table.qualified_name}: {why}"
+        self.reported.add((table.qualified_name, reason))
+        return f"{table.qualified_name}: {reason}"
 
 
 def _check_rows(code: int, body: bytes | memoryview, table: TableMap, limits: Limits) -> None:
@@ -222,10 +239,10 @@ def _check_rows(code: int, body: bytes | memoryview, table: TableMap, limits: Li
     try:
         count_rows(code, body, table, limits)
     except MalformedError:
-        if not table.untold:
+        if not table.has_unknown_fractions:
             raise
 
 
-def _tail(scene: Scene) -> int:
+def _checksum_size(context: EventContext) -> int:
     """Return the number of checksum bytes at the end of the event."""
-    return len(scene.own) - HEADER_SIZE - len(scene.event.body)
+    return len(context.raw) - HEADER_SIZE - len(context.event.body)

@@ -14,103 +14,118 @@ from contextlib import suppress
 import msgspec
 
 from binlogtool.errors import RefusedError
-from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.binlog_events.codes import DELETES, GTIDS, ROWS, UPDATES, EventFlag, EventType
-from binlogtool.formats.binlog_events.ddl.knowledge import Knowledge
-from binlogtool.formats.binlog_events.ddl.modes import usual_text
-from binlogtool.formats.binlog_events.ddl.targets import target
-from binlogtool.formats.binlog_events.events.decoding import QueryParts, load_query_parts, query_parts
-from binlogtool.formats.binlog_events.events.event import Event, event_at
-from binlogtool.formats.binlog_events.groups.groups import Groups, Step
-from binlogtool.formats.binlog_events.groups.kinds import QueryKind, query_kind
-from binlogtool.formats.binlog_events.groups.marks import OUTSIDE
-from binlogtool.formats.binlog_events.groups.tracking import NOBODY, Owner
-from binlogtool.formats.binlog_events.gtid.bodies import PREPARED_XA, mariadb_gtid_fields
+from binlogtool.findings import Finding, Severity, make_finding
+from binlogtool.formats.binlog_events.codes import (
+    DELETE_ROW_EVENTS,
+    GTID_EVENTS,
+    ROW_EVENTS,
+    UPDATE_ROW_EVENTS,
+    EventFlag,
+    EventType,
+)
+from binlogtool.formats.binlog_events.ddl.knowledge import TableKnowledge
+from binlogtool.formats.binlog_events.ddl.modes import normalize_statement
+from binlogtool.formats.binlog_events.ddl.targets import find_changed_table
+from binlogtool.formats.binlog_events.events.decoding import QueryParts, parse_load_query, parse_query
+from binlogtool.formats.binlog_events.events.event import Event, get_event
+from binlogtool.formats.binlog_events.groups.groups import GroupStep, TransactionGroups
+from binlogtool.formats.binlog_events.groups.kinds import QueryKind, get_query_kind
+from binlogtool.formats.binlog_events.groups.marks import EVENTS_OUTSIDE_GROUPS
+from binlogtool.formats.binlog_events.groups.tracking import NO_OWNER, TransactionOwner
+from binlogtool.formats.binlog_events.gtid.bodies import PREPARED_XA, read_mariadb_gtid
 from binlogtool.formats.binlog_events.rows.rows import DUMMY_TABLE_ID, count_rows
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.sql import client
-from binlogtool.formats.binlog_events.sql.binlog import described_binlog, in_parts, rows_with_map
-from binlogtool.formats.binlog_events.sql.packets import Packets
-from binlogtool.formats.binlog_events.sql.renames import renamed
-from binlogtool.formats.binlog_events.sql.reverse import Irreversible, effect_of, reversed_rows
-from binlogtool.formats.binlog_events.sql.rows import Inexact, undo_statements
-from binlogtool.formats.binlog_events.sql.session import Session, row_flags
-from binlogtool.formats.binlog_events.sql.undo_conflicts import UndoConflicts
-from binlogtool.formats.binlog_events.sql.undo_ddl import defined_tables, first_words
-from binlogtool.formats.binlog_events.sql.where import body_of, with_rows
-from binlogtool.formats.binlog_events.stream.context import FileContext
+from binlogtool.formats.binlog_events.sql.binlog import (
+    format_description_binlog,
+    format_rows_binlog,
+    split_large_binlog,
+)
+from binlogtool.formats.binlog_events.sql.packets import StatementSizes
+from binlogtool.formats.binlog_events.sql.renames import rename_database
+from binlogtool.formats.binlog_events.sql.reverse import Irreversible, effect_name, reverse_rows
+from binlogtool.formats.binlog_events.sql.rows import Inexact, format_flashback_statements
+from binlogtool.formats.binlog_events.sql.session import ScriptSession, wrap_row_flags
+from binlogtool.formats.binlog_events.sql.undo_conflicts import FlashbackConflicts
+from binlogtool.formats.binlog_events.sql.undo_ddl import find_defined_tables, statement_name
+from binlogtool.formats.binlog_events.sql.where import keep_rows, lazy_body
+from binlogtool.formats.binlog_events.stream.context import BinlogFileContext
 from binlogtool.formats.binlog_events.stream.meaning import type_name
 from binlogtool.formats.binlog_events.wire.compression import unpack_block
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
-from binlogtool.formats.columns import integers
-from binlogtool.formats.described import Noted
+from binlogtool.formats.columns import to_int_list
+from binlogtool.formats.described import BodyWithFindings
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.layouts import Batch, CodecError, Kernel
-from binlogtool.formats.scripting import Wording
-from binlogtool.formats.table_names import shown_name
-from binlogtool.formats.unrolled import Unrolled
+from binlogtool.formats.layouts import Batch, DecompressionError, Kernel
+from binlogtool.formats.scripting import ScriptOptions
+from binlogtool.formats.table_names import unquote_name
+from binlogtool.formats.unrolled import FlatRecords
 from binlogtool.limits import Limits
 
 _T = EventType
-_SILENT = OUTSIDE - {_T.INCIDENT} | GTIDS | {
+_EVENTS_WITHOUT_CHANGES = EVENTS_OUTSIDE_GROUPS - {_T.INCIDENT} | GTID_EVENTS | {
     _T.TABLE_MAP, _T.ANNOTATE_ROWS, _T.ROWS_QUERY, _T.TRANSACTION_PAYLOAD, _T.IGNORABLE, _T.TRANSACTION_CONTEXT,
     _T.VIEW_CHANGE, _T.INTVAR, _T.RAND, _T.USER_VAR, _T.BEGIN_LOAD_QUERY, _T.APPEND_BLOCK, _T.DELETE_FILE, _T.XID,
 }  # fmt: skip
 """Events that change nothing by themselves; what some of them prepare is refused where it is done."""
 
-_GTIDS = (5, 6, 5)
+_GTIDS_SINCE = (5, 6, 5)
 """MySQL has GTIDs since then."""
 
-_LOGGED_CASCADES = (9, 6)
+_CASCADES_LOGGED_SINCE = (9, 6)
 """MySQL logs the rows that a foreign key changes since then."""
 
-_QUERIES = (_T.QUERY, _T.QUERY_COMPRESSED)
-_STATEMENTS = (*_QUERIES, _T.EXECUTE_LOAD_QUERY)
-_UNKNOWN_CHANGES = (_T.INCIDENT, _T.PARTIAL_ROW_DATA)
-_HARMLESS = re.compile(rb"\s*(?:DROP\s+(?:/\*!\d+\s*)?TEMPORARY\b|FLUSH\b|ANALYZE\b|#|--)", re.IGNORECASE)
-_XA = (QueryKind.XA_START, QueryKind.XA_END, QueryKind.XA_FINISH)
+_QUERY_EVENTS = (_T.QUERY, _T.QUERY_COMPRESSED)
+_STATEMENT_EVENTS = (*_QUERY_EVENTS, _T.EXECUTE_LOAD_QUERY)
+_UNREADABLE_CHANGES = (_T.INCIDENT, _T.PARTIAL_ROW_DATA)
+_STATEMENTS_WITHOUT_CHANGES = re.compile(
+    rb"\s*(?:DROP\s+(?:/\*!\d+\s*)?TEMPORARY\b|FLUSH\b|ANALYZE\b|#|--)", re.IGNORECASE
+)
+_XA_STATEMENTS = (QueryKind.XA_START, QueryKind.XA_END, QueryKind.XA_FINISH)
 
 
-class Undo(msgspec.Struct):
+class FlashbackScript(msgspec.Struct):
     """Script that reverses the row changes of a log.
 
     `label` names the open transaction in messages. `changed`: some of its changes were written; None if none is
     open.
     """
 
-    wording: Wording = Wording(undo=True)
-    groups: Groups = msgspec.field(default_factory=Groups)
+    options: ScriptOptions = ScriptOptions(flashback=True)
+    transactions: TransactionGroups = msgspec.field(default_factory=TransactionGroups)
     label: str = ""
     changed: bool | None = None
-    described: FormatDescription | None = None
-    stopped: Finding | None = None
-    knowledge: Knowledge = msgspec.field(default_factory=Knowledge)
+    description: FormatDescription | None = None
+    stop_finding: Finding | None = None
+    definitions: TableKnowledge = msgspec.field(default_factory=TableKnowledge)
     seen: set[str] = msgspec.field(default_factory=set)
     """Tables whose rows were changed so far."""
-    unsure: set[str] = msgspec.field(default_factory=set)
+    reported: set[str] = msgspec.field(default_factory=set)
     """What was said of tables whose columns nothing declares."""
-    packets: Packets = msgspec.field(default_factory=Packets)
-    conflicts: UndoConflicts = msgspec.field(default_factory=UndoConflicts)
+    sizes: StatementSizes = msgspec.field(default_factory=StatementSizes)
+    conflicts: FlashbackConflicts = msgspec.field(default_factory=FlashbackConflicts)
     row_changes: int = 0
     """See `formats.scripting.Script`."""
-    announced: bool = False
+    needs_description: bool = False
     """A BINLOG statement behind the last FORMAT_DESCRIPTION needs that one before it."""
 
     # -- the script ----------------------------------------------------------------------------------------------------
 
-    def records(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[bytes | Noted]:
+    def read_records(
+        self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits
+    ) -> list[bytes | BodyWithFindings]:
         """Return the text for each record, to be written in reverse order."""
-        notes = context.tracker.notes(batch)
+        notes = context.tracker.track_batch(batch)
         owners, maps = notes.owners[start:stop], notes.maps[start:stop]
         return [
-            self._record(context, event_at(batch, index), owner, table, limits)
+            self._write_record(context, get_event(batch, index), owner, table, limits)
             for index, owner, table in zip(range(start, stop), owners, maps, strict=True)
         ]
 
-    def quick(
+    def write_compiled(
         self,
-        context: FileContext,
-        batch: Batch | Unrolled,
+        context: BinlogFileContext,
+        batch: Batch | FlatRecords,
         start: int,
         stop: int,
         limits: Limits,
@@ -124,17 +139,17 @@ class Undo(msgspec.Struct):
         """True if no row change was written."""
         return not self.row_changes
 
-    def remarks(self) -> Sequence[Finding]:
+    def final_findings(self) -> Sequence[Finding]:
         """Return findings about large statements and about conflicts with later changes."""
-        return [*self.packets.remarks(self.described), *self.conflicts.remarks()]
+        return [*self.sizes.list_findings(self.description), *self.conflicts.iter_findings()]
 
-    def lost(self, what: str = "") -> bytes:
+    def note_gap(self, what: str = "") -> bytes:
         """Write nothing: flashback covers an unbroken range, and its caller stops at damage."""
-        self.groups.lose()
+        self.transactions.reset()
         self.changed = None
         return b""
 
-    def end(self) -> bytes:
+    def finish(self) -> bytes:
         """Return the beginning of the script.
 
         Raises:
@@ -142,99 +157,103 @@ class Undo(msgspec.Struct):
         """
         if self.changed:
             raise RefusedError(f"{self.label} is not whole: it cannot be undone; choose an earlier --stop-position")
-        if self.described is None:
+        if self.description is None:
             return b""
-        writer = self.described.server_version
+        writer = self.description.server_version
         mode = b"SET @@session.pseudo_slave_mode=1, @@session.completion_type=0"
-        head = client.script_start(writer if writer.isprintable() else "a server")
-        session = Session().for_rows(0, 0, self.described)
-        return head + b"".join(map(client.ended, [mode, *session])) + self._announcement()
+        head = client.format_script_header(writer if writer.isprintable() else "a server")
+        session = ScriptSession().set_for_rows(0, 0, self.description)
+        return head + b"".join(map(client.terminate_statement, [mode, *session])) + self._format_description()
 
-    def _announcement(self) -> bytes:
+    def _format_description(self) -> bytes:
         """Return the FORMAT_DESCRIPTION of the file whose events come next in the script, if they need it."""
-        needed, self.announced = self.announced, False
-        if not needed or self.described is None:
+        is_needed, self.needs_description = self.needs_description, False
+        if not is_needed or self.description is None:
             return b""
-        made = client.ended(described_binlog(self.described))
+        statements = client.terminate_statement(format_description_binlog(self.description))
         if (
-            not self.described.is_mariadb and self.described.version >= _GTIDS
+            not self.description.is_mariadb and self.description.version >= _GTIDS_SINCE
         ):  # a BINLOG statement leaves gtid_next unset
-            made += client.ended(b"SET @@session.gtid_next='AUTOMATIC'")
-        return made
+            statements += client.terminate_statement(b"SET @@session.gtid_next='AUTOMATIC'")
+        return statements
 
     # -- one record ----------------------------------------------------------------------------------------------------
 
-    def _record(
-        self, context: FileContext, event: Event, owner: Owner, table: TableMap | None, limits: Limits
-    ) -> bytes | Noted:
+    def _write_record(
+        self, context: BinlogFileContext, event: Event, owner: TransactionOwner, table: TableMap | None, limits: Limits
+    ) -> bytes | BodyWithFindings:
         """Return the text for one record."""
-        behind = b"" if context.description is self.described else self._next_file(context)
-        broken = self._broken(context, event)
-        if broken is not None:
-            return self._refused(event, broken, behind)
-        was_open, step = self.groups.open, Step.OUTSIDE
+        suffix = b"" if context.description is self.description else self._enter_file(context)
+        reason = self._find_missing_end(context, event)
+        if reason is not None:
+            return self._refuse(event, reason, suffix)
+        was_open, step = self.transactions.is_open, GroupStep.OUTSIDE
         if event.code != _T.TRANSACTION_PAYLOAD:
-            step = self.groups.take(event.code, event.body)
+            step = self.transactions.add_event(event.code, event.body)
         try:
-            self._open(event, owner, step)
-            text, remarks = self._undone(context, event, table, limits, known=was_open or step is Step.OPENS)
-        except (MalformedError, CodecError, Irreversible) as error:
-            self.changed = None if step is Step.ENDS else self.changed
-            return self._refused(event, str(error.args[0]), behind)
-        if step is Step.ENDS:
-            text = self._closed(event) + text
-        return Noted(text + behind, remarks) if remarks else text + behind
+            self._open_transaction(event, owner, step)
+            text, remarks = self._reverse_event(
+                context, event, table, limits, has_beginning=was_open or step is GroupStep.OPENS
+            )
+        except (MalformedError, DecompressionError, Irreversible) as error:
+            self.changed = None if step is GroupStep.ENDS else self.changed
+            return self._refuse(event, str(error.args[0]), suffix)
+        if step is GroupStep.ENDS:
+            text = self._close_transaction(event) + text
+        return BodyWithFindings(text + suffix, remarks) if remarks else text + suffix
 
-    def _next_file(self, context: FileContext) -> bytes:
+    def _enter_file(self, context: BinlogFileContext) -> bytes:
         """Return what the script needs after the events of a file, before those of the preceding file."""
-        text = self._announcement()
-        if self.described is None:
-            text += client.ended(b"SET @@session.pseudo_slave_mode=0") + client.SCRIPT_END
-        self.described = context.description
-        self.knowledge.seed(context.hints.schema)
+        text = self._format_description()
+        if self.description is None:
+            text += client.terminate_statement(b"SET @@session.pseudo_slave_mode=0") + client.SCRIPT_FOOTER
+        self.description = context.description
+        self.definitions.load_schema(context.hints.schema)
         return text
 
-    def _broken(self, context: FileContext, event: Event) -> str | None:
+    def _find_missing_end(self, context: BinlogFileContext, event: Event) -> str | None:
         """Return why the open transaction never ends; None if it may, or if nothing of it was written."""
-        starts_anew = event.code == _T.FORMAT_DESCRIPTION and not context.relay
-        if not self.changed or not (starts_anew or event.code in GTIDS):
+        is_restart = event.code == _T.FORMAT_DESCRIPTION and not context.is_relay_log
+        if not self.changed or not (is_restart or event.code in GTID_EVENTS):
             return None
         self.changed = None
-        self.groups.lose()
+        self.transactions.reset()
         return "the transaction has no end: the server stopped in it, or records of it are not among the chosen ones"
 
-    def _refused(self, event: Event, why: str, before: bytes = b"") -> Noted:
+    def _refuse(self, event: Event, reason: str, before: bytes = b"") -> BodyWithFindings:
         """Return a finding that the event cannot be reversed."""
-        text = f"{self.label or 'outside of a transaction'}: {type_name(event.code)} cannot be undone: {why}"
+        message = f"{self.label or 'outside of a transaction'}: {type_name(event.code)} cannot be undone: {reason}"
         size = event.end - event.start
-        found = finding("payload-undecodable", event.start, size, text, record=event.record, severity=Severity.ERROR)
-        return Noted(before, (found,))
+        result = make_finding(
+            "payload-undecodable", event.start, size, message, record=event.record, severity=Severity.ERROR
+        )
+        return BodyWithFindings(before, (result,))
 
-    def _open(self, event: Event, owner: Owner, step: Step) -> None:
+    def _open_transaction(self, event: Event, owner: TransactionOwner, step: GroupStep) -> None:
         """Note the beginning of a transaction.
 
         Raises:
             Irreversible: it is only prepared.
         """
-        if step is not Step.OPENS:
+        if step is not GroupStep.OPENS:
             return
-        self.label = _label(owner) or f"the transaction at {event.start}"
+        self.label = _transaction_label(owner) or f"the transaction at {event.start}"
         self.changed = False
-        if event.code == _T.GTID and mariadb_gtid_fields(bytes(event.body)).flags2 & PREPARED_XA:
+        if event.code == _T.GTID and read_mariadb_gtid(bytes(event.body)).flags2 & PREPARED_XA:
             raise Irreversible("it is an XA transaction; what became of it stands elsewhere")
 
-    def _closed(self, event: Event) -> bytes:
+    def _close_transaction(self, event: Event) -> bytes:
         """Return START TRANSACTION for the end of a transaction whose changes were reversed."""
         changed, self.changed = self.changed, None
         if not changed:
             return b""
         note = f"# {self.label}, at {event.start}\n".encode("utf-8", "backslashreplace") if self.label else b""
-        return note + (b"" if self.wording.flat else client.ended(b"START TRANSACTION"))
+        return note + (b"" if self.options.flat else client.terminate_statement(b"START TRANSACTION"))
 
     # -- what it takes back --------------------------------------------------------------------------------------------
 
-    def _undone(
-        self, context: FileContext, event: Event, table: TableMap | None, limits: Limits, *, known: bool
+    def _reverse_event(
+        self, context: BinlogFileContext, event: Event, table: TableMap | None, limits: Limits, *, has_beginning: bool
     ) -> tuple[bytes, tuple[Finding, ...]]:
         """Return the text that reverses an event, and findings about it.
 
@@ -244,224 +263,252 @@ class Undo(msgspec.Struct):
         Raises:
             Irreversible, MalformedError, DecompressionError: the event cannot be reversed.
         """
-        if event.code in ROWS:
-            if table is not None and self.knowledge.is_sequence(table):
-                return b"", self._sequence(event, table.qualified_name)
-            text = self._rows(context, event, table, limits, known=known)
-            return text, self._unsure(event, table) if text and table is not None else ()
-        if event.code in _QUERIES:
-            left = self._query(event, limits)
-            return b"", () if left is None else (self._left(event, f"{left} is not undone, as --skip-ddl says"),)
+        if event.code in ROW_EVENTS:
+            if table is not None and self.definitions.is_sequence(table):
+                return b"", self._warn_sequence(event, table.qualified_name)
+            text = self._reverse_rows(context, event, table, limits, has_beginning=has_beginning)
+            return text, self._warn_inexact(event, table) if text and table is not None else ()
+        if event.code in _QUERY_EVENTS:
+            statement = self._check_query(event, limits)
+            return b"", () if statement is None else (
+                self._warn_left_out(event, f"{statement} is not undone, as --skip-ddl says"),
+            )
         if event.code == _T.XA_PREPARE:
             raise Irreversible("it is an XA transaction; what became of it stands elsewhere")
-        if event.code not in _SILENT and not event.flags & EventFlag.IGNORABLE:
+        if event.code not in _EVENTS_WITHOUT_CHANGES and not event.flags & EventFlag.IGNORABLE:
             raise Irreversible("it does not say which rows it changed")
         return b"", ()
 
-    def _unsure(self, event: Event, table: TableMap) -> tuple[Finding, ...]:
+    def _warn_inexact(self, event: Event, table: TableMap) -> tuple[Finding, ...]:
         """Return, once a table, a warning about statements that may be inexact."""
-        why = self.knowledge.unsure(table) if self.wording.rows == "statements" else None
-        text = f"{table.qualified_name}: {why}"
-        if why is None or text in self.unsure:
+        reason = self.definitions.find_caveat(table) if self.options.rows == "statements" else None
+        message = f"{table.qualified_name}: {reason}"
+        if reason is None or message in self.reported:
             return ()
-        self.unsure.add(text)
+        self.reported.add(message)
         size = event.end - event.start
-        return (finding("statement-inexact", event.start, size, text, record=event.record, severity=Severity.WARNING),)
+        return (
+            make_finding(
+                "statement-inexact", event.start, size, message, record=event.record, severity=Severity.WARNING
+            ),
+        )
 
-    def _sequence(self, event: Event, name: str) -> tuple[Finding, ...]:
+    def _warn_sequence(self, event: Event, name: str) -> tuple[Finding, ...]:
         """Return, once a sequence, a warning that its numbers are not reversed."""
-        wanted = self.wording.tables
-        if name in self.seen or (wanted is not None and not wanted(shown_name(name))):
+        is_selected = self.options.includes_table
+        if name in self.seen or (is_selected is not None and not is_selected(unquote_name(name))):
             return ()
         self.seen.add(name)
-        return (self._left(event, f"{name} is a sequence: the numbers that it gave are not taken back"),)
+        return (self._warn_left_out(event, f"{name} is a sequence: the numbers that it gave are not taken back"),)
 
-    def _left(self, event: Event, what: str) -> Finding:
+    def _warn_left_out(self, event: Event, subject: str) -> Finding:
         """Return a warning about what is left out."""
-        text = f"{self.label or 'outside of a transaction'}: {what}"
+        message = f"{self.label or 'outside of a transaction'}: {subject}"
         size = event.end - event.start
-        return finding("statement-left-out", event.start, size, text, record=event.record, severity=Severity.WARNING)
+        return make_finding(
+            "statement-left-out", event.start, size, message, record=event.record, severity=Severity.WARNING
+        )
 
-    def _query(self, event: Event, limits: Limits) -> str | None:
+    def _check_query(self, event: Event, limits: Limits) -> str | None:
         """Check a QUERY event; return the definition statement that stays, None if the event changes nothing.
 
         Raises:
             Irreversible: the statement cannot be reversed.
         """
-        kind = query_kind(event.code, event.body)
-        if kind in _XA:
+        kind = get_query_kind(event.code, event.body)
+        if kind in _XA_STATEMENTS:
             raise Irreversible("it is an XA transaction; what became of it stands elsewhere")
-        parts = query_parts(bytes(event.body))
+        parts = parse_query(bytes(event.body))
         sql = unpack_block(parts.sql, limits) if event.code == _T.QUERY_COMPRESSED else parts.sql
         if kind is QueryKind.ROLLBACK or (kind is QueryKind.SAVEPOINT and sql[:8].upper() == b"ROLLBACK"):
             if self.changed:
                 raise Irreversible("it takes back changes itself, and the log does not say which ones stayed")
-        elif kind is QueryKind.STATEMENT and not _HARMLESS.match(sql):
-            return self._statement(sql, parts)
+        elif kind is QueryKind.STATEMENT and not _STATEMENTS_WITHOUT_CHANGES.match(sql):
+            return self._check_statement(sql, parts)
         return None
 
-    def _statement(self, sql: bytes, parts: QueryParts) -> str | None:
+    def _check_statement(self, sql: bytes, parts: QueryParts) -> str | None:
         """Check a statement other than BEGIN, COMMIT and the like; return its name if it defines selected tables.
 
         Raises:
             Irreversible: it changes rows, or definitions while --skip-ddl is not given.
         """
-        self.knowledge.learn(sql, parts)
-        text, home = usual_text(sql, parts), parts.db.decode("utf-8", "surrogateescape")
-        words, wanted = first_words(text), self.wording.tables
-        names = defined_tables(text, home, self.seen)
+        self.definitions.apply_statement(sql, parts)
+        text, database = normalize_statement(sql, parts), parts.db.decode("utf-8", "surrogateescape")
+        verb, is_selected = statement_name(text), self.options.includes_table
+        names = find_defined_tables(text, database, self.seen)
         if names is None:
-            raise Irreversible(f"the log has {words} as a statement, not the rows that it changed")
-        own = names if wanted is None else [name for name in names if wanted(shown_name(name))]
-        if not own and wanted is not None:
+            raise Irreversible(f"the log has {verb} as a statement, not the rows that it changed")
+        selected = names if is_selected is None else [name for name in names if is_selected(unquote_name(name))]
+        if not selected and is_selected is not None:
             return None
-        what = f"{words} ({', '.join(own[:3])})" if own else words
-        if self.wording.skip_ddl:
-            return what
-        raise Irreversible(f"the log has {words} as a statement{what[len(words) :]}, which has no reverse")
+        subject = f"{verb} ({', '.join(selected[:3])})" if selected else verb
+        if self.options.skip_ddl:
+            return subject
+        raise Irreversible(f"the log has {verb} as a statement{subject[len(verb) :]}, which has no reverse")
 
-    def _rows(
-        self, context: FileContext, event: Event, table: TableMap | None, limits: Limits, *, known: bool
+    def _reverse_rows(
+        self, context: BinlogFileContext, event: Event, table: TableMap | None, limits: Limits, *, has_beginning: bool
     ) -> bytes:
         """Return the text that reverses a row event, and check it against later changes.
 
         Raises:
             Irreversible, MalformedError, DecompressionError: the event cannot be reversed.
         """
-        described = context.description
+        description = context.description
         if table is None:
-            if int.from_bytes(event.body[: described.table_id_size], "little") == DUMMY_TABLE_ID:
+            if int.from_bytes(event.body[: description.table_id_size], "little") == DUMMY_TABLE_ID:
                 return b""
             raise Irreversible("its TABLE_MAP is missing")
-        wanted = self.wording.tables
-        if wanted is not None and not wanted(table.qualified_name):
+        is_selected = self.options.includes_table
+        if is_selected is not None and not is_selected(table.qualified_name):
             return b""
         self.seen.add(table.full_name)
-        table = self.knowledge.keyed(table)
-        chosen, own = self._chosen(context, event, table, limits)
-        turned = None if chosen is None else self._turned(chosen, table, limits, known=known)
-        text, exact = b"", True
-        if chosen is not None and turned is not None:
-            text, exact = self._statements(chosen, turned, renamed(table, self.wording.databases), described, limits)
-        if self.wording.partial:
-            place = self._place(context, event, self.label)
-            self.conflicts.take(place, table, (event.code, event.body), own, limits, whole=exact)
-        if chosen is None:
+        table = self.definitions.describe_with_key(table)
+        selected, selected_rows = self._select_rows(context, event, table, limits)
+        opposite = (
+            None if selected is None else self._reverse_row_event(selected, table, limits, has_beginning=has_beginning)
+        )
+        text, is_exact = b"", True
+        if selected is not None and opposite is not None:
+            text, is_exact = self._format_statements(
+                selected, opposite, rename_database(table, self.options.rename_databases), description, limits
+            )
+        if self.options.is_partial:
+            location = self._describe_location(context, event, self.label)
+            self.conflicts.add_rows(location, table, (event.code, event.body), selected_rows, limits, sets_all=is_exact)
+        if selected is None:
             return b""
-        self.row_changes += count_rows(chosen.code, chosen.body, table, limits)
-        first, self.changed = not self.changed, True
-        return text + (client.ended(b"COMMIT") if first and not self.wording.flat else b"")
+        self.row_changes += count_rows(selected.code, selected.body, table, limits)
+        is_first, self.changed = not self.changed, True
+        return text + (client.terminate_statement(b"COMMIT") if is_first and not self.options.flat else b"")
 
     @staticmethod
-    def _place(context: FileContext, event: Event, label: str) -> str:
+    def _describe_location(context: BinlogFileContext, event: Event, label: str) -> str:
         """Return "by transaction … at file:offset" for messages."""
         return (f"by {label} " if label else "") + f"at {context.name}:{event.start}"
 
-    def _turned(self, event: Event, table: TableMap, limits: Limits, *, known: bool) -> Event:
+    def _reverse_row_event(self, event: Event, table: TableMap, limits: Limits, *, has_beginning: bool) -> Event:
         """Return the row event with the opposite effect.
 
         Raises:
             Irreversible: the beginning of its transaction is not selected, or its images lack columns.
         """
-        if not known:
+        if not has_beginning:
             raise Irreversible(f"{table.qualified_name}: the beginning of its transaction is not among the records")
         try:
-            code, body = reversed_rows(event.code, event.body, table, limits)
+            code, body = reverse_rows(event.code, event.body, table, limits)
         except Irreversible as error:
-            raise Irreversible(f"{effect_of(event.code)} of {table.qualified_name}: {error}") from None
+            raise Irreversible(f"{effect_name(event.code)} of {table.qualified_name}: {error}") from None
         return event._replace(code=code.value, body=memoryview(body))
 
-    def _chosen(
-        self, context: FileContext, event: Event, table: TableMap, limits: Limits
+    def _select_rows(
+        self, context: BinlogFileContext, event: Event, table: TableMap, limits: Limits
     ) -> tuple[Event | None, bool | Sequence[bool]]:
         """Return the event with its selected rows (None if there are none), and which of its rows these are."""
-        choice = self.wording.where
-        if choice is None:
+        condition = self.options.row_filter
+        if condition is None:
             return event, True
-        wanted = choice.rows(event.place, body_of(context, event, table, choice, limits))
-        return with_rows(event, table, wanted, limits), wanted
+        selected = condition.select_rows(event.batch_index, lazy_body(context, event, table, condition, limits))
+        return keep_rows(event, table, selected, limits), selected
 
-    def _statements(
-        self, event: Event, turned: Event, table: TableMap, described: FormatDescription, limits: Limits
+    def _format_statements(
+        self, event: Event, opposite: Event, table: TableMap, description: FormatDescription, limits: Limits
     ) -> tuple[bytes, bool]:
         """Return the reversing statements and whether they are the reversed event itself.
 
         They are INSERT, UPDATE and DELETE where these were requested and have the same effect.
         """
-        made = None
-        if self.wording.rows == "statements" and self.knowledge.doubt(table, described) is None:
+        statements = None
+        if self.options.rows == "statements" and self.definitions.reason_against_statements(table, description) is None:
             with suppress(Inexact):
-                made = undo_statements(event.code, event.body, table, limits)
-        if made is None:
-            self.announced = True
-            made = in_parts(rows_with_map(turned, table, described, limits), described)
-            self.packets.count(made)
-            return b"".join(map(client.ended, made)), True
-        self.packets.count(made)
+                statements = format_flashback_statements(event.code, event.body, table, limits)
+        if statements is None:
+            self.needs_description = True
+            statements = split_large_binlog(format_rows_binlog(opposite, table, description, limits), description)
+            self.sizes.add_statements(statements)
+            return b"".join(map(client.terminate_statement, statements)), True
+        self.sizes.add_statements(statements)
         flags = int.from_bytes(event.body[table.table_id_size : table.table_id_size + 2], "little")
-        before, behind = row_flags(flags, described)
-        return b"".join(map(client.ended, [*before, *made, *behind])), False
+        before, after = wrap_row_flags(flags, description)
+        return b"".join(map(client.terminate_statement, [*before, *statements, *after])), False
 
     # -- what is not chosen --------------------------------------------------------------------------------------------
 
-    def pass_by(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> None:
+    def skip_records(self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits) -> None:
         """Note what records that are not selected say about tables and change in selected rows."""
-        self.knowledge.seed(context.hints.schema)
-        notes, codes = context.tracker.notes(batch), integers(batch.frames["type_code"], start, stop)
+        self.definitions.load_schema(context.hints.schema)
+        notes, codes = context.tracker.track_batch(batch), to_int_list(batch.frames["type_code"], start, stop)
         for index, code in enumerate(codes, start):
             table = notes.maps[index]
-            if code in ROWS and table is not None:
-                if table.full_name in self.conflicts.chosen or self.knowledge.keys.keys:
-                    event = event_at(batch, index)
-                    place = self._place(context, event, _label(notes.owners[index]))
-                    self._see_rows(event, self.knowledge.keyed(table), place, context.description, limits)
-            elif code in ROWS or code in _STATEMENTS or code in _UNKNOWN_CHANGES:
-                event = event_at(batch, index)
-                self._see_statement(event, self._place(context, event, _label(notes.owners[index])), limits)
+            if code in ROW_EVENTS and table is not None:
+                if table.full_name in self.conflicts.selected or self.definitions.foreign_keys.keys:
+                    event = get_event(batch, index)
+                    location = self._describe_location(context, event, _transaction_label(notes.owners[index]))
+                    self._note_rows(
+                        event, self.definitions.describe_with_key(table), location, context.description, limits
+                    )
+            elif code in ROW_EVENTS or code in _STATEMENT_EVENTS or code in _UNREADABLE_CHANGES:
+                event = get_event(batch, index)
+                self._note_statement(
+                    event, self._describe_location(context, event, _transaction_label(notes.owners[index])), limits
+                )
 
-    def _see_rows(
-        self, event: Event, table: TableMap, place: str, described: FormatDescription, limits: Limits
+    def _note_rows(
+        self, event: Event, table: TableMap, location: str, description: FormatDescription, limits: Limits
     ) -> None:
         """Note the rows of an event that is not selected, and rows that foreign keys changed with them."""
         tables = self.conflicts.tables
         if table.full_name in tables:
-            self.conflicts.see_rows(place, table, (event.code, event.body), limits)
-        if event.code not in DELETES | UPDATES or (not described.is_mariadb and described.version >= _LOGGED_CASCADES):
+            self.conflicts.note_rows(location, table, (event.code, event.body), limits)
+        if event.code not in DELETE_ROW_EVENTS | UPDATE_ROW_EVENTS or (
+            not description.is_mariadb and description.version >= _CASCADES_LOGGED_SINCE
+        ):
             return
-        changed = None if event.code in DELETES else frozenset((column.name or "").lower() for column in table.columns)
-        for key, action in self.knowledge.keys.reached(table.full_name, changed):
-            self.conflicts.see_statement(key.child, f"{action} of {table.qualified_name} {place}")
+        changed = (
+            None
+            if event.code in DELETE_ROW_EVENTS
+            else frozenset((column.name or "").lower() for column in table.columns)
+        )
+        for key, action in self.definitions.foreign_keys.iter_affected(table.full_name, changed):
+            self.conflicts.note_statement(key.child, f"{action} of {table.qualified_name} {location}")
 
-    def _see_statement(self, event: Event, place: str, limits: Limits) -> None:
+    def _note_statement(self, event: Event, location: str, limits: Limits) -> None:
         """Note a statement, or an unreadable change, that is not selected."""
-        if event.code not in _STATEMENTS:
+        if event.code not in _STATEMENT_EVENTS:
             if self.conflicts.tables and int.from_bytes(event.body[:6], "little") != DUMMY_TABLE_ID:
-                self.conflicts.skip(f"{type_name(event.code)} {place}: it does not say which rows it changed")
+                self.conflicts.note_unchecked(
+                    f"{type_name(event.code)} {location}: it does not say which rows it changed"
+                )
             return
         try:
-            parts = (load_query_parts if event.code == _T.EXECUTE_LOAD_QUERY else query_parts)(bytes(event.body))
+            parts = (parse_load_query if event.code == _T.EXECUTE_LOAD_QUERY else parse_query)(bytes(event.body))
             sql = unpack_block(parts.sql, limits) if event.code == _T.QUERY_COMPRESSED else parts.sql
-        except (MalformedError, CodecError) as error:
-            self.conflicts.skip(f"the statement {place}: {error.args[0]}")
+        except (MalformedError, DecompressionError) as error:
+            self.conflicts.note_unchecked(f"the statement {location}: {error.args[0]}")
             return
         tables = self.conflicts.tables
-        kind = query_kind(event.code, event.body) if event.code in _QUERIES else QueryKind.STATEMENT
-        if tables and kind is QueryKind.STATEMENT and not _HARMLESS.match(sql):
-            self._see_text(usual_text(sql, parts), parts.db.decode("utf-8", "surrogateescape"), place, tables)
-        self.knowledge.learn(sql, parts)
+        kind = get_query_kind(event.code, event.body) if event.code in _QUERY_EVENTS else QueryKind.STATEMENT
+        if tables and kind is QueryKind.STATEMENT and not _STATEMENTS_WITHOUT_CHANGES.match(sql):
+            self._note_statement_text(
+                normalize_statement(sql, parts), parts.db.decode("utf-8", "surrogateescape"), location, tables
+            )
+        self.definitions.apply_statement(sql, parts)
 
-    def _see_text(self, text: str, home: str, place: str, tables: Sequence[str]) -> None:
+    def _note_statement_text(self, text: str, database: str, location: str, tables: Sequence[str]) -> None:
         """Note a later statement that redefines a selected table or may change its rows."""
-        what, names = f"{first_words(text)} {place}", defined_tables(text, home, tables)
+        subject, names = f"{statement_name(text)} {location}", find_defined_tables(text, database, tables)
         if names is None:
-            name = target(text, home)
+            name = find_changed_table(text, database)
             names = [] if name is None else [name]
-            if self.knowledge.changed(text, home) is None and (name is None or self.knowledge.triggers.of(name)):
-                self.conflicts.skip(f"{what}, a statement that may change any table")
+            if self.definitions.find_only_changed_table(text, database) is None and (
+                name is None or self.definitions.triggers.list_triggers(name)
+            ):
+                self.conflicts.note_unchecked(f"{subject}, a statement that may change any table")
         for name in names:
-            self.conflicts.see_statement(name, what)
+            self.conflicts.note_statement(name, subject)
 
 
-def _label(owner: Owner) -> str:
+def _transaction_label(owner: TransactionOwner) -> str:
     """Return "transaction GTID" for messages; empty outside of transactions."""
-    return f"transaction {owner.gtid}" if owner != NOBODY else ""
+    return f"transaction {owner.gtid}" if owner != NO_OWNER else ""

@@ -20,12 +20,12 @@ _WORD = re.compile(
     rb"|([\w$\x80-\xff]+)|(.)",
     re.DOTALL,
 )
-_LONGEST = 1 << 16
-_PASSED = (b"TEMPORARY", b"IF", b"NOT", b"EXISTS")
-_LISTS = (b"TABLE", b"TABLES", b"VIEW", b"DATABASE", b"SCHEMA", b"SEQUENCE", b"USER")
+_MAX_BYTES = 1 << 16
+_IGNORED_WORDS = (b"TEMPORARY", b"IF", b"NOT", b"EXISTS")
+_LIST_OBJECTS = (b"TABLE", b"TABLES", b"VIEW", b"DATABASE", b"SCHEMA", b"SEQUENCE", b"USER")
 
 
-class Pattern:
+class StatementPattern:
     """Pattern of the statement that the user names.
 
     Raises:
@@ -34,51 +34,55 @@ class Pattern:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._words = _joined(list(_words(text.encode("utf-8", "surrogateescape"))))
+        self._words = _join_qualified_names(list(_iter_words(text.encode("utf-8", "surrogateescape"))))
         if not self._words:
             raise UsageError(f"--stop-before {text!r}: no statement")
         self._first = self._words[0]
 
-    def fits(self, sql: bytes, database: bytes) -> bool:
+    def matches(self, sql: bytes, database: bytes) -> bool:
         """Return whether a statement matches the pattern."""
-        words = _joined(list(_words(sql[:_LONGEST])))
+        words = _join_qualified_names(list(_iter_words(sql[:_MAX_BYTES])))
         if not words or words[0] != self._first:
             return False
-        wanted = self._words
-        if _begins(words, wanted, database):
+        pattern = self._words
+        if _starts_with(words, pattern, database):
             return True
-        is_list = len(wanted) == 3 and wanted[0] == b"DROP" and wanted[1] in _LISTS and words[1:2] == wanted[1:2]
-        return is_list and any(_same(word, wanted[2], database) for word in words[2:])
+        is_list = (
+            len(pattern) == 3 and pattern[0] == b"DROP" and pattern[1] in _LIST_OBJECTS and words[1:2] == pattern[1:2]
+        )
+        return is_list and any(_is_same_word(word, pattern[2], database) for word in words[2:])
 
 
-def _begins(words: list[bytes], wanted: list[bytes], database: bytes) -> bool:
+def _starts_with(words: list[bytes], pattern: list[bytes], database: bytes) -> bool:
     """Return whether the words begin with those of the pattern."""
-    return len(words) >= len(wanted) and all(_same(a, b, database) for a, b in zip(words, wanted, strict=False))
+    return len(words) >= len(pattern) and all(
+        _is_same_word(a, b, database) for a, b in zip(words, pattern, strict=False)
+    )
 
 
-def _same(word: bytes, wanted: bytes, database: bytes) -> bool:
+def _is_same_word(word: bytes, pattern_word: bytes, database: bytes) -> bool:
     """Return whether a word equals a word of the pattern."""
-    return word == wanted or (b"." in wanted and b"%b.%b" % (database.upper(), word) == wanted)
+    return word == pattern_word or (b"." in pattern_word and b"%b.%b" % (database.upper(), word) == pattern_word)
 
 
-def _words(sql: bytes) -> Iterator[bytes]:
+def _iter_words(sql: bytes) -> Iterator[bytes]:
     """Yield the words, names, strings and signs of a statement that are compared."""
-    for found in _WORD.finditer(sql):
-        name, text, word, sign = found.groups()
+    for match in _WORD.finditer(sql):
+        name, text, word, sign = match.groups()
         if name is not None:
             yield name.replace(b"``", b"`").upper()
-        elif word is not None and word.upper() not in _PASSED:
+        elif word is not None and word.upper() not in _IGNORED_WORDS:
             yield word.upper()
         elif text is not None or sign is not None:
             yield text if text is not None else sign
 
 
-def _joined(words: list[bytes]) -> list[bytes]:
+def _join_qualified_names(words: list[bytes]) -> list[bytes]:
     """Return the words with `a . b` as one word and without a semicolon at the end."""
-    out: list[bytes] = []
+    result: list[bytes] = []
     for word in words[:-1] if words[-1:] == [b";"] else words:
-        if out and (word == b"." or out[-1].endswith(b".")):
-            out[-1] += word
+        if result and (word == b"." or result[-1].endswith(b".")):
+            result[-1] += word
         else:
-            out.append(word)
-    return out
+            result.append(word)
+    return result

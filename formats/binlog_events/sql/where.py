@@ -7,17 +7,19 @@ from functools import cache, partial
 from typing import Any
 
 from binlogtool.formats.binlog_events.events.event import Event
-from binlogtool.formats.binlog_events.rows.rows import count_rows, cut_rows
+from binlogtool.formats.binlog_events.rows.rows import count_rows, select_rows
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
-from binlogtool.formats.binlog_events.sql.binlog import unpacked
-from binlogtool.formats.binlog_events.stream.context import FileContext
-from binlogtool.formats.binlog_events.stream.meaning import rows_body
+from binlogtool.formats.binlog_events.sql.binlog import uncompress_rows
+from binlogtool.formats.binlog_events.stream.context import BinlogFileContext
+from binlogtool.formats.binlog_events.stream.meaning import decode_rows_body
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.scripting import RowChoice
+from binlogtool.formats.scripting import RowFilter
 from binlogtool.limits import Limits
 
 
-def chosen_rows(context: FileContext, event: Event, table: TableMap, choice: RowChoice, limits: Limits) -> Event | None:
+def select_rows_by_filter(
+    context: BinlogFileContext, event: Event, table: TableMap, condition: RowFilter, limits: Limits
+) -> Event | None:
     """Return the event with its selected rows; None if there are none. It is uncompressed if rows were removed.
 
     Args:
@@ -27,10 +29,15 @@ def chosen_rows(context: FileContext, event: Event, table: TableMap, choice: Row
         MalformedError, DecompressionError: the event does not fit its TABLE_MAP, or the log does not name a
             column of the condition.
     """
-    return with_rows(event, table, choice.rows(event.place, body_of(context, event, table, choice, limits)), limits)
+    return keep_rows(
+        event,
+        table,
+        condition.select_rows(event.batch_index, lazy_body(context, event, table, condition, limits)),
+        limits,
+    )
 
 
-def with_rows(event: Event, table: TableMap, wanted: bool | Sequence[bool], limits: Limits) -> Event | None:
+def keep_rows(event: Event, table: TableMap, selection: bool | Sequence[bool], limits: Limits) -> Event | None:
     """Return the event with only some of its rows; None if none remain.
 
     Args:
@@ -39,27 +46,29 @@ def with_rows(event: Event, table: TableMap, wanted: bool | Sequence[bool], limi
     Raises:
         MalformedError, DecompressionError: the event does not fit its TABLE_MAP.
     """
-    if isinstance(wanted, bool):
-        return event if wanted else None
-    if all(wanted) or not count_rows(event.code, event.body, table, limits):
+    if isinstance(selection, bool):
+        return event if selection else None
+    if all(selection) or not count_rows(event.code, event.body, table, limits):
         return event
-    if not any(wanted):
+    if not any(selection):
         return None
-    code, plain = unpacked(event, limits, table.table_id_size)
-    return event._replace(code=int(code), body=memoryview(cut_rows(code, plain, table, wanted)))
+    code, uncompressed = uncompress_rows(event, limits, table.table_id_size)
+    return event._replace(code=int(code), body=memoryview(select_rows(code, uncompressed, table, selection)))
 
 
-def body_of(
-    context: FileContext, event: Event, table: TableMap, choice: RowChoice, limits: Limits
+def lazy_body(
+    context: BinlogFileContext, event: Event, table: TableMap, condition: RowFilter, limits: Limits
 ) -> Callable[[], dict[str, Any]]:
     """Return a function that decodes an event once; it raises what `select_rows` raises."""
-    return cache(partial(_body, context, event, table, choice, limits))
+    return cache(partial(_decode_body, context, event, table, condition, limits))
 
 
-def _body(context: FileContext, event: Event, table: TableMap, choice: RowChoice, limits: Limits) -> dict[str, Any]:
+def _decode_body(
+    context: BinlogFileContext, event: Event, table: TableMap, condition: RowFilter, limits: Limits
+) -> dict[str, Any]:
     """Decode a row event for a condition."""
-    lacking = sorted(choice.columns - set(table.keys))
-    if lacking and any(column.name is None for column in table.columns):
-        text = f"{table.qualified_name}: the log has no names of its columns, so --where finds no {lacking[0]}"
-        raise MalformedError(f"{text}; --schema FILE.sql gives them, or name it by its place, as in after.`@1`")
-    return rows_body(context, event.code, event.body, table, limits)
+    missing = sorted(condition.columns - set(table.column_keys))
+    if missing and any(column.name is None for column in table.columns):
+        message = f"{table.qualified_name}: the log has no names of its columns, so --where finds no {missing[0]}"
+        raise MalformedError(f"{message}; --schema FILE.sql gives them, or name it by its place, as in after.`@1`")
+    return decode_rows_body(context, event.code, event.body, table, limits)

@@ -9,14 +9,14 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.formats.binlog_events.codes import MAGIC
-from binlogtool.formats.binlog_events.groups.tracking import Tracker
-from binlogtool.formats.binlog_events.stream.proofs import Witness
+from binlogtool.formats.binlog_events.groups.tracking import EventTracker
+from binlogtool.formats.binlog_events.stream.proofs import PriorEvents
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
 from binlogtool.formats.detecting import Hints
-from binlogtool.formats.layouts import Layout
+from binlogtool.formats.layouts import LogFileLayout
 
 
-class FileContext(msgspec.Struct):
+class BinlogFileContext(msgspec.Struct):
     """What the format knows about one file.
 
     Attributes:
@@ -28,40 +28,43 @@ class FileContext(msgspec.Struct):
     """
 
     description: FormatDescription
-    tracker: Tracker
-    relay: bool = False
-    start: int = len(MAGIC)
-    sealed: bool = False
+    tracker: EventTracker
+    is_relay_log: bool = False
+    events_at: int = len(MAGIC)
+    encrypted_without_key: bool = False
     name: str = ""
     hints: Hints = Hints()
-    witness: Witness = msgspec.field(default_factory=Witness)
+    prior_events: PriorEvents = msgspec.field(default_factory=PriorEvents)
 
 
-class Settled(msgspec.Struct, frozen=True):
+class BinlogFileSummary(msgspec.Struct, frozen=True):
     """What is kept of a file after reading, without the bytes and the time of its FORMAT_DESCRIPTION."""
 
     description: FormatDescription
-    relay: bool
-    start: int
-    sealed: bool
+    is_relay_log: bool
+    events_at: int
+    encrypted_without_key: bool
 
 
-def settled(layout: Layout) -> Layout:
+def summarize_layout(layout: LogFileLayout) -> LogFileLayout:
     """Drop what only the file's records needed."""
     context = layout.context
-    if not isinstance(context, FileContext):
+    if not isinstance(context, BinlogFileContext):
         return layout
-    described = replace(context.description, event=b"", post_header_len=b"", create_timestamp=0)
-    known = replace(layout, context=Settled(described, context.relay, context.start, context.sealed))
-    return known if known.findings or known.unveil is not None else _one(known)
+    description = replace(context.description, event=b"", post_header_len=b"", create_timestamp=0)
+    summary = replace(
+        layout,
+        context=BinlogFileSummary(description, context.is_relay_log, context.events_at, context.encrypted_without_key),
+    )
+    return summary if summary.findings or summary.decrypt is not None else _share_layout(summary)
 
 
 @lru_cache(maxsize=64)
-def _one(known: Layout) -> Layout:
+def _share_layout(layout: LogFileLayout) -> LogFileLayout:
     """Return one shared layout for equal files of a server; layouts with findings or keys are not shared."""
-    return known
+    return layout
 
 
-def apart(context: Any) -> Any:
+def fork_context(context: Any) -> Any:
     """Return an independent copy of a context."""
-    return replace(context, tracker=context.tracker.apart()) if isinstance(context, FileContext) else context
+    return replace(context, tracker=context.tracker.copy()) if isinstance(context, BinlogFileContext) else context

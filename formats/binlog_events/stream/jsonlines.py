@@ -5,86 +5,104 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from binlogtool.formats.binlog_events.codes import TYPES, EventType
-from binlogtool.formats.binlog_events.events.bodies import SHOWN
-from binlogtool.formats.binlog_events.events.body_kernels import body_member, record_of
-from binlogtool.formats.binlog_events.groups.following import MOST, Follower
-from binlogtool.formats.binlog_events.groups.tracking import Owner
+from binlogtool.formats.binlog_events.codes import EVENT_TYPE_NAMES, EventType
+from binlogtool.formats.binlog_events.events.bodies import SHOWN_BODIES
+from binlogtool.formats.binlog_events.events.body_kernels import find_map_record, put_body_member
+from binlogtool.formats.binlog_events.groups.following import MAX_CACHED, CompiledTracker
+from binlogtool.formats.binlog_events.groups.tracking import TransactionOwner
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
-from binlogtool.formats.binlog_events.rows.table_map_bytes import map_record, map_table
-from binlogtool.formats.binlog_events.stream.context import FileContext
-from binlogtool.formats.binlog_events.values.kernels import copy_text, word_at
+from binlogtool.formats.binlog_events.rows.table_map_bytes import encode_map_record, encode_map_table
+from binlogtool.formats.binlog_events.stream.context import BinlogFileContext
+from binlogtool.formats.binlog_events.values.kernels import copy_text, load_word
 from binlogtool.formats.fields import kernel
-from binlogtool.formats.jsonline import JsonBodies, JsonLine, JsonMember, Quote
+from binlogtool.formats.jsonline import JsonBodies, JsonEncoder, JsonLine, JsonMember
 from binlogtool.formats.jsonnumbers import put_null, put_time, put_unsigned
-from binlogtool.formats.jsontext import put_entry, text_member, text_table, unsigned_member
+from binlogtool.formats.jsontext import build_text_table, put_entry, put_text_member, put_unsigned_member
 from binlogtool.formats.kernel_types import Int64s, MutableUInt8s, UInt8s
 from binlogtool.formats.layouts import Batch, Column, Kernel
 
-DEPTH = 8
-_MOST_BYTES = 1 << 25
-_BODY = ("type_code", "server_id", "body_start", "body_end", "map")
-_FREQUENT = (
+JSON_DEPTH = 8
+_MAX_TABLE_BYTES = 1 << 25
+_BODY_COLUMNS = ("type_code", "server_id", "body_start", "body_end", "map")
+_FREQUENT_EVENTS = (
     EventType.QUERY, EventType.XID, EventType.GTID, EventType.GTID_LOG, EventType.ANONYMOUS_GTID,
     EventType.ANNOTATE_ROWS, EventType.ROWS_QUERY, EventType.INTVAR, EventType.RAND, EventType.XA_PREPARE,
     EventType.ROTATE, EventType.STOP, EventType.BINLOG_CHECKPOINT, EventType.BEGIN_LOAD_QUERY,
     EventType.APPEND_BLOCK, EventType.EXECUTE_LOAD_QUERY, EventType.DELETE_FILE, EventType.INCIDENT,
     EventType.HEARTBEAT, EventType.START_ENCRYPTION,
 )  # fmt: skip
-_BODIES = JsonBodies(
-    tuple((kind.value, SHOWN[kind]) for kind in _FREQUENT),
-    code="type_code", start="body_start", end="body_end", given=(("server_id", "server_id"),),
+_FREQUENT_BODIES = JsonBodies(
+    tuple((kind.value, SHOWN_BODIES[kind]) for kind in _FREQUENT_EVENTS),
+    code="type_code", start="body_start", end="body_end", parameters=(("server_id", "server_id"),),
 )  # fmt: skip
-_HEADER = ("timestamp", "type_code", "server_id", "event_size", "end_log_pos", "flags")
+_HEADER_COLUMNS = ("timestamp", "type_code", "server_id", "event_size", "end_log_pos", "flags")
 
 
 @kernel(put_null, put_unsigned)
-def seq_member(
-    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, source: int, number: int
+def put_seq_member(
+    buf: UInt8s,
+    texts: UInt8s,
+    notes: Int64s,
+    out: MutableUInt8s,
+    out_pos: int,
+    out_limit: int,
+    source: int,
+    number: int,
 ) -> int:
     """Write the sequence number in the GTID of the transaction."""
     if source < 0:
-        return put_null(out, o, z)
-    return -2 if number < 0 else put_unsigned(number, out, o, z)
+        return put_null(out, out_pos, out_limit)
+    return -2 if number < 0 else put_unsigned(number, out, out_pos, out_limit)
 
 
 @kernel(put_entry, put_null, put_unsigned)
-def txn_member(
-    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, source: int, number: int
+def put_txn_member(
+    buf: UInt8s,
+    texts: UInt8s,
+    notes: Int64s,
+    out: MutableUInt8s,
+    out_pos: int,
+    out_limit: int,
+    source: int,
+    number: int,
 ) -> int:
     """Write the GTID of the transaction: the text of its source, and the number."""
     if source < 0:
-        return put_null(out, o, z)
+        return put_null(out, out_pos, out_limit)
     if number < 0:
         return -2
-    o = put_entry(texts, 0, source, out, o, z)
-    if o < 0:
-        return o
-    if z - o < 32:
+    out_pos = put_entry(texts, 0, source, out, out_pos, out_limit)
+    if out_pos < 0:
+        return out_pos
+    if out_limit - out_pos < 32:
         return -1
-    o = put_unsigned(number, out, o, z)
-    out[o] = 34
-    return o + 1
+    out_pos = put_unsigned(number, out, out_pos, out_limit)
+    out[out_pos] = 34
+    return out_pos + 1
 
 
 @kernel(put_null, put_time)
-def time_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, seconds: int) -> int:
+def put_time_member(
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, seconds: int
+) -> int:
     """Write the timestamp of the header; null for 0."""
-    return put_null(out, o, z) if seconds == 0 else put_time(seconds * 1000000, out, o, z)
+    return put_null(out, out_pos, out_limit) if seconds == 0 else put_time(seconds * 1000000, out, out_pos, out_limit)
 
 
-@kernel(copy_text, put_null, record_of, word_at)
-def object_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, number: int) -> int:
+@kernel(copy_text, put_null, find_map_record, load_word)
+def put_object_member(
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, map_number: int
+) -> int:
     """Write the name of the table."""
-    if number < 0:
-        return put_null(out, o, z)
-    record = record_of(texts, number)
+    if map_number < 0:
+        return put_null(out, out_pos, out_limit)
+    record = find_map_record(texts, map_number)
     if record == 0:
         return -2
-    size = word_at(texts, record + 12)
-    if z - o < size + 8:
+    size = load_word(texts, record + 12)
+    if out_limit - out_pos < size + 8:
         return -1
-    return copy_text(texts, record + word_at(texts, record + 8), size, out, o)
+    return copy_text(texts, record + load_word(texts, record + 8), size, out, out_pos)
 
 
 class EventHeader(NamedTuple):
@@ -92,104 +110,108 @@ class EventHeader(NamedTuple):
 
     timestamp: int
     code: int
-    server: int
+    server_id: int
     size: int
-    position: int
+    end_log_pos: int
     flags: int
 
 
 @kernel(put_unsigned, copy_text)
-def header_member(
-    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, header: EventHeader
+def put_header_member(
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, header: EventHeader
 ) -> int:
     """Write the common header."""
-    if z - o < 256:
+    if out_limit - out_pos < 256:
         return -1
-    o = put_unsigned(header.timestamp, out, copy_text(texts, 0, 13, out, o), z)
-    o = put_unsigned(header.code, out, copy_text(texts, 13, 13, out, o), z)
-    o = put_unsigned(header.server, out, copy_text(texts, 26, 13, out, o), z)
-    o = put_unsigned(header.size, out, copy_text(texts, 39, 14, out, o), z)
-    o = put_unsigned(header.position, out, copy_text(texts, 53, 15, out, o), z)
-    o = put_unsigned(header.flags, out, copy_text(texts, 68, 9, out, o), z)
-    out[o] = 125
-    return o + 1
+    out_pos = put_unsigned(header.timestamp, out, copy_text(texts, 0, 13, out, out_pos), out_limit)
+    out_pos = put_unsigned(header.code, out, copy_text(texts, 13, 13, out, out_pos), out_limit)
+    out_pos = put_unsigned(header.server_id, out, copy_text(texts, 26, 13, out, out_pos), out_limit)
+    out_pos = put_unsigned(header.size, out, copy_text(texts, 39, 14, out, out_pos), out_limit)
+    out_pos = put_unsigned(header.end_log_pos, out, copy_text(texts, 53, 15, out, out_pos), out_limit)
+    out_pos = put_unsigned(header.flags, out, copy_text(texts, 68, 9, out, out_pos), out_limit)
+    out[out_pos] = 125
+    return out_pos + 1
 
 
 _HEADER_TEXTS = b'{"timestamp":,"type_code":,"server_id":,"event_size":,"end_log_pos":,"flags":' + bytes(8)
 
 
-def header_texts(_quote: Quote) -> bytes:
+def header_text_table(_quote: JsonEncoder) -> bytes:
     """Return the text table of `put_header_member`."""
     return _HEADER_TEXTS
 
 
-class Tables:
+class EventKernelTables:
     """Tables and columns that the kernels need in addition to the frames, updated from batch to batch.
 
     Args:
         get_context: returns the context of the file.
     """
 
-    def __init__(self, current: Callable[[], FileContext]) -> None:
-        self._current = current
-        self._follower: Follower | None = None
-        self._maps = Grown(self._map_record, self._map_table)
-        self._sources = Grown(_source_text, self._source_table)
+    def __init__(self, get_context: Callable[[], BinlogFileContext]) -> None:
+        self._get_context = get_context
+        self._follower: CompiledTracker | None = None
+        self._maps = GrowingTable(self._encode_map_record, self._join_map_records)
+        self._sources = GrowingTable(_quote_source, self._join_source_texts)
 
-    def derive(self, batch: Batch, compile_: Callable[[Kernel], Kernel]) -> Mapping[str, Column] | None:
+    def derive(self, batch: Batch, compile_kernel: Callable[[Kernel], Kernel]) -> Mapping[str, Column] | None:
         """Return the columns source, number and map; None if there are too many table maps."""
-        tracker = self._current().tracker
-        if len(tracker.maps.by_id) > MOST:
-            self._follower = tracker.follower = None
+        tracker = self._get_context().tracker
+        if len(tracker.maps.by_id) > MAX_CACHED:
+            self._follower = tracker.compiled_tracker = None
             return None
-        if self._follower is None or self._follower is not tracker.follower:
-            shared = tracker.follower  # of another line for the same file
-            self._follower = shared if isinstance(shared, Follower) else Follower(tracker, compile_)
-            tracker.follower = self._follower
-        return self._follower.columns(tracker.notes(batch))
+        if self._follower is None or self._follower is not tracker.compiled_tracker:
+            other_follower = tracker.compiled_tracker  # of another line for the same file
+            self._follower = (
+                other_follower
+                if isinstance(other_follower, CompiledTracker)
+                else CompiledTracker(tracker, compile_kernel)
+            )
+            tracker.compiled_tracker = self._follower
+        return self._follower.columns(tracker.track_batch(batch))
 
-    def maps(self, quote: Quote) -> bytes:
+    def map_table(self, quote: JsonEncoder) -> bytes:
         """Return the table of the maps."""
-        return self._maps.table([] if self._follower is None else self._follower.maps, quote)
+        return self._maps.update_table([] if self._follower is None else self._follower.table_maps, quote)
 
     def narrow(self, names: frozenset[str], rows_only: bool) -> JsonMember:
         """See `JsonLine.narrow`."""
 
-        def record(known: TableMap, quote: Quote) -> bytes:
-            return map_record(known, quote, self._is_fit(known), names, rows_only=rows_only)
+        def encode_record(table_map: TableMap, quote: JsonEncoder) -> bytes:
+            return encode_map_record(table_map, quote, self._has_certain_names(table_map), names, rows_only=rows_only)
 
-        grown = Grown(record, self._map_table)
+        growing_table = GrowingTable(encode_record, self._join_map_records)
 
-        def maps(quote: Quote) -> bytes:
-            return grown.table([] if self._follower is None else self._follower.maps, quote)
+        def narrow_map_table(quote: JsonEncoder) -> bytes:
+            return growing_table.update_table([] if self._follower is None else self._follower.table_maps, quote)
 
-        return JsonMember(body_member, _BODY, table=maps, bodies=_BODIES)
+        return JsonMember(put_body_member, _BODY_COLUMNS, table=narrow_map_table, bodies=_FREQUENT_BODIES)
 
-    def sources(self, quote: Quote) -> bytes:
+    def source_table(self, quote: JsonEncoder) -> bytes:
         """Return the table of the texts before the number of a GTID, each after a quote."""
-        return self._sources.table([] if self._follower is None else self._follower.sources, quote)
+        return self._sources.update_table([] if self._follower is None else self._follower.sources, quote)
 
-    def _map_record(self, known: TableMap, quote: Quote) -> bytes:
+    def _encode_map_record(self, table_map: TableMap, quote: JsonEncoder) -> bytes:
         """Encode the record of a map; the general writer reports a map that does not match the user's schema."""
-        return map_record(known, quote, self._is_fit(known))
+        return encode_map_record(table_map, quote, self._has_certain_names(table_map))
 
-    def _is_fit(self, known: TableMap) -> bool:
-        return not known.uncertain
-
-    @staticmethod
-    def _map_table(records: list[bytes]) -> bytes:
-        return map_table(records)
+    def _has_certain_names(self, table_map: TableMap) -> bool:
+        return not table_map.uncertain
 
     @staticmethod
-    def _source_table(texts: list[bytes]) -> bytes:
-        return text_table(dict(enumerate(texts)))
+    def _join_map_records(records: list[bytes]) -> bytes:
+        return encode_map_table(records)
+
+    @staticmethod
+    def _join_source_texts(texts: list[bytes]) -> bytes:
+        return build_text_table(dict(enumerate(texts)))
 
 
-def _source_text(source: str | Owner, quote: Quote) -> bytes:
+def _quote_source(source: str | TransactionOwner, quote: JsonEncoder) -> bytes:
     return quote(source)[:-1] if isinstance(source, str) else b""
 
 
-class Grown:
+class GrowingTable:
     """A text table of the entries of a list that grows, and is sometimes replaced by another list.
 
     Args:
@@ -197,49 +219,51 @@ class Grown:
         join_entries: joins the entries to a table.
     """
 
-    def __init__(self, entry: Callable[[Any, Quote], bytes], joined: Callable[[list[bytes]], bytes]) -> None:
-        self._entry, self._joined = entry, joined
+    def __init__(
+        self, encode_entry: Callable[[Any, JsonEncoder], bytes], join_entries: Callable[[list[bytes]], bytes]
+    ) -> None:
+        self._encode_entry, self._join_entries = encode_entry, join_entries
         self._source: list[Any] | None = None
         self._entries: list[bytes] = []
-        self._room = 0
+        self._bytes_left = 0
         self._table = b""
 
-    def table(self, source: list[Any], quote: Quote) -> bytes:
+    def update_table(self, source: list[Any], quote: JsonEncoder) -> bytes:
         """Return the table; entries beyond the memory limit are empty."""
         if source is not self._source:
-            self._source, self._entries, self._room, self._table = source, [], _MOST_BYTES, b""
+            self._source, self._entries, self._bytes_left, self._table = source, [], _MAX_TABLE_BYTES, b""
         if len(self._entries) < len(source) or not self._table:
-            for one in source[len(self._entries) :]:
-                entry = self._entry(one, quote) if self._room > 0 else b""
-                self._room -= len(entry)
+            for item in source[len(self._entries) :]:
+                entry = self._encode_entry(item, quote) if self._bytes_left > 0 else b""
+                self._bytes_left -= len(entry)
                 self._entries.append(entry)
-            self._table = self._joined(self._entries)
+            self._table = self._join_entries(self._entries)
         return self._table
 
 
-def json_line(context: FileContext) -> JsonLine | None:
+def json_line(context: BinlogFileContext) -> JsonLine | None:
     """Return the JSON line of a log; None if its events are encrypted and no key was given."""
-    return None if context.sealed else event_line(lambda: context)
+    return None if context.encrypted_without_key else make_event_line(lambda: context)
 
 
-def event_line(current: Callable[[], FileContext], *, inside: bool = False) -> JsonLine:
+def make_event_line(get_context: Callable[[], BinlogFileContext], *, inside: bool = False) -> JsonLine:
     """Create the JSON line of events.
 
     Args:
         get_context: returns the context of the file.
         inside: see `JsonLine`.
     """
-    tables = Tables(current)
+    tables = EventKernelTables(get_context)
     return JsonLine(
-        type=JsonMember(text_member, ("type_code",), texts=TYPES),
-        seq=JsonMember(seq_member, ("source", "number")),
-        time=JsonMember(time_member, ("timestamp",)),
-        object=JsonMember(object_member, ("map",), table=tables.maps),
-        origin=JsonMember(unsigned_member, ("server_id",)),
-        txn=JsonMember(txn_member, ("source", "number"), table=tables.sources),
-        body=JsonMember(body_member, _BODY, table=tables.maps, bodies=_BODIES),
-        extras=(("header", JsonMember(header_member, _HEADER, table=header_texts)),),
-        depth=DEPTH,
+        type=JsonMember(put_text_member, ("type_code",), texts=EVENT_TYPE_NAMES),
+        seq=JsonMember(put_seq_member, ("source", "number")),
+        time=JsonMember(put_time_member, ("timestamp",)),
+        object=JsonMember(put_object_member, ("map",), table=tables.map_table),
+        origin=JsonMember(put_unsigned_member, ("server_id",)),
+        txn=JsonMember(put_txn_member, ("source", "number"), table=tables.source_table),
+        body=JsonMember(put_body_member, _BODY_COLUMNS, table=tables.map_table, bodies=_FREQUENT_BODIES),
+        extras=(("header", JsonMember(put_header_member, _HEADER_COLUMNS, table=header_text_table)),),
+        depth=JSON_DEPTH,
         narrow=tables.narrow,
         derive=tables.derive,
         inside=inside,

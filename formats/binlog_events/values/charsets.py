@@ -16,7 +16,7 @@ _UCA1400 = 2048
 """MariaDB: the first number of the uca1400 collations, 256 for each of the character sets below."""
 _UCA1400_CHARSETS = ("utf8mb3", "utf8mb4", "ucs2", "utf16", "utf32")
 
-_SINGLE: Mapping[str, tuple[int, ...]] = {
+_COLLATIONS: Mapping[str, tuple[int, ...]] = {
     "big5": (1, 84),
     "latin2": (2, 9, 21, 27, 77),
     "dec8": (3, 69),
@@ -59,7 +59,7 @@ _SINGLE: Mapping[str, tuple[int, ...]] = {
     "eucjpms": (97, 98),
     "gb18030": (248, 249, 250),
 }
-_RANGES = (
+_COLLATION_RANGES = (
     (101, 124, "utf16"),
     (128, 151, "ucs2"),
     (160, 183, "utf32"),
@@ -119,7 +119,7 @@ _CODECS: Mapping[str, str] = MappingProxyType(
 
 _ALIASES: Mapping[str, str] = MappingProxyType({"utf8": "utf8mb3"})
 
-LONGEST: Mapping[str, int] = MappingProxyType(
+MAX_CHARACTER_BYTES: Mapping[str, int] = MappingProxyType(
     {
         "big5": 2, "ujis": 3, "sjis": 2, "euckr": 2, "gb2312": 2, "gbk": 2, "utf8mb3": 3, "ucs2": 2, "utf8mb4": 4,
         "utf16": 4, "utf16le": 4, "utf32": 4, "cp932": 2, "eucjpms": 3, "gb18030": 4,
@@ -127,53 +127,57 @@ LONGEST: Mapping[str, int] = MappingProxyType(
 )  # fmt: skip
 """Bytes of the longest character of sets that have more than one (SHOW CHARACTER SET, Maxlen)."""
 
-Decode = Callable[[bytes], str | bytes]
+TextDecoder = Callable[[bytes], str | bytes]
 """Text, or the bytes as they are where they are not text of the character set."""
 
 
 @cache
-def _by_collation() -> Mapping[int, str]:
-    names = {number: name for name, numbers in _SINGLE.items() for number in numbers}
-    for first, last, name in _RANGES:
+def _charsets_by_collation() -> Mapping[int, str]:
+    names = {number: name for name, numbers in _COLLATIONS.items() for number in numbers}
+    for first, last, name in _COLLATION_RANGES:
         names.update((number, name) for number in range(first, last + 1))
     return names
 
 
-def charset_of(collation: int | None) -> str | None:
+def charset_of_collation(collation: int | None) -> str | None:
     """Return the character set of a collation number of MySQL or MariaDB; None if it is unknown."""
     if collation is None:
         return None
     if collation >= _UCA1400:
         index = (collation - _UCA1400) >> 8
         return _UCA1400_CHARSETS[index] if index < len(_UCA1400_CHARSETS) else None
-    names = _by_collation()
+    names = _charsets_by_collation()
     return names.get(collation) or names.get(collation - _NOPAD)
 
 
-def known_charset(name: str) -> str | None:
+def normalize_charset_name(name: str) -> str | None:
     """Return this module's name of a character set written in SQL; None if it is unknown."""
     name = _ALIASES.get(name.lower(), name.lower())
-    return name if name in _SINGLE else None
+    return name if name in _COLLATIONS else None
 
 
 @cache
-def decoder_of(charset: str | None) -> Decode:
+def charset_decoder(charset: str | None) -> TextDecoder:
     """Return the function that decodes text of a character set.
 
     Args:
         charset: None = unknown; bytes that are valid UTF-8 are text.
     """
     if charset is None:
-        return utf8
+        return decode_utf8
     if charset == "latin1":
-        return latin1
+        return decode_latin1
     codec = _CODECS.get(charset)
     if codec is None:
-        return as_bytes
-    return utf8 if codec == "utf_8" else _with(codec, {ord(one): other for one, other in _OWN.get(charset, {}).items()})
+        return keep_bytes
+    return (
+        decode_utf8
+        if codec == "utf_8"
+        else _make_decoder(codec, {ord(one): other for one, other in _SERVER_CHARACTERS.get(charset, {}).items()})
+    )
 
 
-_OWN: Mapping[str, Mapping[str, str]] = MappingProxyType(
+_SERVER_CHARACTERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         "sjis": {"\uff3c": "\\"},
         "ujis": {"\uff3c": "\\"},
@@ -186,20 +190,20 @@ _OWN: Mapping[str, Mapping[str, str]] = MappingProxyType(
 """Characters that the codecs make of bytes for which the servers have another one: every pair of bytes was compared."""
 
 
-def _with(codec: str, own: Mapping[int, str]) -> Decode:
+def _make_decoder(codec: str, replacements: Mapping[int, str]) -> TextDecoder:
     decode = codecs.getdecoder(codec)
 
-    def text(raw: bytes) -> str | bytes:
+    def decode_text(raw: bytes) -> str | bytes:
         try:
-            found = decode(raw)[0]
+            text = decode(raw)[0]
         except UnicodeDecodeError:
             return raw
-        return found.translate(own) if own else found
+        return text.translate(replacements) if replacements else text
 
-    return text
+    return decode_text
 
 
-def utf8(raw: bytes) -> str | bytes:
+def decode_utf8(raw: bytes) -> str | bytes:
     """Decode UTF-8; invalid bytes are returned unchanged."""
     try:
         return raw.decode()
@@ -207,7 +211,7 @@ def utf8(raw: bytes) -> str | bytes:
         return raw
 
 
-def as_bytes(raw: bytes) -> bytes:
+def keep_bytes(raw: bytes) -> bytes:
     """Return bytes unchanged."""
     return raw
 
@@ -218,6 +222,6 @@ def _latin1_table() -> str:
     return "".join(bytes([byte]).decode("cp1252", "ignore") or chr(byte) for byte in range(256))
 
 
-def latin1(raw: bytes) -> str:
+def decode_latin1(raw: bytes) -> str:
     """Decode the servers' latin1, in which every byte is a character."""
     return codecs.charmap_decode(raw, "strict", _latin1_table())[0]

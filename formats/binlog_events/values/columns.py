@@ -66,10 +66,10 @@ CHARACTER = BLOBS | {
 """Columns that have a character set in DEFAULT_CHARSET or COLUMN_CHARSET of MySQL."""
 CHARACTER_MARIADB = CHARACTER | {_C.GEOMETRY}
 """The same in MariaDB."""
-CHOICES = frozenset({_C.ENUM, _C.SET})
+ENUM_AND_SET = frozenset({_C.ENUM, _C.SET})
 
 
-class Logical(enum.Enum):
+class LogicalType(enum.Enum):
     """Types that the log stores as other types and does not name; only a CREATE TABLE reveals them."""
 
     UUID = "uuid"
@@ -79,7 +79,7 @@ class Logical(enum.Enum):
     VECTOR = "vector"
 
 
-class Column(msgspec.Struct, frozen=True):
+class TableMapColumn(msgspec.Struct, frozen=True):
     """One column of a table map; None = not in the log.
 
     Attributes:
@@ -108,7 +108,7 @@ class Column(msgspec.Struct, frozen=True):
     geometry_type: int | None = None
     visible: bool | None = None
     dimension: int | None = None
-    logical: Logical | None = None
+    logical: LogicalType | None = None
     generated: bool | None = None
     fraction: int | None = None
     text: bool | None = None
@@ -122,7 +122,7 @@ class Column(msgspec.Struct, frozen=True):
             return str(self.type)
 
     @property
-    def stored_short(self) -> int:
+    def padded_size(self) -> int:
         """Size of a BINARY column, whose trailing zero bytes are not stored in a row image; 0 for other columns."""
         is_binary = self.type == ColumnType.STRING and self.charset == "binary" and self.logical is None
         return self.metadata if is_binary else 0
@@ -145,7 +145,7 @@ class ColumnHint(msgspec.Struct, frozen=True, omit_defaults=True):
     unsigned: bool | None = None
     charset: str | None = None
     values: tuple[str, ...] | None = None
-    logical: Logical | None = None
+    logical: LogicalType | None = None
     generated: bool | None = None
     fraction: int | None = None
     text: bool | None = None
@@ -153,7 +153,7 @@ class ColumnHint(msgspec.Struct, frozen=True, omit_defaults=True):
     metadata: int | None = None
 
 
-class Kind(enum.IntEnum):
+class ValueKind(enum.IntEnum):
     """How the bytes of a value are decoded; the parameter of a kind is in parentheses.
 
     Fixed width: NOTHING; SIGNED and UNSIGNED (bytes, little-endian); FLOAT; DOUBLE; DECIMAL (precision * 256 +
@@ -214,91 +214,103 @@ class ColumnKind(NamedTuple):
     prefix: int
 
 
-_INTEGERS: Mapping[int, int] = MappingProxyType({_C.TINY: 1, _C.SHORT: 2, _C.INT24: 3, _C.LONG: 4, _C.LONGLONG: 8})
-_PLAIN: Mapping[int, tuple[Kind, int]] = MappingProxyType(
+_INTEGER_WIDTHS: Mapping[int, int] = MappingProxyType(
+    {_C.TINY: 1, _C.SHORT: 2, _C.INT24: 3, _C.LONG: 4, _C.LONGLONG: 8}
+)
+_FIXED_KINDS: Mapping[int, tuple[ValueKind, int]] = MappingProxyType(
     {
-        _C.NULL: (Kind.NOTHING, 0),
-        _C.FLOAT: (Kind.FLOAT, 4),
-        _C.DOUBLE: (Kind.DOUBLE, 8),
-        _C.YEAR: (Kind.YEAR, 1),
-        _C.DATE: (Kind.DATE, 3),
-        _C.NEWDATE: (Kind.DATE, 3),
-        _C.TIME: (Kind.TIME, 3),
-        _C.DATETIME: (Kind.DATETIME, 8),
-        _C.TIMESTAMP: (Kind.TIMESTAMP, 4),
+        _C.NULL: (ValueKind.NOTHING, 0),
+        _C.FLOAT: (ValueKind.FLOAT, 4),
+        _C.DOUBLE: (ValueKind.DOUBLE, 8),
+        _C.YEAR: (ValueKind.YEAR, 1),
+        _C.DATE: (ValueKind.DATE, 3),
+        _C.NEWDATE: (ValueKind.DATE, 3),
+        _C.TIME: (ValueKind.TIME, 3),
+        _C.DATETIME: (ValueKind.DATETIME, 8),
+        _C.TIMESTAMP: (ValueKind.TIMESTAMP, 4),
     }
 )
 OLD_TEMPORAL: Mapping[int, tuple[int, ...]] = MappingProxyType(
     {_C.TIMESTAMP: (4, 5, 5, 6, 6, 7, 7), _C.TIME: (3, 4, 4, 5, 5, 5, 6), _C.DATETIME: (8, 6, 6, 7, 7, 7, 8)}
 )
 """Bytes of a value in MariaDB's form before MySQL's was taken over (10.1.2), by the digits of the fraction."""
-_FRACTIONS: Mapping[int, tuple[Kind, int]] = MappingProxyType(
-    {_C.TIME2: (Kind.TIME2, 3), _C.DATETIME2: (Kind.DATETIME2, 5), _C.TIMESTAMP2: (Kind.TIMESTAMP2, 4)}
+_FRACTION_KINDS: Mapping[int, tuple[ValueKind, int]] = MappingProxyType(
+    {_C.TIME2: (ValueKind.TIME2, 3), _C.DATETIME2: (ValueKind.DATETIME2, 5), _C.TIMESTAMP2: (ValueKind.TIMESTAMP2, 4)}
 )
-_LOGICAL: Mapping[Logical, Kind] = MappingProxyType(
-    {Logical.UUID: Kind.UUID, Logical.INET4: Kind.INET4, Logical.INET6: Kind.INET6, Logical.VECTOR: Kind.VECTOR}
+_LOGICAL_KINDS: Mapping[LogicalType, ValueKind] = MappingProxyType(
+    {
+        LogicalType.UUID: ValueKind.UUID,
+        LogicalType.INET4: ValueKind.INET4,
+        LogicalType.INET6: ValueKind.INET6,
+        LogicalType.VECTOR: ValueKind.VECTOR,
+    }
 )
-_STRUCTURED: Mapping[int, Kind] = MappingProxyType(
-    {_C.JSON: Kind.JSON, _C.TYPED_ARRAY: Kind.JSON, _C.GEOMETRY: Kind.GEOMETRY, _C.VECTOR: Kind.VECTOR}
+_STRUCTURED_KINDS: Mapping[int, ValueKind] = MappingProxyType(
+    {
+        _C.JSON: ValueKind.JSON,
+        _C.TYPED_ARRAY: ValueKind.JSON,
+        _C.GEOMETRY: ValueKind.GEOMETRY,
+        _C.VECTOR: ValueKind.VECTOR,
+    }
 )
 DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 """Bytes of a group of 0 to 9 decimal digits."""
 
 
-def decimal_size(precision: int, scale: int) -> int:
+def packed_decimal_size(precision: int, scale: int) -> int:
     """Return the size in bytes of a packed decimal."""
     whole = precision - scale
     return whole // 9 * 4 + DIGIT_BYTES[whole % 9] + scale // 9 * 4 + DIGIT_BYTES[scale % 9]
 
 
-def column_kind(column: Column) -> ColumnKind:
+def column_kind(column: TableMapColumn) -> ColumnKind:
     """Return how the values of a column are stored.
 
     Raises:
         MalformedError: the type is unknown, or its values have no known length.
     """
     type_, metadata = column.type, column.metadata
-    if type_ in _INTEGERS:
-        width = _INTEGERS[type_]
-        return ColumnKind(Kind.UNSIGNED if column.unsigned else Kind.SIGNED, width, width, 0)
-    if type_ in _PLAIN:
-        kind, width = _PLAIN[type_]
+    if type_ in _INTEGER_WIDTHS:
+        width = _INTEGER_WIDTHS[type_]
+        return ColumnKind(ValueKind.UNSIGNED if column.unsigned else ValueKind.SIGNED, width, width, 0)
+    if type_ in _FIXED_KINDS:
+        kind, width = _FIXED_KINDS[type_]
         if column.fraction and type_ in OLD_TEMPORAL:
             return ColumnKind(kind, column.fraction, OLD_TEMPORAL[type_][column.fraction], 0)
         return ColumnKind(kind, 0, width, 0)
-    if type_ in _FRACTIONS:
-        kind, width = _FRACTIONS[type_]
+    if type_ in _FRACTION_KINDS:
+        kind, width = _FRACTION_KINDS[type_]
         return ColumnKind(kind, metadata, width + (metadata + 1) // 2, 0)
     if type_ == _C.NEWDECIMAL:
-        return ColumnKind(Kind.DECIMAL, metadata, decimal_size(metadata >> 8, metadata & 0xFF), 0)
+        return ColumnKind(ValueKind.DECIMAL, metadata, packed_decimal_size(metadata >> 8, metadata & 0xFF), 0)
     if type_ == _C.BIT:
-        return ColumnKind(Kind.BIT, metadata, (metadata + 7) // 8, 0)
-    if type_ in CHOICES:
-        return ColumnKind(Kind.ENUM if type_ == _C.ENUM else Kind.SET, metadata, metadata, 0)
-    return ColumnKind(_kind_of_bytes(column), metadata, 0, _prefix(column))
+        return ColumnKind(ValueKind.BIT, metadata, (metadata + 7) // 8, 0)
+    if type_ in ENUM_AND_SET:
+        return ColumnKind(ValueKind.ENUM if type_ == _C.ENUM else ValueKind.SET, metadata, metadata, 0)
+    return ColumnKind(_sized_kind(column), metadata, 0, _length_bytes(column))
 
 
-def _prefix(column: Column) -> int:
+def _length_bytes(column: TableMapColumn) -> int:
     if column.type in (_C.STRING, _C.VARCHAR, _C.VAR_STRING, _C.VARCHAR_COMPRESSED):
         return 1 if column.metadata < 256 else 2
     return column.metadata
 
 
-def _kind_of_bytes(column: Column) -> Kind:
-    if column.type in _STRUCTURED:
-        return _STRUCTURED[column.type]
+def _sized_kind(column: TableMapColumn) -> ValueKind:
+    if column.type in _STRUCTURED_KINDS:
+        return _STRUCTURED_KINDS[column.type]
     if column.type in (_C.BLOB_COMPRESSED, _C.VARCHAR_COMPRESSED):
-        return Kind.COMPRESSED
+        return ValueKind.COMPRESSED
     if column.type not in CHARACTER:
         raise MalformedError(f"columns of type {column.type_name} cannot be read", finding_id="unsupported-version")
-    if column.logical is not None and column.logical in _LOGICAL:
-        return _LOGICAL[column.logical]
-    return _kind_of_text(column.charset)
+    if column.logical is not None and column.logical in _LOGICAL_KINDS:
+        return _LOGICAL_KINDS[column.logical]
+    return _text_kind(column.charset)
 
 
-def _kind_of_text(charset: str | None) -> Kind:
+def _text_kind(charset: str | None) -> ValueKind:
     if charset is None:
-        return Kind.GUESS
+        return ValueKind.GUESS
     if charset == "binary":
-        return Kind.BYTES
-    return Kind.UTF8 if charset in ("utf8mb4", "utf8mb3") else Kind.TEXT
+        return ValueKind.BYTES
+    return ValueKind.UTF8 if charset in ("utf8mb4", "utf8mb3") else ValueKind.TEXT

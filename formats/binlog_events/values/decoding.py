@@ -14,15 +14,15 @@ from typing import Any
 
 from binlogtool.formats.binlog_events.values import temporal
 from binlogtool.formats.binlog_events.values.binary_json import JSON_NULL, decode_json
-from binlogtool.formats.binlog_events.values.charsets import as_bytes, decoder_of
-from binlogtool.formats.binlog_events.values.columns import Column, ColumnKind, Kind
-from binlogtool.formats.binlog_events.values.decimals import decimal_reader
+from binlogtool.formats.binlog_events.values.charsets import charset_decoder, keep_bytes
+from binlogtool.formats.binlog_events.values.columns import ColumnKind, TableMapColumn, ValueKind
+from binlogtool.formats.binlog_events.values.decimals import make_decimal_reader
 from binlogtool.formats.binlog_events.wire.compression import unpack_column
 from binlogtool.formats.fields import MalformedError
 from binlogtool.limits import Limits
 
 
-class Budget:
+class DecodeBudget:
     """What the values of one event may still use.
 
     Attributes:
@@ -39,7 +39,7 @@ class Budget:
         self.max_depth = limits.max_depth
 
 
-Convert = Callable[[bytes, Budget], Any]
+ValueConverter = Callable[[bytes, DecodeBudget], Any]
 """The bytes of a value (without the length before them) -> the value. Raises `MalformedError` or `CodecError`."""
 
 _FLOAT = struct.Struct("<f")
@@ -62,65 +62,65 @@ def shortest_float(value: float) -> float:
     return float(f"{value:.9g}")
 
 
-def _float(raw: bytes) -> float:
+def _read_float(raw: bytes) -> float:
     return shortest_float(_FLOAT.unpack(raw)[0])
 
 
-def _double(raw: bytes) -> float:
+def _read_double(raw: bytes) -> float:
     value: float = _DOUBLE.unpack(raw)[0]
     return value
 
 
-def _year(raw: bytes) -> int:
+def _read_year(raw: bytes) -> int:
     return 1900 + raw[0] if raw[0] else 0
 
 
-def _nothing(_raw: bytes) -> None:
+def _read_nothing(_raw: bytes) -> None:
     return None
 
 
-def _unsigned(raw: bytes) -> int:
+def _read_unsigned(raw: bytes) -> int:
     return int.from_bytes(raw, "little")
 
 
-def _signed(raw: bytes) -> int:
+def _read_signed(raw: bytes) -> int:
     return int.from_bytes(raw, "little", signed=True)
 
 
-def _bits(raw: bytes) -> int:
+def _read_bits(raw: bytes) -> int:
     return int.from_bytes(raw, "big")
 
 
-def _geometry(raw: bytes) -> Any:
+def _read_geometry(raw: bytes) -> Any:
     """Decode a geometry to {"srid", "wkb"}; the empty value of a column that was never set stays bytes."""
     return {"srid": int.from_bytes(raw[:4], "little"), "wkb": raw[4:]} if len(raw) > 4 else raw
 
 
-def _vector(raw: bytes) -> Any:
+def _read_vector(raw: bytes) -> Any:
     """Decode a list of 32-bit floats; bytes that are not such a list stay unchanged."""
     if len(raw) % 4:
         return raw
     return [shortest_float(value) for (value,) in _FLOAT.iter_unpack(raw)]
 
 
-def _padded(size: int, read: Callable[[bytes], str], raw: bytes) -> str | bytes:
+def _read_padded(size: int, read: Callable[[bytes], str], raw: bytes) -> str | bytes:
     """Decode a value whose trailing zero bytes are not stored."""
     return read(raw.ljust(size, b"\0")) if len(raw) <= size else raw
 
 
-def _uuid(raw: bytes) -> str:
+def _read_uuid(raw: bytes) -> str:
     return str(uuid.UUID(bytes=raw))
 
 
-def _inet4(raw: bytes) -> str:
+def _read_inet4(raw: bytes) -> str:
     from ipaddress import IPv4Address  # a large module that few tables need
 
     return str(IPv4Address(raw))
 
 
-def _inet6(raw: bytes) -> str:
+def _read_inet6(raw: bytes) -> str:
     """Format an IPv6 address, with the last four bytes as an IPv4 address if it embeds one."""
-    head, tail = raw[:12], _inet4(raw[12:])
+    head, tail = raw[:12], _read_inet4(raw[12:])
     if head == bytes(10) + b"\xff\xff":
         return f"::ffff:{tail}"
     if head == bytes(12) and raw[12:14] != b"\0\0":
@@ -130,7 +130,7 @@ def _inet6(raw: bytes) -> str:
     return str(IPv6Address(raw))
 
 
-def _enum(values: tuple[str, ...], raw: bytes) -> str | int:
+def _read_enum(values: tuple[str, ...], raw: bytes) -> str | int:
     """Return the text of an ENUM; its number if it has no text; "" for 0, the value of a rejected insert."""
     ordinal = int.from_bytes(raw, "little")
     if not ordinal:
@@ -138,7 +138,7 @@ def _enum(values: tuple[str, ...], raw: bytes) -> str | int:
     return values[ordinal - 1] if ordinal <= len(values) else ordinal
 
 
-def _set(values: tuple[str, ...], raw: bytes) -> list[str] | int:
+def _read_set(values: tuple[str, ...], raw: bytes) -> list[str] | int:
     """Return the texts of a SET; its mask if a bit has no text."""
     mask = int.from_bytes(raw, "little")
     if mask >> len(values):
@@ -146,80 +146,88 @@ def _set(values: tuple[str, ...], raw: bytes) -> list[str] | int:
     return [text for bit, text in enumerate(values) if mask >> bit & 1]
 
 
-def _json(raw: bytes, budget: Budget) -> Any:
+def _read_json(raw: bytes, budget: DecodeBudget) -> Any:
     """Decode JSON; JSON null becomes `JSON_NULL`, to tell it from SQL's NULL."""
     value = decode_json(raw, budget.max_depth)
     return JSON_NULL if value is None else value
 
 
-def _compressed(decode: Callable[[bytes], str | bytes], raw: bytes, budget: Budget) -> str | bytes:
+def _read_compressed(decode: Callable[[bytes], str | bytes], raw: bytes, budget: DecodeBudget) -> str | bytes:
     unpacked = unpack_column(raw, budget.inflate)
     budget.inflate -= len(unpacked)
     return decode(unpacked)
 
 
-_SIMPLE: Mapping[int, Callable[[bytes], Any]] = MappingProxyType(
+_READERS: Mapping[int, Callable[[bytes], Any]] = MappingProxyType(
     {
-        Kind.NOTHING: _nothing,
-        Kind.SIGNED: _signed,
-        Kind.UNSIGNED: _unsigned,
-        Kind.FLOAT: _float,
-        Kind.DOUBLE: _double,
-        Kind.BIT: _bits,
-        Kind.YEAR: _year,
-        Kind.DATE: temporal.date,
-        Kind.TIME: temporal.old_time,
-        Kind.DATETIME: temporal.old_datetime,
-        Kind.TIMESTAMP: temporal.old_timestamp,
-        Kind.BYTES: as_bytes,
-        Kind.GEOMETRY: _geometry,
-        Kind.VECTOR: _vector,
-        Kind.UUID: partial(_padded, 16, _uuid),
-        Kind.INET4: partial(_padded, 4, _inet4),
-        Kind.INET6: partial(_padded, 16, _inet6),
+        ValueKind.NOTHING: _read_nothing,
+        ValueKind.SIGNED: _read_signed,
+        ValueKind.UNSIGNED: _read_unsigned,
+        ValueKind.FLOAT: _read_float,
+        ValueKind.DOUBLE: _read_double,
+        ValueKind.BIT: _read_bits,
+        ValueKind.YEAR: _read_year,
+        ValueKind.DATE: temporal.format_date,
+        ValueKind.TIME: temporal.format_old_time,
+        ValueKind.DATETIME: temporal.format_old_datetime,
+        ValueKind.TIMESTAMP: temporal.format_old_timestamp,
+        ValueKind.BYTES: keep_bytes,
+        ValueKind.GEOMETRY: _read_geometry,
+        ValueKind.VECTOR: _read_vector,
+        ValueKind.UUID: partial(_read_padded, 16, _read_uuid),
+        ValueKind.INET4: partial(_read_padded, 4, _read_inet4),
+        ValueKind.INET6: partial(_read_padded, 16, _read_inet6),
     }
 )
-_MARIA: Mapping[int, Callable[[int], Callable[[bytes], str]]] = MappingProxyType(
-    {Kind.TIME: temporal.maria_time, Kind.DATETIME: temporal.maria_datetime, Kind.TIMESTAMP: temporal.maria_timestamp}
+_MARIADB_TEMPORAL: Mapping[int, Callable[[int], Callable[[bytes], str]]] = MappingProxyType(
+    {
+        ValueKind.TIME: temporal.make_mariadb_time_reader,
+        ValueKind.DATETIME: temporal.make_mariadb_datetime_reader,
+        ValueKind.TIMESTAMP: temporal.make_mariadb_timestamp_reader,
+    }
 )
-_FRACTIONS: Mapping[int, Callable[[int], Callable[[bytes], str]]] = MappingProxyType(
-    {Kind.TIME2: temporal.time2, Kind.DATETIME2: temporal.datetime2, Kind.TIMESTAMP2: temporal.timestamp2}
+_FRACTION_READERS: Mapping[int, Callable[[int], Callable[[bytes], str]]] = MappingProxyType(
+    {
+        ValueKind.TIME2: temporal.make_time2_reader,
+        ValueKind.DATETIME2: temporal.make_datetime2_reader,
+        ValueKind.TIMESTAMP2: temporal.make_timestamp2_reader,
+    }
 )
 
 
-def reader_of(column: Column, kind: ColumnKind) -> Callable[[bytes], Any] | None:
+def value_reader(column: TableMapColumn, kind: ColumnKind) -> Callable[[bytes], Any] | None:
     """Return the function that decodes a value from its bytes; None if it needs a budget (JSON, compressed)."""
-    if kind.kind in _MARIA and kind.parameter:
-        return _MARIA[kind.kind](kind.parameter)
-    if kind.kind in _SIMPLE:
-        return _SIMPLE[kind.kind]
-    if kind.kind in _FRACTIONS:
-        return _FRACTIONS[kind.kind](kind.parameter)
-    if kind.kind == Kind.DECIMAL:
-        return decimal_reader(kind.parameter >> 8, kind.parameter & 0xFF)
-    if kind.kind in (Kind.ENUM, Kind.SET):
+    if kind.kind in _MARIADB_TEMPORAL and kind.parameter:
+        return _MARIADB_TEMPORAL[kind.kind](kind.parameter)
+    if kind.kind in _READERS:
+        return _READERS[kind.kind]
+    if kind.kind in _FRACTION_READERS:
+        return _FRACTION_READERS[kind.kind](kind.parameter)
+    if kind.kind == ValueKind.DECIMAL:
+        return make_decimal_reader(kind.parameter >> 8, kind.parameter & 0xFF)
+    if kind.kind in (ValueKind.ENUM, ValueKind.SET):
         if column.values is None:
-            return _unsigned
-        return partial(_enum if kind.kind == Kind.ENUM else _set, column.values)
-    if kind.kind in (Kind.TEXT, Kind.UTF8, Kind.GUESS):
-        return decoder_of(column.charset)
+            return _read_unsigned
+        return partial(_read_enum if kind.kind == ValueKind.ENUM else _read_set, column.values)
+    if kind.kind in (ValueKind.TEXT, ValueKind.UTF8, ValueKind.GUESS):
+        return charset_decoder(column.charset)
     return None
 
 
-def converter(column: Column, kind: ColumnKind) -> Convert:
+def value_converter(column: TableMapColumn, kind: ColumnKind) -> ValueConverter:
     """Return the function that decodes the values of a column from bytes and a budget."""
-    read = reader_of(column, kind)
+    read = value_reader(column, kind)
     if read is not None:
-        return _without_budget(read)
-    if kind.kind == Kind.JSON:
-        return _json
-    if kind.kind == Kind.COMPRESSED:
-        return partial(_compressed, decoder_of(column.charset))
+        return _ignore_budget(read)
+    if kind.kind == ValueKind.JSON:
+        return _read_json
+    if kind.kind == ValueKind.COMPRESSED:
+        return partial(_read_compressed, charset_decoder(column.charset))
     raise MalformedError(f"columns of kind {kind.kind} cannot be read")
 
 
-def _without_budget(read: Callable[[bytes], Any]) -> Convert:
-    def convert(raw: bytes, _budget: Budget) -> Any:
+def _ignore_budget(read: Callable[[bytes], Any]) -> ValueConverter:
+    def convert(raw: bytes, _budget: DecodeBudget) -> Any:
         return read(raw)
 
     return convert

@@ -12,21 +12,21 @@ import time
 from collections.abc import Callable
 from functools import cache
 
-_DATE_ROOM = 1 << 16
+_MAX_CACHED_DATES = 1 << 16
 
 
-class _Dates(dict[int, str]):
+class _DateTexts(dict[int, str]):
     """Texts of (year * 13 + month) * 32 + day, formatted on first use."""
 
     def __missing__(self, packed: int) -> str:
-        if len(self) >= _DATE_ROOM:
+        if len(self) >= _MAX_CACHED_DATES:
             self.clear()
         year, month = divmod(packed >> 5, 13)
         self[packed] = text = f"{year:04d}-{month:02d}-{packed & 31:02d}"
         return text
 
 
-class _Times(dict[int, str]):
+class _TimeTexts(dict[int, str]):
     """Texts of (hour * 64 + minute) * 64 + second below 2 ** 17, formatted on first use."""
 
     def __missing__(self, packed: int) -> str:
@@ -34,61 +34,61 @@ class _Times(dict[int, str]):
         return text
 
 
-_dates = _Dates()
-_times = _Times()
+_dates = _DateTexts()
+_times = _TimeTexts()
 
 DATETIME_ZERO = 0x80_0000_0000
 TIME_ZERO = 0x80_0000
 
 
-def date(raw: bytes) -> str:
+def format_date(raw: bytes) -> str:
     """Format a DATE of 3 bytes: day 5 bits, month 4, year 15."""
     packed = int.from_bytes(raw, "little")
     return f"{packed >> 9:04d}-{packed >> 5 & 15:02d}-{packed & 31:02d}"
 
 
-def fraction(units: int, width: int, digits: int) -> str:
+def format_fraction(units: int, width: int, digits: int) -> str:
     """Format a fraction stored in `width` bytes; more digits than declared if it is out of range."""
     text = f"{units:0{2 * width}d}"
     return "." + (text[:digits] if len(text) == 2 * width else text)
 
 
-def datetime2_0(raw: bytes) -> str:
+def format_datetime2_seconds(raw: bytes) -> str:
     """Format a DATETIME2 without fraction."""
     packed = int.from_bytes(raw, "big") - DATETIME_ZERO
     if packed < 0:
-        return "-" + datetime_text(-packed)
+        return "-" + format_datetime(-packed)
     return _dates[packed >> 17] + _times[packed & 0x1FFFF]
 
 
-def datetime_text(packed: int) -> str:
+def format_datetime(packed: int) -> str:
     """Format year * 13 + month, day, hour, minute, second packed in 40 bits."""
     return _dates[packed >> 17] + _times[packed & 0x1FFFF]
 
 
-def time_text(packed: int) -> str:
+def format_time(packed: int) -> str:
     """Format hour, minute, second packed in 24 bits."""
     return f"{packed >> 12 & 1023:02d}:{packed >> 6 & 63:02d}:{packed & 63:02d}"
 
 
 @cache
-def datetime2(digits: int) -> Callable[[bytes], str]:
+def make_datetime2_reader(digits: int) -> Callable[[bytes], str]:
     """Create the function that formats a DATETIME2 with that many digits of a fraction."""
     if not digits:
-        return datetime2_0
+        return format_datetime2_seconds
     width = (digits + 1) // 2
     zero, shift, mask = DATETIME_ZERO << 8 * width, 8 * width, (1 << 8 * width) - 1
 
     def read(raw: bytes) -> str:
         packed = int.from_bytes(raw, "big") - zero
         sign, packed = ("-", -packed) if packed < 0 else ("", packed)
-        return sign + datetime_text(packed >> shift) + fraction(packed & mask, width, digits)
+        return sign + format_datetime(packed >> shift) + format_fraction(packed & mask, width, digits)
 
     return read
 
 
 @cache
-def time2(digits: int) -> Callable[[bytes], str]:
+def make_time2_reader(digits: int) -> Callable[[bytes], str]:
     """Create the function that formats a TIME2.
 
     A negative time is stored as the negative of the whole number, fraction included.
@@ -99,25 +99,25 @@ def time2(digits: int) -> Callable[[bytes], str]:
     def read(raw: bytes) -> str:
         packed = int.from_bytes(raw, "big") - zero
         sign, packed = ("-", -packed) if packed < 0 else ("", packed)
-        text = sign + time_text(packed >> shift)
-        return text + fraction(packed & mask, width, digits) if digits else text
+        text = sign + format_time(packed >> shift)
+        return text + format_fraction(packed & mask, width, digits) if digits else text
 
     return read
 
 
 @cache
-def timestamp2(digits: int) -> Callable[[bytes], str]:
+def make_timestamp2_reader(digits: int) -> Callable[[bytes], str]:
     """Create the function that formats a TIMESTAMP2."""
     width = (digits + 1) // 2
 
     def read(raw: bytes) -> str:
-        text = timestamp_text(int.from_bytes(raw[:4], "big"))
-        return text + fraction(int.from_bytes(raw[4:], "big"), width, digits) if digits else text
+        text = format_timestamp(int.from_bytes(raw[:4], "big"))
+        return text + format_fraction(int.from_bytes(raw[4:], "big"), width, digits) if digits else text
 
     return read
 
 
-def timestamp_text(seconds: int) -> str:
+def format_timestamp(seconds: int) -> str:
     """Format seconds since 1970 as UTC; 0 is the zero date."""
     if not seconds:
         return "0000-00-00 00:00:00"
@@ -125,58 +125,58 @@ def timestamp_text(seconds: int) -> str:
     return f"{year:04d}-{month:02d}-{day:02d} {hour:02d}:{minute:02d}:{second:02d}"
 
 
-def old_timestamp(raw: bytes) -> str:
+def format_old_timestamp(raw: bytes) -> str:
     """Format a TIMESTAMP of MySQL before 5.6: 4 bytes, little-endian."""
-    return timestamp_text(int.from_bytes(raw, "little"))
+    return format_timestamp(int.from_bytes(raw, "little"))
 
 
-def old_time(raw: bytes) -> str:
+def format_old_time(raw: bytes) -> str:
     """Format a TIME of MySQL before 5.6: HHMMSS as a signed decimal number of 3 bytes."""
     packed = int.from_bytes(raw, "little", signed=True)
     sign, packed = ("-", -packed) if packed < 0 else ("", packed)
     return f"{sign}{packed // 10000:02d}:{packed // 100 % 100:02d}:{packed % 100:02d}"
 
 
-def old_datetime(raw: bytes) -> str:
+def format_old_datetime(raw: bytes) -> str:
     """Format a DATETIME of MySQL before 5.6: YYYYMMDDhhmmss as a decimal number of 8 bytes."""
     day, clock = divmod(int.from_bytes(raw, "little"), 1_000_000)
     date_ = f"{day // 10000:04d}-{day // 100 % 100:02d}-{day % 100:02d}"
     return f"{date_} {clock // 10000:02d}:{clock // 100 % 100:02d}:{clock % 100:02d}"
 
 
-def json_datetime(packed: int) -> str:
+def format_json_datetime(packed: int) -> str:
     """Format a DATETIME or TIMESTAMP of binary JSON: as DATETIME2 with 24 bits of microseconds, signed."""
     sign, packed = ("-", -packed) if packed < 0 else ("", packed)
-    return f"{sign}{datetime_text(packed >> 24)}.{packed & 0xFFFFFF:06d}"
+    return f"{sign}{format_datetime(packed >> 24)}.{packed & 0xFFFFFF:06d}"
 
 
-def json_date(packed: int) -> str:
+def format_json_date(packed: int) -> str:
     """Format a DATE of binary JSON: a DATETIME whose time is ignored."""
     sign, packed = ("-", -packed) if packed < 0 else ("", packed)
     return sign + _dates[packed >> 41]
 
 
-def json_time(packed: int) -> str:
+def format_json_time(packed: int) -> str:
     """Format a TIME of binary JSON: as TIME2 with 24 bits of microseconds, signed."""
     sign, packed = ("-", -packed) if packed < 0 else ("", packed)
-    return f"{sign}{time_text(packed >> 24)}.{packed & 0xFFFFFF:06d}"
+    return f"{sign}{format_time(packed >> 24)}.{packed & 0xFFFFFF:06d}"
 
 
 @cache
-def maria_timestamp(digits: int) -> Callable[[bytes], str]:
+def make_mariadb_timestamp_reader(digits: int) -> Callable[[bytes], str]:
     """Create the function that formats a TIMESTAMP of MariaDB before 10.1.2 with a fraction.
 
     The value is the seconds in 4 bytes, then the fraction, big-endian.
     """
 
     def read(raw: bytes) -> str:
-        return f"{timestamp_text(int.from_bytes(raw[:4], 'big'))}.{int.from_bytes(raw[4:], 'big'):0{digits}d}"
+        return f"{format_timestamp(int.from_bytes(raw[:4], 'big'))}.{int.from_bytes(raw[4:], 'big'):0{digits}d}"
 
     return read
 
 
 @cache
-def maria_datetime(digits: int) -> Callable[[bytes], str]:
+def make_mariadb_datetime_reader(digits: int) -> Callable[[bytes], str]:
     """Create the function that formats a DATETIME of MariaDB before 10.1.2 with a fraction.
 
     The value is one number, ((((year * 13 + month) * 32 + day) * 24 + hour) * 60 + ...) with the fraction.
@@ -192,7 +192,7 @@ def maria_datetime(digits: int) -> Callable[[bytes], str]:
 
 
 @cache
-def maria_time(digits: int) -> Callable[[bytes], str]:
+def make_mariadb_time_reader(digits: int) -> Callable[[bytes], str]:
     """Create the function that formats a TIME of MariaDB before 10.1.2 with a fraction.
 
     The value is seconds and fraction as one number, to which 839 hours are added.

@@ -15,8 +15,8 @@ from binlogtool.formats.binlog_events.codes import CHECKSUM_SIZE, HEADER_SIZE, C
 from binlogtool.formats.binlog_events.wire.header import FLAGS_AT
 from binlogtool.formats.fields import MalformedError
 
-_FIXED = struct.Struct("<H50sIB")
-_TAIL = 1 + CHECKSUM_SIZE
+_FIXED_FIELDS = struct.Struct("<H50sIB")
+_CHECKSUM_FIELDS_SIZE = 1 + CHECKSUM_SIZE
 _CHECKSUM_SINCE = (5, 6, 1)
 _MARIADB_CHECKSUM_SINCE = (5, 3, 0)
 _ZERO_POSITIONS_SINCE = (11, 4, 0)
@@ -51,7 +51,7 @@ class FormatDescription(msgspec.Struct, frozen=True):
     @property
     def version(self) -> tuple[int, ...]:
         """The first three numbers of the server's version."""
-        return version_numbers(self.server_version)
+        return parse_version_numbers(self.server_version)
 
     @property
     def has_checksums(self) -> bool:
@@ -59,14 +59,14 @@ class FormatDescription(msgspec.Struct, frozen=True):
         return self.checksum_alg == ChecksumAlgorithm.CRC32
 
     @property
-    def may_zero_positions(self) -> bool:
+    def may_have_zero_positions(self) -> bool:
         """True if this server writes end_log_pos 0 in events from a cache.
 
         See docs/spec/mysql-mariadb-binlog.md#2-common-header-19-bytes-v.
         """
         return self.is_mariadb and self.version >= _ZERO_POSITIONS_SINCE
 
-    def post_header(self, type_code: int) -> int:
+    def post_header_size(self, type_code: int) -> int:
         """Return the size in bytes of the fixed part of a body; 0 = not recorded."""
         index = type_code - 1
         return self.post_header_len[index] if 0 <= index < len(self.post_header_len) else 0
@@ -74,22 +74,22 @@ class FormatDescription(msgspec.Struct, frozen=True):
     @property
     def table_id_size(self) -> int:
         """Bytes of a table id: 4 in very old logs, else 6."""
-        return 4 if self.post_header(EventType.TABLE_MAP) == 6 else 6
+        return 4 if self.post_header_size(EventType.TABLE_MAP) == 6 else 6
 
 
-def version_numbers(text: str) -> tuple[int, ...]:
+def parse_version_numbers(text: str) -> tuple[int, ...]:
     """Parse the first three numbers of a version: "10.11.6-MariaDB-log" is (10, 11, 6).
 
     The prefix "5.5.5-" that a replica puts before MariaDB's own number does not occur in logs and is not handled.
     """
-    found = re.match(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?", text)
-    return tuple(int(part or 0) for part in found.groups()) if found else (0, 0, 0)
+    match = re.match(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?", text)
+    return tuple(int(part or 0) for part in match.groups()) if match else (0, 0, 0)
 
 
-def knows_checksums(server_version: str) -> bool:
+def supports_checksums(server_version: str) -> bool:
     """Check if a server of this version writes checksum_alg and a checksum into FORMAT_DESCRIPTION."""
     since = _MARIADB_CHECKSUM_SINCE if "MariaDB" in server_version else _CHECKSUM_SINCE
-    return version_numbers(server_version) >= since
+    return parse_version_numbers(server_version) >= since
 
 
 def parse_description(event: bytes | memoryview) -> FormatDescription:
@@ -99,18 +99,18 @@ def parse_description(event: bytes | memoryview) -> FormatDescription:
         MalformedError: the event is too short for its fixed fields.
     """
     data = bytes(event)
-    if len(data) < HEADER_SIZE + _FIXED.size:
+    if len(data) < HEADER_SIZE + _FIXED_FIELDS.size:
         raise MalformedError(f"FORMAT_DESCRIPTION of {len(data)} bytes is too short", finding_id="bad-header")
-    binlog_version, name, created, header_length = _FIXED.unpack_from(data, HEADER_SIZE)
+    binlog_version, name, created, header_length = _FIXED_FIELDS.unpack_from(data, HEADER_SIZE)
     server_version = sys.intern(name.rstrip(b"\0").decode("utf-8", "backslashreplace"))
-    at = HEADER_SIZE + _FIXED.size
+    lengths_at = HEADER_SIZE + _FIXED_FIELDS.size
     algorithm, end = None, len(data)
-    if knows_checksums(server_version):
-        end = len(data) - _TAIL
-        if end < at:
+    if supports_checksums(server_version):
+        end = len(data) - _CHECKSUM_FIELDS_SIZE
+        if end < lengths_at:
             raise MalformedError(f"FORMAT_DESCRIPTION of {len(data)} bytes is too short", finding_id="bad-header")
         algorithm = data[end]
     flags = int.from_bytes(data[FLAGS_AT:HEADER_SIZE], "little")
     return FormatDescription(
-        binlog_version, server_version, created, header_length, data[at:end], algorithm, flags, len(data), data
+        binlog_version, server_version, created, header_length, data[lengths_at:end], algorithm, flags, len(data), data
     )

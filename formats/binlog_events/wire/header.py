@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from construct import Int8ul, Int16ul, Int32ul, Struct
 
-from binlogtool.formats.derived import place_of
+from binlogtool.formats.derived import field_offset
 
 HEADER = Struct(
     "timestamp" / Int32ul,
@@ -20,8 +20,8 @@ HEADER = Struct(
     "flags" / Int16ul,
 )
 
-TYPE_AT = place_of(HEADER, "type_code")
-SERVER_AT = place_of(HEADER, "server_id")
-SIZE_AT = place_of(HEADER, "event_size")
-END_AT = place_of(HEADER, "end_log_pos")
-FLAGS_AT = place_of(HEADER, "flags")
+TYPE_AT = field_offset(HEADER, "type_code")
+SERVER_ID_AT = field_offset(HEADER, "server_id")
+EVENT_SIZE_AT = field_offset(HEADER, "event_size")
+END_LOG_POS_AT = field_offset(HEADER, "end_log_pos")
+FLAGS_AT = field_offset(HEADER, "flags")

@@ -7,11 +7,11 @@ from typing import Any
 
 from construct import Construct, stream_read, stream_write
 
-from binlogtool.formats.binlog_events.codes import TYPES
-from binlogtool.formats.binlog_events.wire.description import knows_checksums
+from binlogtool.formats.binlog_events.codes import EVENT_TYPE_NAMES
+from binlogtool.formats.binlog_events.wire.description import supports_checksums
 from binlogtool.formats.binlog_events.wire.fields import read_lenenc
-from binlogtool.formats.bodies import bytes_left, cut
-from binlogtool.formats.fields import MalformedError, Part
+from binlogtool.formats.bodies import count_bytes_left, make_truncation_error
+from binlogtool.formats.fields import MalformedError, TracePart
 from binlogtool.limits import Limits
 
 
@@ -21,7 +21,7 @@ class PostHeaderLengths(Construct):  # type: ignore[misc]
     def _parse(self, stream: Any, context: Any, path: str) -> bytes:
         name = context.server_version
         version = name if isinstance(name, str) else name.decode("utf-8", "backslashreplace")
-        size = bytes_left(stream) - knows_checksums(version)
+        size = count_bytes_left(stream) - supports_checksums(version)
         if size < 0:
             raise MalformedError("no room for checksum_alg", path, "length-out-of-bounds")
         data: bytes = stream_read(stream, size, path)
@@ -31,74 +31,78 @@ class PostHeaderLengths(Construct):  # type: ignore[misc]
         stream_write(stream, obj, len(obj), path)
         return obj
 
-    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
+    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[TracePart]:
         """Trace one row for each type."""
-        for at in range(start, end):
-            yield Part(f"[{at - start}]", 1, at, at + 1, data[at], TYPES.get(at - start + 1, ""))
+        for offset in range(start, end):
+            yield TracePart(
+                f"[{offset - start}]", 1, offset, offset + 1, data[offset], EVENT_TYPE_NAMES.get(offset - start + 1, "")
+            )
 
 
 PAYLOAD_FIELDS = {1: "payload_size", 2: "compression", 3: "uncompressed_size"}
 COMPRESSIONS = {0: "ZSTD", 255: "NONE"}
 
 
-class PayloadHead(dict[str, int]):
+class PayloadFieldValues(dict[str, int]):
     """The fields before a payload by name.
 
     Attributes:
         raw_bytes: their stored bytes.
     """
 
-    bytes_: bytes
+    raw_bytes: bytes
 
 
 class PayloadFields(Construct):  # type: ignore[misc]
     """Construct of the fields of TRANSACTION_PAYLOAD before the payload: type, length, value each; type 0 ends them."""
 
-    def _parse(self, stream: Any, context: Any, path: str) -> PayloadHead:
-        here, data = stream.tell(), stream.read()
-        head, at = PayloadHead(), 0
-        for part in payload_parts(data, 0, len(data)):
+    def _parse(self, stream: Any, context: Any, path: str) -> PayloadFieldValues:
+        start, data = stream.tell(), stream.read()
+        values, size = PayloadFieldValues(), 0
+        for part in trace_payload_fields(data, 0, len(data)):
             name = part.path[1:]
             if name.endswith(".value"):
-                head[name[:-6]] = part.value
-            at = part.end or at
-        head.bytes_ = data[:at]
-        stream.seek(here + at)
-        return head
+                values[name[:-6]] = part.value
+            size = part.end or size
+        values.raw_bytes = data[:size]
+        stream.seek(start + size)
+        return values
 
-    def _build(self, obj: PayloadHead, stream: Any, context: Any, path: str) -> PayloadHead:
-        stream_write(stream, obj.bytes_, len(obj.bytes_), path)
+    def _build(self, obj: PayloadFieldValues, stream: Any, context: Any, path: str) -> PayloadFieldValues:
+        stream_write(stream, obj.raw_bytes, len(obj.raw_bytes), path)
         return obj
 
-    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
+    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[TracePart]:
         """Trace each field: type, length and value."""
-        return payload_parts(data, start, end)
+        return trace_payload_fields(data, start, end)
 
 
-def payload_parts(data: bytes, at: int, end: int) -> Iterator[Part]:
+def trace_payload_fields(data: bytes, offset: int, end: int) -> Iterator[TracePart]:
     """Trace the fields before a payload; an unknown field is named `field_TYPE`.
 
     Raises:
         MalformedError: a length or value is more than what is left.
     """
     while True:
-        kind, stop = read_lenenc(data, at, end)
+        kind, type_end = read_lenenc(data, offset, end)
         if kind == 0:
-            yield Part(".end_mark", 1, at, stop, kind)
+            yield TracePart(".end_mark", 1, offset, type_end, kind)
             return
         name = PAYLOAD_FIELDS.get(kind, f"field_{kind}")
-        yield Part(f".{name}", 1, at, None)
-        yield Part(f".{name}.type", 2, at, stop, kind)
-        size, low = read_lenenc(data, stop, end)
-        high = low + size
-        if high > end:
-            raise cut(f"field {kind}", size, end - low)
-        value: Any = data[low:high]
+        yield TracePart(f".{name}", 1, offset, None)
+        yield TracePart(f".{name}.type", 2, offset, type_end, kind)
+        size, value_start = read_lenenc(data, type_end, end)
+        value_end = value_start + size
+        if value_end > end:
+            raise make_truncation_error(f"field {kind}", size, end - value_start)
+        value: Any = data[value_start:value_end]
         if kind in PAYLOAD_FIELDS:
-            value, reached = read_lenenc(data, low, high)
-            if reached != high:
-                raise MalformedError(f"field {kind} has {size} bytes, its number {reached - low}")
-        yield Part(f".{name}.length", 2, stop, low, size)
+            value, number_end = read_lenenc(data, value_start, value_end)
+            if number_end != value_end:
+                raise MalformedError(f"field {kind} has {size} bytes, its number {number_end - value_start}")
+        yield TracePart(f".{name}.length", 2, type_end, value_start, size)
         if size:
-            yield Part(f".{name}.value", 2, low, high, value, COMPRESSIONS.get(value, "") if kind == 2 else "")
-        at = high
+            yield TracePart(
+                f".{name}.value", 2, value_start, value_end, value, COMPRESSIONS.get(value, "") if kind == 2 else ""
+            )
+        offset = value_end

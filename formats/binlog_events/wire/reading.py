@@ -8,7 +8,7 @@ _LENENC_WIDTHS = {0xFC: 2, 0xFD: 3, 0xFE: 8}
 _LENENC_NULL = 0xFB
 
 
-class Reader:
+class BoundedReader:
     """Reads `data[offset:end]` from front to back; every error is a `MalformedError`.
 
     Attributes:
@@ -16,61 +16,61 @@ class Reader:
         offset: offset of the next byte.
     """
 
-    __slots__ = ("at", "data", "end", "what")
+    __slots__ = ("data", "end", "label", "offset")
 
-    def __init__(self, data: bytes, what: str, at: int = 0, end: int | None = None) -> None:
+    def __init__(self, data: bytes, label: str, offset: int = 0, end: int | None = None) -> None:
         self.data = data
-        self.what = what
-        self.at = at
+        self.label = label
+        self.offset = offset
         self.end = len(data) if end is None else end
 
     @property
-    def left(self) -> int:
+    def bytes_left(self) -> int:
         """Number of bytes not yet read."""
-        return self.end - self.at
+        return self.end - self.offset
 
-    def claim(self, size: int, name: str) -> int:
+    def skip_bytes(self, size: int, name: str) -> int:
         """Skip the next `size` bytes; returns their start."""
-        start = self.at
+        start = self.offset
         if size > self.end - start:
-            text = f"{self.what}: {name} of {size:,} bytes at byte {start:,}, only {self.end - start:,} are left"
+            text = f"{self.label}: {name} of {size:,} bytes at byte {start:,}, only {self.end - start:,} are left"
             raise MalformedError(text)
-        self.at = start + size
+        self.offset = start + size
         return start
 
-    def take(self, size: int, name: str) -> bytes:
+    def read_bytes(self, size: int, name: str) -> bytes:
         """Read the next `size` bytes."""
-        start = self.at
+        start = self.offset
         end = start + size
         if end > self.end:
-            self.claim(size, name)  # raises
-        self.at = end
+            self.skip_bytes(size, name)  # raises
+        self.offset = end
         return self.data[start:end]
 
-    def part(self, size: int, name: str) -> Reader:
+    def sub_reader(self, size: int, name: str) -> BoundedReader:
         """Return a reader of the next `size` bytes, whose offsets count from the same start."""
-        start = self.claim(size, name)
-        return Reader(self.data, f"{self.what}: {name}", start, self.at)
+        start = self.skip_bytes(size, name)
+        return BoundedReader(self.data, f"{self.label}: {name}", start, self.offset)
 
-    def uint(self, size: int, name: str) -> int:
+    def read_uint(self, size: int, name: str) -> int:
         """Read a little-endian number of `size` bytes."""
-        start = self.at
+        start = self.offset
         end = start + size
         if end > self.end:
-            self.claim(size, name)  # raises
-        self.at = end
+            self.skip_bytes(size, name)  # raises
+        self.offset = end
         return self.data[start] if size == 1 else int.from_bytes(self.data[start:end], "little")
 
-    def lenenc(self, name: str = "a length-encoded number") -> int:
+    def read_lenenc(self, name: str = "a length-encoded number") -> int:
         """Read a length-encoded number: `<0xfb` itself; `0xfc` + 2, `0xfd` + 3, `0xfe` + 8 bytes."""
-        first = self.uint(1, name)
+        first = self.read_uint(1, name)
         if first < _LENENC_NULL:
             return first
         width = _LENENC_WIDTHS.get(first)
         if width is None:
-            raise MalformedError(f"{self.what}: {name} at byte {self.at - 1:,} starts with 0x{first:02x}")
-        return self.uint(width, name)
+            raise MalformedError(f"{self.label}: {name} at byte {self.offset - 1:,} starts with 0x{first:02x}")
+        return self.read_uint(width, name)
 
-    def sized(self, name: str) -> bytes:
+    def read_sized(self, name: str) -> bytes:
         """Read a length-encoded number and that many bytes."""
-        return self.take(self.lenenc(f"the length of {name}"), name)
+        return self.read_bytes(self.read_lenenc(f"the length of {name}"), name)

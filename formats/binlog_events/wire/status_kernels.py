@@ -8,9 +8,9 @@ from __future__ import annotations
 from binlogtool.formats.binlog_events.wire.status import VARIABLES
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_null, put_unsigned
-from binlogtool.formats.jsontext import put_any_text, put_entry, text_table
+from binlogtool.formats.jsontext import build_text_table, put_any_text, put_entry
 from binlogtool.formats.kernel_types import MutableUInt8s, UInt8s
-from binlogtool.formats.loads import load_little
+from binlogtool.formats.loads import load_little_endian
 
 _LABELS = ('{"increment":', ',"offset":', '{"client":', ',"connection":', ',"server":', "}")
 INCREMENT, OFFSET, CLIENT, CONNECTION, SERVER, END = range(200, 206)
@@ -18,23 +18,25 @@ INCREMENT, OFFSET, CLIENT, CONNECTION, SERVER, END = range(200, 206)
 
 
 _TEXTS = {code: f'"{name}":' for code, (name, _) in VARIABLES.items()} | dict(enumerate(_LABELS, INCREMENT))
-LABELS = text_table({number: text.encode() for number, text in _TEXTS.items()})
+LABELS = build_text_table({number: text.encode() for number, text in _TEXTS.items()})
 
 
 @kernel(put_entry)
-def put_label(texts: UInt8s, number: int, out: MutableUInt8s, o: int, z: int) -> int:
+def put_label(texts: UInt8s, number: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write a text of the table and make sure that 64 bytes are free after it; a negative `out_pos` is passed on."""
-    if o < 0:
-        return o
-    o = put_entry(texts, 0, number, out, o, z)
-    return -1 if o >= 0 and z - o < 64 else o
+    if out_pos < 0:
+        return out_pos
+    out_pos = put_entry(texts, 0, number, out, out_pos, out_limit)
+    return -1 if out_pos >= 0 and out_limit - out_pos < 64 else out_pos
 
 
-@kernel(load_little, put_label, put_unsigned)
-def put_member(buf: UInt8s, p: int, size: int, texts: UInt8s, number: int, out: MutableUInt8s, o: int, z: int) -> int:
+@kernel(load_little_endian, put_label, put_unsigned)
+def put_number_member(
+    buf: UInt8s, pos: int, size: int, texts: UInt8s, number: int, out: MutableUInt8s, out_pos: int, out_limit: int
+) -> int:
     """Write a label and the unsigned number of `size` bytes at `buf[pos]`."""
-    o = put_label(texts, number, out, o, z)
-    return o if o < 0 else put_unsigned(load_little(buf, p, size), out, o, z)
+    out_pos = put_label(texts, number, out, out_pos, out_limit)
+    return out_pos if out_pos < 0 else put_unsigned(load_little_endian(buf, pos, size), out, out_pos, out_limit)
 
 
 @kernel()
@@ -54,122 +56,137 @@ def number_size(code: int) -> int:
 
 
 @kernel(put_any_text, put_null)
-def put_databases(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> tuple[int, int]:
+def put_databases(
+    buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int
+) -> tuple[int, int]:
     """Write UPDATED_DB_NAMES; returns (its end, end of the output or an error)."""
-    if p >= n or z - o < 64:
-        return p, -2 if p >= n else -1
-    count = buf[p] + 0
-    p += 1
+    if pos >= limit or out_limit - out_pos < 64:
+        return pos, -2 if pos >= limit else -1
+    count = buf[pos] + 0
+    pos += 1
     if count == 254:
-        return p, put_null(out, o, z)
-    out[o] = 91
-    o += 1
+        return pos, put_null(out, out_pos, out_limit)
+    out[out_pos] = 91
+    out_pos += 1
     for i in range(count):
-        end = p
-        while end < n and buf[end] != 0:
+        end = pos
+        while end < limit and buf[end] != 0:
             end += 1
-        if end == n:
-            return p, -2
+        if end == limit:
+            return pos, -2
         if i > 0:
-            out[o] = 44
-            o += 1
-        o = put_any_text(buf, p, end, out, o, z)
-        if o < 0:
-            return p, o
-        if z - o < 64:
-            return p, -1
-        p = end + 1
-    out[o] = 93
-    return p, o + 1
+            out[out_pos] = 44
+            out_pos += 1
+        out_pos = put_any_text(buf, pos, end, out, out_pos, out_limit)
+        if out_pos < 0:
+            return pos, out_pos
+        if out_limit - out_pos < 64:
+            return pos, -1
+        pos = end + 1
+    out[out_pos] = 93
+    return pos, out_pos + 1
 
 
-@kernel(put_member, put_unsigned, load_little)
-def put_collations(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> tuple[int, int]:
+@kernel(put_number_member, put_unsigned, load_little_endian)
+def put_collations(
+    buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int
+) -> tuple[int, int]:
     """Write CHARACTER_SET_COLLATIONS; returns (its end, end of the output or an error)."""
-    if p >= n or buf[p] * 4 > n - p - 1:
-        return p, -2
-    count = buf[p] + 0
-    p += 1
-    if z - o < 64 * (count + 1):
-        return p, -1
-    out[o] = 91
-    o += 1
+    if pos >= limit or buf[pos] * 4 > limit - pos - 1:
+        return pos, -2
+    count = buf[pos] + 0
+    pos += 1
+    if out_limit - out_pos < 64 * (count + 1):
+        return pos, -1
+    out[out_pos] = 91
+    out_pos += 1
     for i in range(count):
         if i > 0:
-            out[o] = 44
-            o += 1
-        out[o] = 91
-        o = put_unsigned(load_little(buf, p, 2), out, o + 1, z)
-        out[o] = 44
-        o = put_unsigned(load_little(buf, p + 2, 2), out, o + 1, z)
-        out[o] = 93
-        o += 1
-        p += 4
-    out[o] = 93
-    return p, o + 1
+            out[out_pos] = 44
+            out_pos += 1
+        out[out_pos] = 91
+        out_pos = put_unsigned(load_little_endian(buf, pos, 2), out, out_pos + 1, out_limit)
+        out[out_pos] = 44
+        out_pos = put_unsigned(load_little_endian(buf, pos + 2, 2), out, out_pos + 1, out_limit)
+        out[out_pos] = 93
+        out_pos += 1
+        pos += 4
+    out[out_pos] = 93
+    return pos, out_pos + 1
 
 
-@kernel(number_size, put_any_text, put_collations, put_databases, put_member, put_label, put_unsigned, load_little)
+@kernel(
+    number_size,
+    put_any_text,
+    put_collations,
+    put_databases,
+    put_number_member,
+    put_label,
+    put_unsigned,
+    load_little_endian,
+)
 def put_variable(
-    buf: UInt8s, p: int, n: int, code: int, texts: UInt8s, out: MutableUInt8s, o: int, z: int
+    buf: UInt8s, pos: int, limit: int, code: int, texts: UInt8s, out: MutableUInt8s, out_pos: int, out_limit: int
 ) -> tuple[int, int]:
     """Write the value of a status variable; returns (its end, end of the output or an error)."""
     size = number_size(code)
     if size > 0:
-        if n - p < size:
-            return p, -2
-        return p + size, put_unsigned(load_little(buf, p, size), out, o, z)
+        if limit - pos < size:
+            return pos, -2
+        return pos + size, put_unsigned(load_little_endian(buf, pos, size), out, out_pos, out_limit)
     if code == 3:
-        if n - p < 4:
-            return p, -2
-        o = put_member(buf, p, 2, texts, INCREMENT, out, o, z)
-        o = put_member(buf, p + 2, 2, texts, OFFSET, out, o, z)
-        return p + 4, put_label(texts, END, out, o, z)
+        if limit - pos < 4:
+            return pos, -2
+        out_pos = put_number_member(buf, pos, 2, texts, INCREMENT, out, out_pos, out_limit)
+        out_pos = put_number_member(buf, pos + 2, 2, texts, OFFSET, out, out_pos, out_limit)
+        return pos + 4, put_label(texts, END, out, out_pos, out_limit)
     if code == 4:
-        if n - p < 6:
-            return p, -2
-        o = put_member(buf, p, 2, texts, CLIENT, out, o, z)
-        o = put_member(buf, p + 2, 2, texts, CONNECTION, out, o, z)
-        o = put_member(buf, p + 4, 2, texts, SERVER, out, o, z)
-        return p + 6, put_label(texts, END, out, o, z)
+        if limit - pos < 6:
+            return pos, -2
+        out_pos = put_number_member(buf, pos, 2, texts, CLIENT, out, out_pos, out_limit)
+        out_pos = put_number_member(buf, pos + 2, 2, texts, CONNECTION, out, out_pos, out_limit)
+        out_pos = put_number_member(buf, pos + 4, 2, texts, SERVER, out, out_pos, out_limit)
+        return pos + 6, put_label(texts, END, out, out_pos, out_limit)
     if code == 5 or code == 6:
-        if n - p < 1 or n - p - 1 < buf[p]:
-            return p, -2
-        end = p + 1 + buf[p]
-        return end, put_any_text(buf, p + 1, end, out, o, z)
+        if limit - pos < 1 or limit - pos - 1 < buf[pos]:
+            return pos, -2
+        end = pos + 1 + buf[pos]
+        return end, put_any_text(buf, pos + 1, end, out, out_pos, out_limit)
     if code == 12:
-        return put_databases(buf, p, n, out, o, z)
+        return put_databases(buf, pos, limit, out, out_pos, out_limit)
     if code == 131:
-        return put_collations(buf, p, n, out, o, z)
-    return p, -2
+        return put_collations(buf, pos, limit, out, out_pos, out_limit)
+    return pos, -2
 
 
 @kernel(put_label, put_variable)
-def put_variables(buf: UInt8s, p: int, n: int, texts: UInt8s, out: MutableUInt8s, o: int, z: int) -> int:
+def put_variables(
+    buf: UInt8s, pos: int, limit: int, texts: UInt8s, out: MutableUInt8s, out_pos: int, out_limit: int
+) -> int:
     """Write the status variables as a JSON object; -2 for unknown or duplicate variables."""
     seen = 0
-    if z - o < 2:
+    if out_limit - out_pos < 2:
         return -1
-    out[o] = 123
-    o += 1
-    while p < n:
-        code = buf[p] + 0
+    out[out_pos] = 123
+    out_pos += 1
+    while pos < limit:
+        code = buf[pos] + 0
         bit = 1 << (code & 31) << (code >> 7) * 32
         if (code > 31 and code < 128) or code > 131 or seen & bit:
             return -2
         if seen != 0:
-            if z - o < 1:
+            if out_limit - out_pos < 1:
                 return -1
-            out[o] = 44
-            o += 1
+            out[out_pos] = 44
+            out_pos += 1
         seen |= bit
-        o = put_label(texts, code, out, o, z)
-        if o < 0:
-            return o
-        p, o = put_variable(buf, p + 1, n, code, texts, out, o, z)
-        if o < 0:
-            return o
-    if z - o < 1:
+        out_pos = put_label(texts, code, out, out_pos, out_limit)
+        if out_pos < 0:
+            return out_pos
+        pos, out_pos = put_variable(buf, pos + 1, limit, code, texts, out, out_pos, out_limit)
+        if out_pos < 0:
+            return out_pos
+    if out_limit - out_pos < 1:
         return -1
-    out[o] = 125
-    return o + 1
+    out[out_pos] = 125
+    return out_pos + 1

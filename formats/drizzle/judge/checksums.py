@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.findings import Finding, Severity, finding
+from binlogtool.findings import Finding, Severity, make_finding
 
 
-class Checksums(msgspec.Struct):
+class ChecksumCounts(msgspec.Struct):
     """Counts over a file. Within one run of the server the option is on or off: a hole in a run is suspicious.
 
     Attributes:
@@ -25,40 +25,40 @@ class Checksums(msgspec.Struct):
     suspicious_at: int | None = None
     absent_from: int | None = None
     absent_to: int = 0
-    _run_has: bool = False
-    _last_has: bool = False
-    _hole: int = 0
-    _hole_at: int | None = None
+    _run_has_checksums: bool = False
+    _last_has_checksum: bool = False
+    _hole_count: int = 0
+    _hole_start: int | None = None
 
-    def add(self, has: bool, offset: int, end: int) -> None:
+    def add(self, has_checksum: bool, offset: int, end: int) -> None:
         """Count the entry at `[offset, end)`."""
-        self._last_has = has
-        if has:
+        self._last_has_checksum = has_checksum
+        if has_checksum:
             self.present += 1
-            self._run_has = True
-            if self._hole:
-                self._confirm()
+            self._run_has_checksums = True
+            if self._hole_count:
+                self._confirm_hole()
             return
         self.absent += 1
         self.absent_to = end
         if self.absent_from is None:
             self.absent_from = offset
-        if self._run_has:
-            self._hole += 1
-            self._hole_at = offset if self._hole_at is None else self._hole_at
+        if self._run_has_checksums:
+            self._hole_count += 1
+            self._hole_start = offset if self._hole_start is None else self._hole_start
 
-    def _confirm(self) -> None:
+    def _confirm_hole(self) -> None:
         """Count a hole as suspicious: a checksum follows entries without one, in the same run."""
-        self.suspicious += self._hole
-        self.suspicious_at = self._hole_at if self.suspicious_at is None else self.suspicious_at
-        self._hole, self._hole_at = 0, None
+        self.suspicious += self._hole_count
+        self.suspicious_at = self._hole_start if self.suspicious_at is None else self.suspicious_at
+        self._hole_count, self._hole_start = 0, None
 
-    def new_run(self) -> None:
+    def start_run(self) -> None:
         """Start a new run of the server with the last entry: the option may have changed."""
-        self._run_has = self._last_has
-        self._hole, self._hole_at = 0, None
+        self._run_has_checksums = self._last_has_checksum
+        self._hole_count, self._hole_start = 0, None
 
-    def findings(self) -> list[Finding]:
+    def create_findings(self) -> list[Finding]:
         """Return at most one finding, about the whole file."""
         if self.absent_from is None:
             return []
@@ -69,4 +69,4 @@ class Checksums(msgspec.Struct):
             facts |= {"suspicious": self.suspicious, "first_suspicious": self.suspicious_at or 0}
         severity = Severity.WARNING if self.suspicious else Severity.NOTE
         size = self.absent_to - self.absent_from
-        return [finding("checksum-absent", self.absent_from, size, text, severity=severity, **facts)]
+        return [make_finding("checksum-absent", self.absent_from, size, text, severity=severity, **facts)]

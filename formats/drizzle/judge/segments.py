@@ -12,8 +12,8 @@ import msgspec
 
 from binlogtool.formats.blake2 import blake2b
 from binlogtool.formats.drizzle.codes import StatementType
-from binlogtool.formats.drizzle.judge.rules import Fault
-from binlogtool.formats.drizzle.meaning import PARTS, kind_name
+from binlogtool.formats.drizzle.judge.rules import EntryFault
+from binlogtool.formats.drizzle.meaning import REQUIRED_MEMBERS, get_statement_name
 
 MAX_OPEN = 65_536
 """Transactions that are followed at the same time; the oldest is given up when there are more."""
@@ -22,14 +22,14 @@ _CHUNK_BITS = 15
 _MAX_CHUNKS = 4096
 
 _INSERT, _DELETE, _UPDATE = StatementType.INSERT.value, StatementType.DELETE.value, StatementType.UPDATE.value
-_TAKES_BACK = frozenset({StatementType.ROLLBACK, StatementType.ROLLBACK_STATEMENT})
-_DATA = frozenset({StatementType.INSERT, StatementType.UPDATE, StatementType.DELETE})
+_ROLLBACK_KINDS = frozenset({StatementType.ROLLBACK, StatementType.ROLLBACK_STATEMENT})
+_DATA_KINDS = frozenset({StatementType.INSERT, StatementType.UPDATE, StatementType.DELETE})
 
-Key = tuple[int, int]
+TransactionKey = tuple[int, int]
 """(server id, transaction id)."""
 
 
-class Segment(NamedTuple):
+class TransactionSegment(NamedTuple):
     """One message of a transaction.
 
     Attributes:
@@ -38,7 +38,7 @@ class Segment(NamedTuple):
         end: it is the final message.
     """
 
-    key: Key
+    key: TransactionKey
     offset: int
     size: int
     record: int
@@ -46,7 +46,7 @@ class Segment(NamedTuple):
     end: bool
 
 
-class Unfinished(NamedTuple):
+class UnfinishedStatement(NamedTuple):
     """A statement that continues in the next message: its kind, a digest of its header, its data segment."""
 
     kind: int
@@ -54,7 +54,7 @@ class Unfinished(NamedTuple):
     segment_id: int
 
 
-class Group(msgspec.Struct):
+class SegmentedTransaction(msgspec.Struct):
     """A transaction whose final message was not read yet.
 
     Attributes:
@@ -62,15 +62,15 @@ class Group(msgspec.Struct):
         broken: a part of it is missing, so its statements cannot be followed any more.
     """
 
-    first: Segment
-    last: Segment
+    first: TransactionSegment
+    last: TransactionSegment
     damage: int
-    unfinished: Unfinished | None = None
+    unfinished: UnfinishedStatement | None = None
     broken: bool = False
     rolled_back: bool = False
 
 
-class IdSet:
+class TransactionIdSet:
     """Ids of completed transactions, as bits: dense ids cost one bit each; memory is bounded (16 MiB).
 
     Attributes:
@@ -78,29 +78,29 @@ class IdSet:
     """
 
     def __init__(self) -> None:
-        self._chunks: dict[Key, bytearray] = {}
+        self._chunks: dict[TransactionKey, bytearray] = {}
         self.forgotten = False
 
-    def add(self, key: Key) -> bool:
+    def add(self, key: TransactionKey) -> bool:
         """Add a transaction; return False if it was there before."""
         server, number = key
         slot = (server, number >> _CHUNK_BITS)
         chunk = self._chunks.get(slot)
         if chunk is None:
-            chunk = self._new(slot)
-        at, bit = (number & ((1 << _CHUNK_BITS) - 1)) >> 3, 1 << (number & 7)
-        seen = chunk[at] & bit
-        chunk[at] |= bit
+            chunk = self._create_chunk(slot)
+        index, bit = (number & ((1 << _CHUNK_BITS) - 1)) >> 3, 1 << (number & 7)
+        seen = chunk[index] & bit
+        chunk[index] |= bit
         return not seen
 
-    def _new(self, slot: Key) -> bytearray:
+    def _create_chunk(self, slot: TransactionKey) -> bytearray:
         if len(self._chunks) >= _MAX_CHUNKS:
             del self._chunks[next(iter(self._chunks))]
             self.forgotten = True
         chunk = self._chunks[slot] = bytearray(1 << (_CHUNK_BITS - 3))
         return chunk
 
-    def __contains__(self, key: Key) -> bool:
+    def __contains__(self, key: TransactionKey) -> bool:
         server, number = key
         chunk = self._chunks.get((server, number >> _CHUNK_BITS))
         return chunk is not None and bool(chunk[(number & ((1 << _CHUNK_BITS) - 1)) >> 3] >> (number & 7) & 1)
@@ -110,7 +110,7 @@ class IdSet:
         self._chunks.clear()
 
 
-class Groups(msgspec.Struct):
+class TransactionTracker(msgspec.Struct):
     """All transactions of one run of the server.
 
     Attributes:
@@ -125,82 +125,86 @@ class Groups(msgspec.Struct):
     completed: int = 0
     rolled_back: int = 0
     given_up: int = 0
-    open: dict[Key, Group] = msgspec.field(default_factory=dict)
-    done: IdSet = msgspec.field(default_factory=IdSet)
+    open: dict[TransactionKey, SegmentedTransaction] = msgspec.field(default_factory=dict)
+    done: TransactionIdSet = msgspec.field(default_factory=TransactionIdSet)
 
-    def simple(self, key: Key) -> bool:
+    def add_single_message(self, key: TransactionKey) -> bool:
         """Count a transaction of one complete message; return False if it needs `add`."""
         if key in self.open or not self.done.add(key):
             return False
         self.completed += 1
         return True
 
-    def add(self, segment: Segment, statements: Sequence[Any]) -> Iterator[Fault]:
+    def add(self, segment: TransactionSegment, statements: Sequence[Any]) -> Iterator[EntryFault]:
         """Add one message of a transaction; yield its faults."""
-        group = self.open.get(segment.key)
-        if group is None and segment.key in self.done:
-            yield self._duplicate(segment, "after its final message")
+        transaction = self.open.get(segment.key)
+        if transaction is None and segment.key in self.done:
+            yield self._report_duplicate(segment, "after its final message")
             return
-        if group is None:
-            group = Group(segment, segment, self.damage)
-            self._remember(segment.key, group)
+        if transaction is None:
+            transaction = SegmentedTransaction(segment, segment, self.damage)
+            self._add_open(segment.key, transaction)
             expected = 1
         else:
-            expected = group.last.segment_id + 1
+            expected = transaction.last.segment_id + 1
         if segment.segment_id < expected:
-            yield self._duplicate(segment, f"after segment {expected - 1}")
+            yield self._report_duplicate(segment, f"after segment {expected - 1}")
             return
         if segment.segment_id > expected:
-            yield from self._gap(group, segment, expected)
-        group.last, group.damage = segment, self.damage
-        yield from _follow(group, statements)
+            yield from self._report_gap(transaction, segment, expected)
+        transaction.last, transaction.damage = segment, self.damage
+        yield from _track_statements(transaction, statements)
         if segment.end:
-            yield from self._close(group)
+            yield from self._close_transaction(transaction)
 
-    def _duplicate(self, segment: Segment, where: str) -> Fault:
-        text = f"transaction {segment.key[1]} of server {segment.key[0]}: segment {segment.segment_id} again {where}"
-        return Fault("duplicate-sequence", text, "duplicate transaction id/segment")
+    def _report_duplicate(self, segment: TransactionSegment, place_text: str) -> EntryFault:
+        text = (
+            f"transaction {segment.key[1]} of server {segment.key[0]}: segment {segment.segment_id} again {place_text}"
+        )
+        return EntryFault("duplicate-sequence", text, "duplicate transaction id/segment")
 
-    def _gap(self, group: Group, segment: Segment, expected: int) -> Iterator[Fault]:
+    def _report_gap(
+        self, transaction: SegmentedTransaction, segment: TransactionSegment, expected: int
+    ) -> Iterator[EntryFault]:
         """Report missing segments: a gap, or lost in a damaged range before this message."""
-        known = group.damage if group.last is not segment else 0
-        group.broken = True
+        damage_before = transaction.damage if transaction.last is not segment else 0
+        transaction.broken = True
         name = f"transaction {segment.key[1]} of server {segment.key[0]}"
-        if known == self.damage:
+        if damage_before == self.damage:
             text = f"{name}: segment {segment.segment_id}, expected {expected}"
-            yield Fault("gap-in-sequence", text, "segment gap")
+            yield EntryFault("gap-in-sequence", text, "segment gap")
         else:
             text = f"{name}: segments {expected} to {segment.segment_id - 1} were lost in a damaged range"
-            yield Fault("incomplete-transaction", text, "segments lost")
+            yield EntryFault("incomplete-transaction", text, "segments lost")
 
-    def _remember(self, key: Key, group: Group) -> None:
+    def _add_open(self, key: TransactionKey, transaction: SegmentedTransaction) -> None:
         if len(self.open) >= MAX_OPEN:
             del self.open[next(iter(self.open))]
             self.given_up += 1
-        self.open[key] = group
+        self.open[key] = transaction
 
-    def _close(self, group: Group) -> Iterator[Fault]:
-        key = group.last.key
+    def _close_transaction(self, transaction: SegmentedTransaction) -> Iterator[EntryFault]:
+        key = transaction.last.key
         self.open.pop(key, None)
         self.done.add(key)
-        if group.rolled_back:
+        if transaction.rolled_back:
             self.rolled_back += 1
-        elif group.unfinished is not None:
+        elif transaction.unfinished is not None:
             text = f"transaction {key[1]} of server {key[0]} ends within a statement"
-            yield Fault("incomplete-transaction", text, "unfinished statement")
-        elif not group.broken:
+            yield EntryFault("incomplete-transaction", text, "unfinished statement")
+        elif not transaction.broken:
             self.completed += 1
 
-    def new_run(self) -> list[Group]:
+    def start_run(self) -> list[SegmentedTransaction]:
         """Start a new run of the server, in which ids restart; return the transactions left open, in file order."""
-        left = list(self.open.values())
+        left_open = list(self.open.values())
         self.open.clear()
         self.done.clear()
         self.damage = 0
-        return left
+        return left_open
 
 
-def is_simple(statement: Any, kind: int) -> bool:
+def is_self_contained(statement: Any, kind: int) -> bool:
     """Check that a statement neither continues, nor is a continuation, nor rolls anything back."""
     if kind == _INSERT:
         data = statement.insert_data
@@ -209,54 +213,60 @@ def is_simple(statement: Any, kind: int) -> bool:
     elif kind == _DELETE:
         data = statement.delete_data
     else:
-        return kind not in _TAKES_BACK
+        return kind not in _ROLLBACK_KINDS
     return bool(data.end_segment and data.segment_id == 1)
 
 
-def _follow(group: Group, statements: Sequence[Any]) -> Iterator[Fault]:
+def _track_statements(transaction: SegmentedTransaction, statements: Sequence[Any]) -> Iterator[EntryFault]:
     """Track statements that span several messages, and rollbacks; yield faults."""
     for statement in statements:
         kind = statement.type
         if kind == StatementType.ROLLBACK:
-            group.rolled_back, group.unfinished = True, None
+            transaction.rolled_back, transaction.unfinished = True, None
         elif kind == StatementType.ROLLBACK_STATEMENT:
-            yield from _take_back(group)
-        elif kind in _DATA:
-            yield from _continue(group, statement)
-        elif group.unfinished is not None:
-            yield _interrupted(group, kind_name(kind))
+            yield from _roll_back_statement(transaction)
+        elif kind in _DATA_KINDS:
+            yield from _continue_statement(transaction, statement)
+        elif transaction.unfinished is not None:
+            yield _report_interrupted(transaction, get_statement_name(kind))
 
 
-def _take_back(group: Group) -> Iterator[Fault]:
-    if group.unfinished is None and not group.broken:
+def _roll_back_statement(transaction: SegmentedTransaction) -> Iterator[EntryFault]:
+    if transaction.unfinished is None and not transaction.broken:
         text = "ROLLBACK_STATEMENT without an unfinished statement before it"
-        yield Fault("dangling-reference", text, "nothing to roll back")
-    group.unfinished = None
+        yield EntryFault("dangling-reference", text, "nothing to roll back")
+    transaction.unfinished = None
 
 
-def _continue(group: Group, statement: Any) -> Iterator[Fault]:
-    header_name, data_name = PARTS[statement.type]
+def _continue_statement(transaction: SegmentedTransaction, statement: Any) -> Iterator[EntryFault]:
+    header_name, data_name = REQUIRED_MEMBERS[statement.type]
     if not statement.HasField(header_name) or not statement.HasField(data_name):
         return  # reported by the rules for one statement
     header, data = getattr(statement, header_name), getattr(statement, data_name)
     digest = blake2b(header.SerializePartialToString(), digest_size=16).digest()
-    before, group.unfinished = group.unfinished, None
+    before, transaction.unfinished = transaction.unfinished, None
     name = StatementType(statement.type).name
     if before is not None and statement.type != before.kind:
-        yield _interrupted(group, name, before)
+        yield _report_interrupted(transaction, name, before)
         before = None
     elif before is not None and digest != before.header:
-        yield Fault("meta-mismatch", f"the header of the continued {name} differs from the first", "header differs")
+        yield EntryFault(
+            "meta-mismatch", f"the header of the continued {name} differs from the first", "header differs"
+        )
     expected = 1 if before is None else before.segment_id + 1
-    if data.segment_id != expected and not group.broken:
+    if data.segment_id != expected and not transaction.broken:
         text = f"{name}: data segment {data.segment_id}, expected {expected}"
-        yield Fault("gap-in-sequence", text, "segment gap")
+        yield EntryFault("gap-in-sequence", text, "segment gap")
     if not data.end_segment:
-        group.unfinished = Unfinished(statement.type, digest, data.segment_id)
+        transaction.unfinished = UnfinishedStatement(statement.type, digest, data.segment_id)
 
 
-def _interrupted(group: Group, by: str, before: Unfinished | None = None) -> Fault:
-    unfinished = before or group.unfinished
-    name = "statement" if unfinished is None else kind_name(unfinished.kind)
-    group.unfinished = None
-    return Fault("incomplete-transaction", f"an unfinished {name} is followed by {by}", "unfinished statement")
+def _report_interrupted(
+    transaction: SegmentedTransaction, next_name: str, before: UnfinishedStatement | None = None
+) -> EntryFault:
+    unfinished = before or transaction.unfinished
+    name = "statement" if unfinished is None else get_statement_name(unfinished.kind)
+    transaction.unfinished = None
+    return EntryFault(
+        "incomplete-transaction", f"an unfinished {name} is followed by {next_name}", "unfinished statement"
+    )

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from binlogtool.formats.drizzle.protobuf.messages import Catalog, Label, Member
+from binlogtool.formats.drizzle.protobuf.messages import Label, MessageCatalog, MessageMember
 from binlogtool.formats.drizzle.schema import CATALOG
 
 _PACKAGE = "drizzled.message"
@@ -24,52 +24,52 @@ class UndecodableError(Exception):
 
 
 @cache
-def message_class(name: str) -> Any:
+def get_message_class(name: str) -> Any:
     """Return the library's class of a message of the catalog."""
     from google.protobuf import message_factory
 
-    return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"{_PACKAGE}.{name}"))
+    return message_factory.GetMessageClass(_create_pool().FindMessageTypeByName(f"{_PACKAGE}.{name}"))
 
 
 @cache
-def _pool() -> Any:
+def _create_pool() -> Any:
     from google.protobuf import descriptor_pool
 
     pool = descriptor_pool.DescriptorPool()
-    pool.Add(_file_descriptor(CATALOG))
+    pool.Add(_create_file_descriptor(CATALOG))
     return pool
 
 
-def _file_descriptor(catalog: Catalog) -> Any:
+def _create_file_descriptor(catalog: MessageCatalog) -> Any:
     """Convert the catalog to a FileDescriptorProto of proto2."""
     from google.protobuf import descriptor_pb2
 
     proto = descriptor_pb2.FileDescriptorProto(name="transaction.proto", package=_PACKAGE, syntax="proto2")
     for message in catalog.messages.values():
-        described = proto.message_type.add(name=message.name)
+        message_proto = proto.message_type.add(name=message.name)
         for member in message.members:
-            _describe(described.field.add(), member)
+            _fill_field_descriptor(message_proto.field.add(), member)
     return proto
 
 
-def _describe(described: Any, member: Member) -> None:
-    described.name, described.number = member.name, member.number
-    described.label = getattr(described, f"LABEL_{member.label.name}")
+def _fill_field_descriptor(field_proto: Any, member: MessageMember) -> None:
+    field_proto.name, field_proto.number = member.name, member.number
+    field_proto.label = getattr(field_proto, f"LABEL_{member.label.name}")
     if member.type in CATALOG.messages:
-        described.type = described.TYPE_MESSAGE
-        described.type_name = f".{_PACKAGE}.{member.type}"
+        field_proto.type = field_proto.TYPE_MESSAGE
+        field_proto.type_name = f".{_PACKAGE}.{member.type}"
     else:
-        described.type = getattr(described, f"TYPE_{_library_type(member.type)}")
+        field_proto.type = getattr(field_proto, f"TYPE_{_map_library_type(member.type)}")
 
 
-def _library_type(type_: str) -> str:
+def _map_library_type(type_: str) -> str:
     if type_ in CATALOG.enums:
         return "INT32"
     return {"string": "BYTES"}.get(type_, type_.upper())
 
 
 @cache
-def transaction_parser() -> Callable[[Any], tuple[Any, int]]:
+def create_transaction_parser() -> Callable[[Any], tuple[Any, int]]:
     """Create a function from the bytes of a Transaction message to the library's object and its canonical size in
     bytes.
 
@@ -79,29 +79,29 @@ def transaction_parser() -> Callable[[Any], tuple[Any, int]]:
     """
     from google.protobuf.message import DecodeError
 
-    parse = message_class("Transaction").FromString
+    parse = get_message_class("Transaction").FromString
 
-    def transaction(data: Any) -> tuple[Any, int]:
+    def parse_transaction(data: Any) -> tuple[Any, int]:
         try:
             message = parse(data)
         except DecodeError:
             raise UndecodableError("the message does not parse") from None
         if not message.IsInitialized():
-            raise UndecodableError(f"required members are missing{_missing(message, len(data))}")
+            raise UndecodableError(f"required members are missing{_list_missing_members(message, len(data))}")
         return message, message.ByteSize()  # the canonical size
 
-    return transaction
+    return parse_transaction
 
 
-NAMED_UP_TO = 16384
+MAX_LISTED_MESSAGE_SIZE = 16384
 """Bytes of a message whose missing members are listed: the list of a large one may be many times as long."""
 
 
-def _missing(message: Any, size: int) -> str:
-    return f": {', '.join(message.FindInitializationErrors())}" if size <= NAMED_UP_TO else ""
+def _list_missing_members(message: Any, size: int) -> str:
+    return f": {', '.join(message.FindInitializationErrors())}" if size <= MAX_LISTED_MESSAGE_SIZE else ""
 
 
-def text(value: bytes) -> str | bytes:
+def decode_text(value: bytes) -> str | bytes:
     """Decode UTF-8 text; return the bytes if they are not UTF-8."""
     try:
         return value.decode()
@@ -109,14 +109,14 @@ def text(value: bytes) -> str | bytes:
         return value
 
 
-def body(message: Any) -> dict[str, Any]:
+def to_json_body(message: Any) -> dict[str, Any]:
     """Convert a message to JSON-able values: the specification's member names, enums by name, bytes left as bytes."""
-    convert = _converter(message.DESCRIPTOR.name, holds_unknown_fields(message))
+    convert = _create_converter(message.DESCRIPTOR.name, has_unknown_fields(message))
     values: dict[str, Any] = convert(message)
     return values
 
 
-def holds_unknown_fields(message: Any) -> bool:
+def has_unknown_fields(message: Any) -> bool:
     """Check for unknown fields at any level, in two passes of the library's own code."""
     copy = type(message)()
     copy.CopyFrom(message)
@@ -132,60 +132,60 @@ def drop_unknown_fields(message: Any) -> bool:
 
 
 @cache
-def _converter(type_: str, unknown: bool) -> Callable[[Any], Any]:
+def _create_converter(type_: str, with_unknown: bool) -> Callable[[Any], Any]:
     """Create the function that makes JSON-able values of one type: a message, an enum, text, bytes or a number."""
     if type_ in CATALOG.enums:
         names: dict[int, str | int] = {member.value: member.name for member in CATALOG.enums[type_]}
         return lambda value: names.get(value, value)
     if type_ not in CATALOG.messages:
-        return {"string": text, "bytes": column_value}.get(type_, _as_it_is)
-    return _message_converter(type_, unknown)
+        return {"string": decode_text, "bytes": decode_column_value}.get(type_, _return_unchanged)
+    return _create_message_converter(type_, with_unknown)
 
 
-def _message_converter(type_: str, unknown: bool) -> Callable[[Any], Any]:
+def _create_message_converter(type_: str, with_unknown: bool) -> Callable[[Any], Any]:
     members = {
-        member.number: (member.name, member.label is Label.REPEATED, _converter(member.type, unknown))
+        member.number: (member.name, member.label is Label.REPEATED, _create_converter(member.type, with_unknown))
         for member in CATALOG.messages[type_].members
     }
 
     def convert(message: Any) -> dict[str, Any]:
-        out: dict[str, Any] = {}
-        for described, value in message.ListFields():
-            name, repeated, inner = members[described.number]
-            out[name] = [inner(one) for one in value] if repeated else inner(value)
-        if unknown and (fields := _unknown_fields(message)):
-            out["unknown_fields"] = fields
-        return out
+        result: dict[str, Any] = {}
+        for descriptor, value in message.ListFields():
+            name, repeated, convert_value = members[descriptor.number]
+            result[name] = [convert_value(one) for one in value] if repeated else convert_value(value)
+        if with_unknown and (fields := _decode_unknown_fields(message)):
+            result["unknown_fields"] = fields
+        return result
 
     return convert
 
 
-def _as_it_is(value: Any) -> Any:
+def _return_unchanged(value: Any) -> Any:
     return value
 
 
-def column_value(value: bytes) -> str | bytes:
+def decode_column_value(value: bytes) -> str | bytes:
     """Decode a column value: text by definition; one that holds a NUL is binary data and stays bytes."""
-    return value if b"\0" in value else text(value)
+    return value if b"\0" in value else decode_text(value)
 
 
-def enum_name(of: type[enum.IntEnum], value: int) -> str | int:
+def get_enum_name(enum_class: type[enum.IntEnum], value: int) -> str | int:
     """Return the name of an enum value, or the number if it has none."""
     try:
-        return of(value).name
+        return enum_class(value).name
     except ValueError:
         return value
 
 
-def _unknown_fields(message: Any) -> list[dict[str, Any]]:
+def _decode_unknown_fields(message: Any) -> list[dict[str, Any]]:
     from google.protobuf.unknown_fields import UnknownFieldSet
 
-    return [_unknown_field(field) for field in UnknownFieldSet(message)]
+    return [_decode_unknown_field(field) for field in UnknownFieldSet(message)]
 
 
-def _unknown_field(field: Any) -> dict[str, Any]:
+def _decode_unknown_field(field: Any) -> dict[str, Any]:
     """Decode a field that the catalog does not know. A group's value is the list of its fields."""
     value = field.data
     if not isinstance(value, int | bytes):
-        value = [_unknown_field(inner) for inner in value]
+        value = [_decode_unknown_field(inner) for inner in value]
     return {"number": field.field_number, "wire_type": field.wire_type, "value": value}

@@ -9,54 +9,54 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from binlogtool.formats.drizzle.meaning import NANOSECONDS_FROM, WRITER_FROM
+from binlogtool.formats.drizzle.meaning import EXAMPLE_WRITER_FROM, NANOSECONDS_FROM
 from binlogtool.formats.drizzle.protobuf.wire import read_varint
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_null, put_time, put_unsigned
 from binlogtool.formats.jsontext import put_any_text, put_bytes, put_string
 from binlogtool.formats.kernel_types import Int64s, MutableInt64s, MutableUInt8s, UInt8s
-from binlogtool.formats.loads import word32
+from binlogtool.formats.loads import load_uint32
 
 UINT32, UINT64, BOOL, ENUM, STRING, BYTES, MESSAGE = range(7)
 """Kinds of members; those up to ENUM are varints on the wire."""
 
 OPTIONAL, REQUIRED, REPEATED = range(3)
 
-MEMBER = 4
+MEMBER_SIZE = 4
 """Integers of a member in `rules`: number, kind, label, and where its enum or message stands."""
 
-TEXT = 24
+TEXT_MEMBER_SIZE = 24
 """Bytes of a member in `texts`: the same, then where its name stands, and its size."""
 
-NAMED = 12
+ENUM_TEXT_SIZE = 12
 """Bytes of a value of an enum in `texts`: number, where its name stands, its size."""
 
-TRANSACTION = 1
+TRANSACTION_TYPE = 1
 """The type of such an entry (`codes.EntryType`)."""
 
-MOST = 0x7FFFFFFF
-U32 = 0xFFFFFFFF
-LONGEST_TAG = 5
+MAX_LENGTH = 0x7FFFFFFF
+MAX_UINT32 = 0xFFFFFFFF
+MAX_TAG_SIZE = 5
 
 
 @kernel(read_varint)
-def part(buf: UInt8s, p: int, n: int) -> tuple[int, int, int, int]:
+def read_field_bounds(buf: UInt8s, p: int, n: int) -> tuple[int, int, int, int]:
     """Read the field at `buf[p]`: tag, start and end of its value (end -1 = not handled), the value of a varint."""
     tag, at = read_varint(buf, p, n)
-    if at < 0 or at - p > LONGEST_TAG or tag < 8 or tag > U32:
+    if at < 0 or at - p > MAX_TAG_SIZE or tag < 8 or tag > MAX_UINT32:
         return 0, -1, -1, 0
     value, end = read_varint(buf, at, n)
     if end < 0:
         return 0, -1, -1, 0
     if tag & 7 == 0:
         return tag, at, end, value
-    if tag & 7 != 2 or value < 0 or value > MOST or value > n - end:
+    if tag & 7 != 2 or value < 0 or value > MAX_LENGTH or value > n - end:
         return 0, -1, -1, 0
     return tag, end, end + value, 0
 
 
 @kernel()
-def is_named(rules: Int64s, place: int, value: int) -> bool:
+def has_enum_name(rules: Int64s, place: int, value: int) -> bool:
     """Check that this value of an enum has a name."""
     i = 0
     count: int = rules[place]
@@ -65,39 +65,39 @@ def is_named(rules: Int64s, place: int, value: int) -> bool:
     return i < count
 
 
-@kernel(part, is_named)
-def is_plain(buf: UInt8s, p: int, n: int, rules: Int64s, place: int) -> bool:
+@kernel(read_field_bounds, has_enum_name)
+def is_plain_message(buf: UInt8s, p: int, n: int, rules: Int64s, place: int) -> bool:
     """Check that the bytes are a message of this kind, as servers write it."""
     count = rules[place]
-    at = place + 1 - MEMBER
-    last = at + MEMBER * count
+    at = place + 1 - MEMBER_SIZE
+    last = at + MEMBER_SIZE * count
     while p < n:
-        tag, start, end, value = part(buf, p, n)
+        tag, start, end, value = read_field_bounds(buf, p, n)
         if end < 0:
             return False
         if at <= place or rules[at] != tag >> 3 or rules[at + 2] != REPEATED:
-            at += MEMBER
+            at += MEMBER_SIZE
             while at <= last and rules[at] < tag >> 3:
                 if rules[at + 2] == REQUIRED:
                     return False
-                at += MEMBER
+                at += MEMBER_SIZE
             if at > last or rules[at] != tag >> 3:
                 return False
         kind = rules[at + 1]
         if (tag & 7 == 0) != (kind <= ENUM):
             return False
-        if kind == UINT32 and not 0 <= value <= U32:
+        if kind == UINT32 and not 0 <= value <= MAX_UINT32:
             return False
-        if kind == ENUM and not is_named(rules, rules[at + 3], value):
+        if kind == ENUM and not has_enum_name(rules, rules[at + 3], value):
             return False
-        if kind == MESSAGE and not is_plain(buf, start, end, rules, rules[at + 3]):
+        if kind == MESSAGE and not is_plain_message(buf, start, end, rules, rules[at + 3]):
             return False
         p = end
-    at += MEMBER
+    at += MEMBER_SIZE
     while at <= last:
         if rules[at + 2] == REQUIRED:
             return False
-        at += MEMBER
+        at += MEMBER_SIZE
     return True
 
 
@@ -122,7 +122,7 @@ def put_column(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) 
 
 
 @kernel()
-def put_truth(value: int, out: MutableUInt8s, o: int) -> int:
+def put_bool(value: int, out: MutableUInt8s, o: int) -> int:
     """Write `true` or `false`; the caller has checked that there is room."""
     word = 0x65757274 if value != 0 else 0x736C6166
     for i in range(4):
@@ -133,18 +133,18 @@ def put_truth(value: int, out: MutableUInt8s, o: int) -> int:
     return o + 4
 
 
-@kernel(word32, put_constant)
-def put_named(texts: UInt8s, place: int, value: int, out: MutableUInt8s, o: int, z: int) -> int:
+@kernel(load_uint32, put_constant)
+def put_enum_name(texts: UInt8s, place: int, value: int, out: MutableUInt8s, o: int, z: int) -> int:
     """Write the name of an enum's value."""
-    for i in range(word32(texts, place)):
-        at = place + 4 + NAMED * i
-        if word32(texts, at) == value:
-            size = word32(texts, at + 8)
-            return put_constant(texts, word32(texts, at + 4), size, out, o) if size <= z - o else -1
+    for i in range(load_uint32(texts, place)):
+        at = place + 4 + ENUM_TEXT_SIZE * i
+        if load_uint32(texts, at) == value:
+            size = load_uint32(texts, at + 8)
+            return put_constant(texts, load_uint32(texts, at + 4), size, out, o) if size <= z - o else -1
     return -2
 
 
-@kernel(put_constant, word32)
+@kernel(put_constant, load_uint32)
 def begin_member(
     texts: UInt8s, place: int, at: int, number: int, out: MutableUInt8s, o: int, z: int
 ) -> tuple[int, int]:
@@ -154,60 +154,60 @@ def begin_member(
         Its position in the table, and the position for its value; -1 = no room.
     """
     if at >= place:
-        if word32(texts, at + 8) == REPEATED:
+        if load_uint32(texts, at + 8) == REPEATED:
             out[o] = 93
             o += 1
         out[o] = 44
         o += 1
-    at += TEXT
-    while word32(texts, at) < number:
-        at += TEXT
-    size = word32(texts, at + 20)
+    at += TEXT_MEMBER_SIZE
+    while load_uint32(texts, at) < number:
+        at += TEXT_MEMBER_SIZE
+    size = load_uint32(texts, at + 20)
     if z - o < size + 64:
         return at, -1
-    o = put_constant(texts, word32(texts, at + 16), size, out, o)
-    if word32(texts, at + 8) == REPEATED:
+    o = put_constant(texts, load_uint32(texts, at + 16), size, out, o)
+    if load_uint32(texts, at + 8) == REPEATED:
         out[o] = 91
         o += 1
     return at, o
 
 
-@kernel(begin_member, part, put_any_text, put_column, put_named, put_truth, put_unsigned, word32)
+@kernel(begin_member, read_field_bounds, put_any_text, put_column, put_enum_name, put_bool, put_unsigned, load_uint32)
 def put_message(buf: UInt8s, p: int, n: int, texts: UInt8s, place: int, out: MutableUInt8s, o: int, z: int) -> int:
     """Write a message that `is_plain_message` as an object."""
     if z - o < 8:
         return -1
     out[o] = 123
     o += 1
-    at = place - TEXT
+    at = place - TEXT_MEMBER_SIZE
     while p < n:
-        tag, start, end, value = part(buf, p, n)
+        tag, start, end, value = read_field_bounds(buf, p, n)
         if end < 0:
             return -2
         p = end
-        if at >= place and word32(texts, at) == tag >> 3:
+        if at >= place and load_uint32(texts, at) == tag >> 3:
             out[o] = 44
             o += 1
         else:
             at, o = begin_member(texts, place, at, tag >> 3, out, o, z)
         if o < 0 or z - o < 64:
             return -1
-        kind = word32(texts, at + 4)
+        kind = load_uint32(texts, at + 4)
         if kind == MESSAGE:
-            o = put_message(buf, start, end, texts, word32(texts, at + 12), out, o, z - 8)
+            o = put_message(buf, start, end, texts, load_uint32(texts, at + 12), out, o, z - 8)
         elif kind == STRING:
             o = put_any_text(buf, start, end, out, o, z - 8)
         elif kind == BYTES:
             o = put_column(buf, start, end, out, o, z - 8)
         elif kind == ENUM:
-            o = put_named(texts, word32(texts, at + 12), value, out, o, z - 8)
+            o = put_enum_name(texts, load_uint32(texts, at + 12), value, out, o, z - 8)
         elif kind == BOOL:
-            o = put_truth(value, out, o)
+            o = put_bool(value, out, o)
         else:
             o = put_unsigned(value, out, o, z - 8)
         if o < 0:
             return o
-    if at >= place and word32(texts, at + 8) == REPEATED:
+    if at >= place and load_uint32(texts, at + 8) == REPEATED:
         out[o] = 93
         o += 1
     out[o] = 125
@@ -217,26 +217,26 @@ def put_message(buf: UInt8s, p: int, n: int, texts: UInt8s, place: int, out: Mut
 # -- derived columns of an entry
 # ------------------------------------------------------------------------------------------------
 
-COLUMNS = ("kind", "number", "time", "server", "unit", "first_at", "first_end", "second_at", "second_end")
+DERIVED_COLUMNS = ("kind", "number", "time", "server", "unit", "first_at", "first_end", "second_at", "second_end")
 """Of an entry: the kind of its statements (MANY = several, -1 = not ours), the id of its transaction, microseconds
 since 1970, the unit of its time stamps, and where the names of its object stand, -1 = there is none."""
 
-MANY = 100
+MANY_KINDS = 100
 """No number of a statement."""
 
-NOBODY, NAMELESS, WHOLE, OF_SCHEMA, INSIDE, OF_TABLE = range(6)
+NO_OBJECT, UNNAMED_OBJECT, NAME_IN_MEMBER, NAME_IN_SCHEMA, NAMES_IN_METADATA, NAMES_IN_TABLE = range(6)
 """What a kind of statements is about: nothing that counts; nothing with a name; a name in its part; of the first
 message in its part, the name of a `Schema`, the names of a `TableMetadata`, those of a `Table`."""
 
-OBJECT = 3
+OBJECT_RULE_SIZE = 3
 """Integers of a kind of statements in `rules`: its number, what it is about, the member that says it."""
 
 
-@kernel(part)
-def member_at(buf: UInt8s, p: int, n: int, number: int) -> tuple[int, int]:
+@kernel(read_field_bounds)
+def find_member(buf: UInt8s, p: int, n: int, number: int) -> tuple[int, int]:
     """Return start and end of the value of the first field with this number; -1 = there is none."""
     while p < n:
-        tag, start, end, _ = part(buf, p, n)
+        tag, start, end, _ = read_field_bounds(buf, p, n)
         if end < 0:
             break
         if tag >> 3 == number:
@@ -245,23 +245,23 @@ def member_at(buf: UInt8s, p: int, n: int, number: int) -> tuple[int, int]:
     return -1, -1
 
 
-@kernel(member_at)
-def names_at(buf: UInt8s, p: int, n: int, about: int, number: int) -> tuple[int, int, int, int]:
+@kernel(find_member)
+def find_object_names(buf: UInt8s, p: int, n: int, object_kind: int, number: int) -> tuple[int, int, int, int]:
     """Return the positions of the names of a statement's object; (-2, …) = they are missing."""
-    start, end = member_at(buf, p, n, number)
-    if start >= 0 and about != WHOLE:
-        start, end = member_at(buf, start, end, 1)
+    start, end = find_member(buf, p, n, number)
+    if start >= 0 and object_kind != NAME_IN_MEMBER:
+        start, end = find_member(buf, start, end, 1)
     if start < 0:
         return -2, -1, -1, -1
-    low, high = member_at(buf, start, end, 6 if about == OF_TABLE else 1)
-    if about <= OF_SCHEMA:
+    low, high = find_member(buf, start, end, 6 if object_kind == NAMES_IN_TABLE else 1)
+    if object_kind <= NAME_IN_SCHEMA:
         return low, high, -1, -1
-    first, last = member_at(buf, start, end, 1 if about == OF_TABLE else 2)
+    first, last = find_member(buf, start, end, 1 if object_kind == NAMES_IN_TABLE else 2)
     return low, high, first, last
 
 
 @kernel()
-def same(buf: UInt8s, a: int, a_end: int, b: int, b_end: int) -> bool:
+def is_same_bytes(buf: UInt8s, a: int, a_end: int, b: int, b_end: int) -> bool:
     """Are these the same bytes?"""
     while a < a_end and b < b_end and buf[a] == buf[b]:
         a += 1
@@ -269,67 +269,67 @@ def same(buf: UInt8s, a: int, a_end: int, b: int, b_end: int) -> bool:
     return a == a_end and b == b_end
 
 
-@kernel(part, names_at, same)
+@kernel(read_field_bounds, find_object_names, is_same_bytes)
 def read_statements(buf: UInt8s, p: int, n: int, rules: Int64s, out: MutableInt64s, at: int, count: int) -> bool:
     """Read kind and object of an entry from its statements; `out[at + count * c]` is column c. False: not handled."""
     kind = -1
-    known = 0
+    object_count = 0
     place = rules[1]
     while p < n:
-        tag, start, end, _ = part(buf, p, n)
+        tag, start, end, _ = read_field_bounds(buf, p, n)
         if end < 0:
             return False
         p = end
         if tag >> 3 != 2:
             continue
-        _, _, _, own = part(buf, start, end)
-        kind = own if kind < 0 or kind == own else MANY
+        _, _, _, statement_kind = read_field_bounds(buf, start, end)
+        kind = statement_kind if kind < 0 or kind == statement_kind else MANY_KINDS
         k = place + 1
-        while k < place + OBJECT * rules[place] and rules[k] != own:
-            k += OBJECT
-        about = rules[k + 1]
-        if about == NOBODY:
+        while k < place + OBJECT_RULE_SIZE * rules[place] and rules[k] != statement_kind:
+            k += OBJECT_RULE_SIZE
+        object_kind = rules[k + 1]
+        if object_kind == NO_OBJECT:
             continue
         low, high, first, last = -1, -1, -1, -1
-        if about != NAMELESS:
-            low, high, first, last = names_at(buf, start, end, about, rules[k + 2])
+        if object_kind != UNNAMED_OBJECT:
+            low, high, first, last = find_object_names(buf, start, end, object_kind, rules[k + 2])
             if low < -1:
                 return False
         a, b, c, d = out[at + 5 * count], out[at + 6 * count], out[at + 7 * count], out[at + 8 * count]
-        if known == 0:
+        if object_count == 0:
             out[at + 5 * count] = low
             out[at + 6 * count] = high
             out[at + 7 * count] = first
             out[at + 8 * count] = last
-            known = 1
-        elif known == 1 and not (same(buf, a, b, low, high) and same(buf, c, d, first, last)):
+            object_count = 1
+        elif object_count == 1 and not (is_same_bytes(buf, a, b, low, high) and is_same_bytes(buf, c, d, first, last)):
             if b - a + d - c + (c >= 0) == high - low + last - first + (first >= 0):
                 return False  # the same text with its dot elsewhere, perhaps
-            known = 2
+            object_count = 2
             out[at + 5 * count] = -1
-    out[at] = MANY if kind < 0 else kind
+    out[at] = MANY_KINDS if kind < 0 else kind
     return True
 
 
-@kernel(is_plain, member_at, part, read_statements)
-def survey(
+@kernel(is_plain_message, find_member, read_field_bounds, read_statements)
+def derive_entry_columns(
     buf: UInt8s, rules: Int64s, types: Int64s, lows: Int64s, highs: Int64s, out: MutableInt64s, count: int
 ) -> int:
     """Derive the columns `DERIVED_COLUMNS` of entries."""
     for i in range(count):
         for column in range(9):
             out[i + count * column] = -1
-        if types[i] != TRANSACTION or not is_plain(buf, lows[i], highs[i], rules, rules[0]):
+        if types[i] != TRANSACTION_TYPE or not is_plain_message(buf, lows[i], highs[i], rules, rules[0]):
             continue
-        low, high = member_at(buf, lows[i], highs[i], 1)
-        _, _, low, server = part(buf, low, high)
-        _, _, low, number = part(buf, low, high)
-        _, _, low, time = part(buf, low, high)
+        low, high = find_member(buf, lows[i], highs[i], 1)
+        _, _, low, server = read_field_bounds(buf, low, high)
+        _, _, low, number = read_field_bounds(buf, low, high)
+        _, _, low, time = read_field_bounds(buf, low, high)
         unit = 0
         if time >= NANOSECONDS_FROM:
             time = time // 1000
             unit = 2
-        elif time >= WRITER_FROM:
+        elif time >= EXAMPLE_WRITER_FROM:
             time = time // 10
             unit = 1
         out[i + count] = number
@@ -345,7 +345,7 @@ def survey(
 
 
 @kernel(put_time)
-def time_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, time: int) -> int:
+def put_time_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, time: int) -> int:
     """Write when the transaction began."""
     return put_time(time, out, o, z)
 
@@ -361,7 +361,7 @@ class NamePlaces(NamedTuple):
 
 
 @kernel(put_null, put_string)
-def object_member(
+def put_object_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, names: NamePlaces
 ) -> int:
     """Write `"schema.table"`, or the name of a schema."""
@@ -379,9 +379,9 @@ def object_member(
     return o
 
 
-@kernel(put_message, word32)
-def body_member(
+@kernel(put_message, load_uint32)
+def put_body_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, kind: int, p: int, n: int
 ) -> int:
     """Write the transaction of an entry that `derive_entry_columns` handles."""
-    return -2 if kind < 0 else put_message(buf, p, n, texts, word32(texts, 0), out, o, z)
+    return -2 if kind < 0 else put_message(buf, p, n, texts, load_uint32(texts, 0), out, o, z)

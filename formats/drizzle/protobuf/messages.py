@@ -15,16 +15,16 @@ from typing import Any, NamedTuple
 from construct import Construct, stream_read_entire, stream_write
 
 from binlogtool.formats.drizzle.protobuf.wire import (
-    WIRES,
+    WIRE_TYPES,
     CutError,
-    Token,
-    Wide,
-    Wire,
+    FieldToken,
+    WideVarint,
+    WireType,
     build_varint,
     read_field,
-    tokens,
+    read_fields,
 )
-from binlogtool.formats.fields import MalformedError, Part, PlainPart
+from binlogtool.formats.fields import MalformedError, PlainPart, TracePart
 from binlogtool.limits import Limits
 
 
@@ -36,7 +36,7 @@ class Label(enum.Enum):
     REPEATED = "repeated"
 
 
-class Member(NamedTuple):
+class MessageMember(NamedTuple):
     """One member of a message. type: uint32, uint64, bool, string, bytes, or the name of an enum or a message."""
 
     number: int
@@ -50,25 +50,25 @@ class MessageType:
     """One message: its members by number."""
 
     name: str
-    members: tuple[Member, ...]
-    by_number: Mapping[int, Member] = field(init=False, repr=False, compare=False)
+    members: tuple[MessageMember, ...]
+    by_number: Mapping[int, MessageMember] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by_number", {member.number: member for member in self.members})
 
 
 @dataclass(frozen=True)
-class Catalog:
+class MessageCatalog:
     """All messages and enums of one definition, by name. Enums are enum.IntEnum classes."""
 
     messages: Mapping[str, MessageType]
     enums: Mapping[str, type[enum.IntEnum]]
 
-    def wire_of(self, member: Member) -> Wire:
+    def get_wire_type(self, member: MessageMember) -> WireType:
         """Return the wire type of a member."""
         if member.type in ("uint32", "uint64", "bool") or member.type in self.enums:
-            return Wire.VARINT
-        return Wire.LENGTH_DELIMITED
+            return WireType.VARINT
+        return WireType.LENGTH_DELIMITED
 
 
 class WireField(NamedTuple):
@@ -89,7 +89,7 @@ class Message(Construct):  # type: ignore[misc]
 
     fills_stream = True
 
-    def __init__(self, catalog: Catalog, name: str, max_depth: int = Limits().max_depth) -> None:
+    def __init__(self, catalog: MessageCatalog, name: str, max_depth: int = Limits().max_depth) -> None:
         super().__init__()
         self.catalog = catalog
         self.type = catalog.messages[name]
@@ -97,28 +97,30 @@ class Message(Construct):  # type: ignore[misc]
 
     def _parse(self, stream: Any, context: Any, path: str) -> tuple[WireField, ...]:
         data = stream_read_entire(stream, path)
-        return self._fields(data, 0, len(data), self.type, self.max_depth)
+        return self._parse_fields(data, 0, len(data), self.type, self.max_depth)
 
-    def _fields(self, data: bytes, p: int, end: int, of: MessageType, depth: int) -> tuple[WireField, ...]:
+    def _parse_fields(
+        self, data: bytes, p: int, end: int, message_type: MessageType, depth: int
+    ) -> tuple[WireField, ...]:
         return tuple(
-            WireField(token.tag, token.size, self._value(data, token, of, depth))
-            for token in tokens(data, p, end, depth)
+            WireField(token.tag, token.size, self._parse_value(data, token, message_type, depth))
+            for token in read_fields(data, p, end, depth)
         )
 
-    def _value(self, data: bytes, token: Token, of: MessageType, depth: int) -> Any:
+    def _parse_value(self, data: bytes, token: FieldToken, message_type: MessageType, depth: int) -> Any:
         if token.value is not None:
             return token.value
-        inner = self.submessage(token, of)
+        inner = self.get_submessage_type(token, message_type)
         if inner is None:
-            return data[token.at : token.end]
+            return data[token.value_start : token.end]
         if depth <= 1:
             raise MalformedError(f"byte {token.start}: messages nested too deep", None, "nesting-too-deep")
-        return self._fields(data, token.at, token.end, inner, depth - 1)
+        return self._parse_fields(data, token.value_start, token.end, inner, depth - 1)
 
-    def submessage(self, token: Token, of: MessageType) -> MessageType | None:
+    def get_submessage_type(self, token: FieldToken, of: MessageType) -> MessageType | None:
         """Return the message type that a field of `of` holds, or None."""
         member = of.by_number.get(token.number)
-        if member is None or token.wire is not Wire.LENGTH_DELIMITED:
+        if member is None or token.wire is not WireType.LENGTH_DELIMITED:
             return None
         return self.catalog.messages.get(member.type)
 
@@ -127,58 +129,67 @@ class Message(Construct):  # type: ignore[misc]
         stream_write(stream, data, len(data), path)
         return obj
 
-    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
+    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[TracePart]:
         """Yield parts such as `.statement[0].insert_data.record[3].insert_value[1]`, each with `.tag`, `.length`,
         value.
         """
-        return map(Part._make, self.trace_parts(data, start, end, limits))
+        return map(TracePart._make, self.trace_parts(data, start, end, limits))
 
     def trace_parts(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[PlainPart]:
         """Yield the same parts as plain tuples. Iterative."""
         outer: list[tuple[int, MessageType, str, dict[int, int]]] = []
-        of, path, depth = self.type, "", 1
+        message_type, path, depth = self.type, "", 1
         seen: dict[int, int] = {}
         while start < end or outer:
             if start >= end:
-                end, of, path, seen = outer.pop()
+                end, message_type, path, seen = outer.pop()
                 depth -= 1
                 continue
-            token, cut = _read_field(data, start, end, limits.max_depth)
+            token, cut = _read_field_or_cut(data, start, end, limits.max_depth)
             tag, size, _, size_at, at, stop, _ = token
             number = tag >> 3
             index = seen[number] = seen.get(number, -1) + 1
-            member = of.by_number.get(number)
-            here, about = _named(path, member, token, index)
-            yield here, depth, start, None, None, about
-            yield f"{here}.tag", depth + 1, start, size_at, int(tag), _tag(tag, tag.__class__ is Wide)
+            member = message_type.by_number.get(number)
+            field_path, meaning = _name_field(path, member, token, index)
+            yield field_path, depth, start, None, None, meaning
+            yield (
+                f"{field_path}.tag",
+                depth + 1,
+                start,
+                size_at,
+                int(tag),
+                _describe_tag(tag, tag.__class__ is WideVarint),
+            )
             if size is not None:
-                yield f"{here}.length", depth + 1, size_at, at, int(size), _overlong(size)
+                yield f"{field_path}.length", depth + 1, size_at, at, int(size), _describe_width(size)
             if cut is not None:
                 raise cut
-            inner = None if size is None or member is None else self.catalog.messages.get(about)
+            inner = None if size is None or member is None else self.catalog.messages.get(meaning)
             if inner is not None:
                 if depth >= limits.max_depth:
                     raise MalformedError(f"byte {start}: messages nested too deep", None, "nesting-too-deep")
-                outer.append((end, of, path, seen))
-                start, end, of, path, seen, depth = at, stop, inner, here, {}, depth + 1
+                outer.append((end, message_type, path, seen))
+                start, end, message_type, path, seen, depth = at, stop, inner, field_path, {}, depth + 1
                 continue
             if at < stop:
-                yield self._value_part(data, token, member, f"{here}.value", depth + 1)
+                yield self._create_value_part(data, token, member, f"{field_path}.value", depth + 1)
             start = stop
 
-    def _value_part(self, data: bytes, token: Token, member: Member | None, path: str, depth: int) -> PlainPart:
+    def _create_value_part(
+        self, data: bytes, token: FieldToken, member: MessageMember | None, path: str, depth: int
+    ) -> PlainPart:
         number, meaning = token.value, ""
-        value: Any = data[token.at : token.end]
+        value: Any = data[token.value_start : token.end]
         if number is not None:
-            value, meaning = int(number), _overlong(number)
+            value, meaning = int(number), _describe_width(number)
             if member is not None and not token.tag & 7:
-                value = scalar(member, number, self.catalog)
+                value = convert_scalar(member, number, self.catalog)
                 if member.type in self.catalog.enums:
                     value, meaning = int(value), getattr(value, "name", "unknown")
-        return path, depth, token.at, token.end, value, meaning
+        return path, depth, token.value_start, token.end, value, meaning
 
 
-def _read_field(data: bytes, start: int, end: int, depth: int) -> tuple[Token, CutError | None]:
+def _read_field_or_cut(data: bytes, start: int, end: int, depth: int) -> tuple[FieldToken, CutError | None]:
     """Read a field, or the available part of one whose value is cut off, with its error."""
     try:
         return read_field(data, start, end, depth), None
@@ -186,21 +197,21 @@ def _read_field(data: bytes, start: int, end: int, depth: int) -> tuple[Token, C
         return error.token, error
 
 
-def _named(path: str, member: Member | None, token: Token, index: int) -> tuple[str, str]:
+def _name_field(path: str, member: MessageMember | None, token: FieldToken, index: int) -> tuple[str, str]:
     """Return path and meaning of a field."""
     if member is None:
         return f"{path}.unknown_field_{token.number}[{index}]", f"wire type {token.wire.name}, not in the definition"
-    _, name, about, label = member
-    return f"{path}.{name}[{index}]" if index or label is Label.REPEATED else f"{path}.{name}", about
+    _, name, type_name, label = member
+    return f"{path}.{name}[{index}]" if index or label is Label.REPEATED else f"{path}.{name}", type_name
 
 
 @lru_cache(maxsize=512)
-def _tag(tag: int, wide: bool) -> str:
-    return f"field {tag >> 3}, {WIRES[tag & 7].name}" + (", longer than needed" if wide else "")
+def _describe_tag(tag: int, is_wide: bool) -> str:
+    return f"field {tag >> 3}, {WIRE_TYPES[tag & 7].name}" + (", longer than needed" if is_wide else "")
 
 
-def _overlong(value: int) -> str:
-    return "longer than needed" if value.__class__ is Wide else ""
+def _describe_width(value: int) -> str:
+    return "longer than needed" if value.__class__ is WideVarint else ""
 
 
 def build_fields(fields: Sequence[WireField]) -> bytes:
@@ -213,33 +224,33 @@ def build_fields(fields: Sequence[WireField]) -> bytes:
 
 
 def _build_value(wire_field: WireField) -> bytes:
-    wire, value = Wire(wire_field.tag & 7), wire_field.value
-    if wire is Wire.VARINT:
+    wire, value = WireType(wire_field.tag & 7), wire_field.value
+    if wire is WireType.VARINT:
         return build_varint(value)
-    if wire in (Wire.FIXED32, Wire.FIXED64):
-        return int(value).to_bytes(4 if wire is Wire.FIXED32 else 8, "little")
+    if wire in (WireType.FIXED32, WireType.FIXED64):
+        return int(value).to_bytes(4 if wire is WireType.FIXED32 else 8, "little")
     body = value if isinstance(value, bytes) else build_fields(value)
-    if wire is Wire.START_GROUP:
+    if wire is WireType.START_GROUP:
         return body
     size = wire_field.size if wire_field.size == len(body) else len(body)
     return build_varint(size if size is not None else len(body)) + body
 
 
-def scalar(member: Member, value: int, catalog: Catalog) -> int | bool:
+def convert_scalar(member: MessageMember, value: int, catalog: MessageCatalog) -> int | bool:
     """Convert a varint to the member's type: cut to 32 bits, truth value, or enum member (a plain int if unknown)."""
     if member.type == "bool":
         return value != 0
     if member.type == "uint32":
         return int(value) & 0xFFFFFFFF
     if member.type in catalog.enums:
-        return enum_value(catalog.enums[member.type], value)
+        return convert_enum(catalog.enums[member.type], value)
     return int(value)
 
 
-def enum_value(of: type[enum.IntEnum], value: int) -> int:
+def convert_enum(enum_class: type[enum.IntEnum], value: int) -> int:
     """Convert a number to the enum member, or to the signed 32-bit number if no member has it."""
     number = ((int(value) & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000
     try:
-        return of(number)
+        return enum_class(number)
     except ValueError:
         return number

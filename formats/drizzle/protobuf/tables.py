@@ -9,9 +9,9 @@ from functools import cache
 from typing import NamedTuple
 
 from binlogtool.formats.drizzle.codes import StatementType
-from binlogtool.formats.drizzle.meaning import PARTS
+from binlogtool.formats.drizzle.meaning import REQUIRED_MEMBERS
 from binlogtool.formats.drizzle.protobuf import jsonlines as kernels
-from binlogtool.formats.drizzle.protobuf.messages import Label, Member
+from binlogtool.formats.drizzle.protobuf.messages import Label, MessageMember
 from binlogtool.formats.drizzle.schema import CATALOG
 
 _KINDS = {
@@ -22,23 +22,23 @@ _LABELS = {
     Label.OPTIONAL: kernels.OPTIONAL, Label.REQUIRED: kernels.REQUIRED, Label.REPEATED: kernels.REPEATED,
 }  # fmt: skip
 _S = StatementType
-_ABOUT = {
-    **dict.fromkeys((_S.ROLLBACK, _S.ROLLBACK_STATEMENT), kernels.NOBODY),
-    **dict.fromkeys((_S.SET_VARIABLE, _S.RAW_SQL), kernels.NAMELESS),
-    **dict.fromkeys((_S.CREATE_TABLE, _S.ALTER_TABLE), kernels.OF_TABLE),
-    _S.DROP_SCHEMA: kernels.WHOLE,
-    **dict.fromkeys((_S.CREATE_SCHEMA, _S.ALTER_SCHEMA), kernels.OF_SCHEMA),
+_OBJECT_KINDS = {
+    **dict.fromkeys((_S.ROLLBACK, _S.ROLLBACK_STATEMENT), kernels.NO_OBJECT),
+    **dict.fromkeys((_S.SET_VARIABLE, _S.RAW_SQL), kernels.UNNAMED_OBJECT),
+    **dict.fromkeys((_S.CREATE_TABLE, _S.ALTER_TABLE), kernels.NAMES_IN_TABLE),
+    _S.DROP_SCHEMA: kernels.NAME_IN_MEMBER,
+    **dict.fromkeys((_S.CREATE_SCHEMA, _S.ALTER_SCHEMA), kernels.NAME_IN_SCHEMA),
 }
 """What `meaning.object_of` says about each kind of statements; all others name a table."""
 
 
-def _kind(member: Member) -> int:
+def _get_kind(member: MessageMember) -> int:
     if member.type in CATALOG.enums:
         return kernels.ENUM
     return _KINDS.get(member.type, kernels.MESSAGE)
 
 
-class _Sizes(NamedTuple):
+class _TableSizes(NamedTuple):
     """Sizes of the parts of a table: before everything, before the members of a message, of a member, before the
     values
     of an enum, of a value.
@@ -51,73 +51,73 @@ class _Sizes(NamedTuple):
     value: int
 
 
-def _places(sizes: _Sizes) -> dict[str, int]:
+def _compute_positions(sizes: _TableSizes) -> dict[str, int]:
     """Compute the position of each message and enum, and (under the name "") the end of them all."""
-    places, at = {}, sizes.head
-    for one in CATALOG.messages.values():
-        places[one.name] = at
-        at += sizes.message + sizes.member * len(one.members)
+    positions, position = {}, sizes.head
+    for message in CATALOG.messages.values():
+        positions[message.name] = position
+        position += sizes.message + sizes.member * len(message.members)
     for name, values in CATALOG.enums.items():
-        places[name] = at
-        at += sizes.enum + sizes.value * len(values)
-    places[""] = at
-    return places
+        positions[name] = position
+        position += sizes.enum + sizes.value * len(values)
+    positions[""] = position
+    return positions
 
 
 @cache
-def rules() -> array[int]:
+def create_rules() -> array[int]:
     """Create the table of `derive_entry_columns`: positions of Transaction and of the objects, messages, enums,
     objects.
     """
-    places, out = _places(_Sizes(2, 1, kernels.MEMBER, 1, 1)), array("q")
-    out.extend((places["Transaction"], places[""]))
+    positions, table = _compute_positions(_TableSizes(2, 1, kernels.MEMBER_SIZE, 1, 1)), array("q")
+    table.extend((positions["Transaction"], positions[""]))
     for message in CATALOG.messages.values():
-        out.append(len(message.members))
-        for one in message.members:
-            out.extend((one.number, _kind(one), _LABELS[one.label], places.get(one.type, 0)))
+        table.append(len(message.members))
+        for member in message.members:
+            table.extend((member.number, _get_kind(member), _LABELS[member.label], positions.get(member.type, 0)))
     for values in CATALOG.enums.values():
-        out.extend((len(values), *(int(value) for value in values)))
-    out.append(len(_S))
+        table.extend((len(values), *(int(value) for value in values)))
+    table.append(len(_S))
     for kind in _S:
-        parts = PARTS[kind]
-        number = _number("Statement", parts[0]) if parts else 0
-        out.extend((kind, _ABOUT.get(kind, kernels.INSIDE), number))
-    return out
+        parts = REQUIRED_MEMBERS[kind]
+        number = _get_member_number("Statement", parts[0]) if parts else 0
+        table.extend((kind, _OBJECT_KINDS.get(kind, kernels.NAMES_IN_METADATA), number))
+    return table
 
 
-def _number(message: str, name: str) -> int:
+def _get_member_number(message: str, name: str) -> int:
     return next(one.number for one in CATALOG.messages[message].members if one.name == name)
 
 
 @cache
-def texts() -> bytes:
+def create_texts() -> bytes:
     """Create the table of `put_message`: position of Transaction, then the messages, the enums, and their names."""
-    places = _places(_Sizes(4, 0, kernels.TEXT, 4, kernels.NAMED))
-    out, names = bytearray(), bytearray()
-    behind = places[""]
+    positions = _compute_positions(_TableSizes(4, 0, kernels.TEXT_MEMBER_SIZE, 4, kernels.ENUM_TEXT_SIZE))
+    table, names = bytearray(), bytearray()
+    names_start = positions[""]
 
-    def named(text: str) -> tuple[int, int]:
-        at = behind + len(names)
+    def add_name(text: str) -> tuple[int, int]:
+        position = names_start + len(names)
         names.extend(text.encode())
-        return at, len(text)
+        return position, len(text)
 
-    out += struct.pack("<I", places["Transaction"])
+    table += struct.pack("<I", positions["Transaction"])
     for message in CATALOG.messages.values():
-        for one in message.members:
-            head = one.number, _kind(one), _LABELS[one.label], places.get(one.type, 0)
-            out += struct.pack("<6I", *head, *named(f"{json.dumps(one.name)}:"))
+        for member in message.members:
+            head = member.number, _get_kind(member), _LABELS[member.label], positions.get(member.type, 0)
+            table += struct.pack("<6I", *head, *add_name(f"{json.dumps(member.name)}:"))
     for values in CATALOG.enums.values():
-        out += struct.pack("<I", len(values))
+        table += struct.pack("<I", len(values))
         for value in values:
-            out += struct.pack("<3I", value, *named(json.dumps(value.name)))
-    return bytes(out + names)
+            table += struct.pack("<3I", value, *add_name(json.dumps(value.name)))
+    return bytes(table + names)
 
 
 @cache
-def depth(message: str = "Transaction") -> int:
+def compute_depth(message: str = "Transaction") -> int:
     """Compute how deep the objects and lists of a message are nested."""
-    inner = [
-        (one.label is Label.REPEATED) + (depth(one.type) if one.type in CATALOG.messages else 0)
+    member_depths = [
+        (one.label is Label.REPEATED) + (compute_depth(one.type) if one.type in CATALOG.messages else 0)
         for one in CATALOG.messages[message].members
     ]
-    return 1 + max(inner, default=0)
+    return 1 + max(member_depths, default=0)

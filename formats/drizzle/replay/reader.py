@@ -10,9 +10,9 @@ import struct
 from typing import NamedTuple
 
 from binlogtool.formats.drizzle.codes import EntryType
-from binlogtool.formats.drizzle.protobuf.decoding import UndecodableError, transaction_parser
-from binlogtool.formats.drizzle.schema import ENVELOPE, MAX_LENGTH
-from binlogtool.formats.layouts import Read
+from binlogtool.formats.drizzle.protobuf.decoding import UndecodableError, create_transaction_parser
+from binlogtool.formats.drizzle.schema import ENVELOPE_SIZE, MAX_MESSAGE_SIZE
+from binlogtool.formats.layouts import RangeReader
 from binlogtool.limits import MIB
 
 _HEADER = struct.Struct("<II")
@@ -20,7 +20,7 @@ _MAX_MESSAGE = 64 * MIB
 _MAX_ENTRIES = 10_000
 
 
-class Reached(NamedTuple):
+class ReaderPosition(NamedTuple):
     """Position of the reader.
 
     Attributes:
@@ -34,35 +34,39 @@ class Reached(NamedTuple):
     entries: int = 0
 
 
-def reader_goes_on(read: Read, start: int, end: int) -> Reached:
+def simulate_reader(read: RangeReader, start: int, end: int) -> ReaderPosition:
     """Simulate the reader over `[start, end)`, where nothing is provable; entries before and after are good."""
-    at = taken = 0
-    for taken in range(_MAX_ENTRIES):
-        at = start if not taken else at
-        if at >= end:
-            return Reached(at, None if at == end or not read(at, 1) else "the reader is inside an entry", taken)
-        head = read(at, _HEADER.size)
+    position = entry_count = 0
+    for entry_count in range(_MAX_ENTRIES):
+        position = start if not entry_count else position
+        if position >= end:
+            return ReaderPosition(
+                position,
+                None if position == end or not read(position, 1) else "the reader is inside an entry",
+                entry_count,
+            )
+        head = read(position, _HEADER.size)
         if len(head) < _HEADER.size:
-            return Reached(at, None, taken)  # the reader takes a cut header for the end
+            return ReaderPosition(position, None, entry_count)  # the reader takes a cut header for the end
         kind, length = _HEADER.unpack(head)
-        why = _refused(read, at, kind, length)
-        if why is not None:
-            return Reached(at, why, taken)
-        at += ENVELOPE + length
-    return Reached(at, "too many entries with wrong checksums to follow", taken)
+        error = _predict_error(read, position, kind, length)
+        if error is not None:
+            return ReaderPosition(position, error, entry_count)
+        position += ENVELOPE_SIZE + length
+    return ReaderPosition(position, "too many entries with wrong checksums to follow", entry_count)
 
 
-def _refused(read: Read, at: int, kind: int, length: int) -> str | None:
+def _predict_error(read: RangeReader, offset: int, kind: int, length: int) -> str | None:
     """Predict the reader's error about an entry; None if it accepts the entry."""
     if kind != EntryType.TRANSACTION:
         return f"a non-transaction message (type {kind})"
-    if length > MAX_LENGTH:
+    if length > MAX_MESSAGE_SIZE:
         return "a record bigger than INT_MAX"
-    message = read(at + _HEADER.size, min(length, _MAX_MESSAGE))
+    message = read(offset + _HEADER.size, min(length, _MAX_MESSAGE))
     if len(message) < length:
         return "the message cannot be read to its end"
     try:
-        transaction_parser()(message)
+        create_transaction_parser()(message)
     except UndecodableError as error:
         return str(error)
     return None

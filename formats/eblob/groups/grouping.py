@@ -11,21 +11,21 @@ import enum
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from binlogtool.formats.columns import integers
-from binlogtool.formats.derived import unpacker_of
+from binlogtool.formats.columns import to_int_list
+from binlogtool.formats.derived import make_unpacker
 from binlogtool.formats.eblob.schema import (
-    AIMED,
-    AIMED_BE,
     CONTROL,
     CONTROL_SIZE,
     FOOTER,
     FOOTER_SIZE,
     HASH_SIZE,
     RECORD,
-    RECORD_HEADER,
+    RECORD_HEADER_SIZE,
     REMOVE,
     REMOVE_SIZE,
     TARGET_SIZE,
+    TARGETED_RECORD,
+    TARGETED_RECORD_BE,
     ControlFlag,
 )
 from binlogtool.formats.fields import kernel
@@ -34,17 +34,23 @@ from binlogtool.formats.layouts import Batch, Column
 LOOK_BACK = 2
 """Records before one that can belong to its group: data and footer of an overwrite."""
 
-MAX_BACK = 4096
+MAX_SEARCH_BACK = 4096
 """How far back the start of a run of records that look like footers and control blocks is searched."""
 
 
-_aims = {"little": unpacker_of(AIMED, "key", "target_offset"), "big": unpacker_of(AIMED_BE, "key", "target_offset")}
-_key = unpacker_of(RECORD, "key")
-_flags = unpacker_of(REMOVE, "flags")
-_points = {FOOTER_SIZE: unpacker_of(FOOTER, "record_start"), CONTROL_SIZE: unpacker_of(CONTROL, "position")}
+_unpack_target = {
+    "little": make_unpacker(TARGETED_RECORD, "key", "target_offset"),
+    "big": make_unpacker(TARGETED_RECORD_BE, "key", "target_offset"),
+}
+_unpack_key = make_unpacker(RECORD, "key")
+_unpack_flags = make_unpacker(REMOVE, "flags")
+_unpack_record_start = {
+    FOOTER_SIZE: make_unpacker(FOOTER, "record_start"),
+    CONTROL_SIZE: make_unpacker(CONTROL, "position"),
+}
 
 
-class Kind(enum.IntEnum):
+class EblobRecordKind(enum.IntEnum):
     """Kind of a record. RECORD: metadata is not a target offset, or the record is of another dialect."""
 
     DATA = 1
@@ -54,7 +60,7 @@ class Kind(enum.IntEnum):
     RECORD = 5
 
 
-class Record(NamedTuple):
+class EblobRecord(NamedTuple):
     """One record.
 
     Attributes:
@@ -67,7 +73,7 @@ class Record(NamedTuple):
     number: int
     start: int
     end: int
-    kind: Kind
+    kind: EblobRecordKind
     key: bytes
     target: int
     data_size: int
@@ -80,29 +86,38 @@ class Record(NamedTuple):
         return self.end - self.start
 
 
-def records(batch: Batch, start: int, stop: int, before: tuple[Record, ...], order: Any) -> Iterator[Record]:
+def iter_records(
+    batch: Batch, start: int, stop: int, previous: tuple[EblobRecord, ...], byte_order: Any
+) -> Iterator[EblobRecord]:
     """Iterate over the records `[start, stop)` of a batch.
 
     Args:
         previous: up to two records that precede them, the nearest last.
         byte_order: byte order, "little" or "big".
     """
-    columns = [integers(batch.frames[name], start, stop) for name in ("offset", "end", "meta_size", "data_size")]
-    window, base, number, aims = batch.window, batch.base, batch.first_record + start, _aims[order]
+    columns = [to_int_list(batch.frames[name], start, stop) for name in ("offset", "end", "meta_size", "data_size")]
+    window, base, number, unpack_target = (
+        batch.window,
+        batch.base,
+        batch.first_record + start,
+        _unpack_target[byte_order],
+    )
     for low, high, meta_size, data_size in zip(*columns, strict=True):
-        data = low + RECORD_HEADER + meta_size
+        data = low + RECORD_HEADER_SIZE + meta_size
         if meta_size == TARGET_SIZE:
-            key, target = aims(window, low)
-            kind, group, points = _kind(window[data : data + data_size], number, base + low, key, target, before)
+            key, target = unpack_target(window, low)
+            kind, group, record_start = _classify(
+                window[data : data + data_size], number, base + low, key, target, previous
+            )
         else:
-            (key,), kind, group, points, target = _key(window, low), Kind.RECORD, None, -1, -1
-        record = Record(number, base + low, base + high, kind, key, target, data_size, group, points)
+            (key,), kind, group, record_start, target = _unpack_key(window, low), EblobRecordKind.RECORD, None, -1, -1
+        record = EblobRecord(number, base + low, base + high, kind, key, target, data_size, group, record_start)
         yield record
-        before = (*before[-1:], record)
+        previous = (*previous[-1:], record)
         number += 1
 
 
-DATA, FOOT, HEAD, REMOVAL, OTHER = map(int, Kind)
+DATA_KIND, FOOTER_KIND, CONTROL_KIND, REMOVE_KIND, RECORD_KIND = map(int, EblobRecordKind)
 
 
 class PreviousRecord(NamedTuple):
@@ -122,8 +137,14 @@ class PreviousRecord(NamedTuple):
 
 
 @kernel()
-def kind_of(
-    size: int, removes: int, own: int, target: int, number: int, previous: PreviousRecord, same_hash: int
+def classify_record(
+    size: int,
+    is_removal: int,
+    record_start: int,
+    target: int,
+    number: int,
+    previous: PreviousRecord,
+    starts_with_key: int,
 ) -> tuple[int, int]:
     """Determine the kind of record `number` with a target and `size` bytes of data.
 
@@ -141,83 +162,89 @@ def kind_of(
         (kind, number of the first record of its group).
     """
     if size == REMOVE_SIZE:
-        return (REMOVAL if removes else DATA), number
+        return (REMOVE_KIND if is_removal else DATA_KIND), number
     if size == FOOTER_SIZE:  # it points to the control block before the last written data
-        begins = (
+        is_footer = (
             previous.last >= 0
-            and previous.kind == DATA
+            and previous.kind == DATA_KIND
             and previous.same_key
-            and own >= 0
-            and previous.before == own + CONTROL_SIZE
+            and record_start >= 0
+            and previous.before == record_start + CONTROL_SIZE
         )
-        return (FOOT, previous.last) if begins and target >= previous.before + previous.length else (DATA, number)
+        return (
+            (FOOTER_KIND, previous.last)
+            if is_footer and target >= previous.before + previous.length
+            else (DATA_KIND, number)
+        )
     if size == CONTROL_SIZE:
-        if previous.last >= 0 and previous.kind == FOOT and previous.points == target:
-            return HEAD, previous.group
-        if own == target and same_hash:
+        if previous.last >= 0 and previous.kind == FOOTER_KIND and previous.points == target:
+            return CONTROL_KIND, previous.group
+        if record_start == target and starts_with_key:
             if (
                 previous.last >= 0
-                and previous.kind == DATA
+                and previous.kind == DATA_KIND
                 and previous.same_key
                 and previous.before >= target + CONTROL_SIZE
             ):
-                return HEAD, previous.last
-            return HEAD, number
-    return DATA, number
+                return CONTROL_KIND, previous.last
+            return CONTROL_KIND, number
+    return DATA_KIND, number
 
 
-def _kind(
-    data: memoryview, number: int, start: int, key: bytes, target: int, before: tuple[Record, ...]
-) -> tuple[Kind, int, int]:
+def _classify(
+    data: memoryview, number: int, start: int, key: bytes, target: int, previous: tuple[EblobRecord, ...]
+) -> tuple[EblobRecordKind, int, int]:
     """Return (kind, group, record start) of one record with a target."""
     size = len(data)
-    if size not in _TOLD_APART:
-        return Kind.DATA, number, -1
-    last = before[-1] if before and before[-1].end == start else _NOTHING
-    removes = size == REMOVE_SIZE and _flags(data, 0)[0] == ControlFlag.REMOVE
-    own = _points[size](data, 0)[0] if size in _points else -1
+    if size not in _SPECIAL_SIZES:
+        return EblobRecordKind.DATA, number, -1
+    last = previous[-1] if previous and previous[-1].end == start else _NO_RECORD
+    is_removal = size == REMOVE_SIZE and _unpack_flags(data, 0)[0] == ControlFlag.REMOVE
+    record_start = _unpack_record_start[size](data, 0)[0] if size in _unpack_record_start else -1
     group = -1 if last.group is None else last.group
-    kind, first = kind_of(
+    kind, first = classify_record(
         size,
-        removes,
-        own,
+        is_removal,
+        record_start,
         target,
         number,
         PreviousRecord(last.number, last.kind, last.target, last.record_start, last.data_size, group, last.key == key),
         data[:HASH_SIZE] == key,
     )
-    return Kind(kind), first, -1 if kind == DATA else own
+    return EblobRecordKind(kind), first, -1 if kind == DATA_KIND else record_start
 
 
-_TOLD_APART = (REMOVE_SIZE, *_points)
-_NOTHING = Record(-1, 0, 0, Kind.RECORD, b"", -1, 0, None)
+_SPECIAL_SIZES = (REMOVE_SIZE, *_unpack_record_start)
+_NO_RECORD = EblobRecord(-1, 0, 0, EblobRecordKind.RECORD, b"", -1, 0, None)
 """What stands before the first record."""
 
 
-def preceding(batch: Batch, start: int, tails: dict[int, tuple[Record, ...]], order: Any) -> tuple[Record, ...]:
+def find_preceding_records(
+    batch: Batch, start: int, tails: dict[int, tuple[EblobRecord, ...]], byte_order: Any
+) -> tuple[EblobRecord, ...]:
     """Return the two records before record `start` of a batch; those of the batch before are in `tails`."""
     if start == 0:
         return tails.get(batch.first_record, ())
-    first = _anchor(batch.frames["data_size"], start)
-    before = tails.get(batch.first_record, ()) if first == 0 else ()
-    found = tuple(records(batch, first, start, before, order))
-    return (*before, *found)[-LOOK_BACK:]
+    first = _find_search_start(batch.frames["data_size"], start)
+    previous = tails.get(batch.first_record, ()) if first == 0 else ()
+    batch_records = tuple(iter_records(batch, first, start, previous, byte_order))
+    return (*previous, *batch_records)[-LOOK_BACK:]
 
 
-def _anchor(sizes: Column, start: int) -> int:
+def _find_search_start(sizes: Column, start: int) -> int:
     """Return the record from which kinds can be determined so that the two before `start` are known."""
     first = max(0, start - LOOK_BACK)
-    least = max(0, first - MAX_BACK)
-    while first > least and sizes[first] in (FOOTER_SIZE, CONTROL_SIZE):
+    lower_bound = max(0, first - MAX_SEARCH_BACK)
+    while first > lower_bound and sizes[first] in (FOOTER_SIZE, CONTROL_SIZE):
         first -= 1
     return first
 
 
-def remember(batch: Batch, tails: dict[int, tuple[Record, ...]], order: Any) -> None:
+def remember_last_records(batch: Batch, tails: dict[int, tuple[EblobRecord, ...]], byte_order: Any) -> None:
     """Keep the last records of a batch in `tails` for the next batch."""
     count = batch.frames.count
-    behind = batch.first_record + count
-    if count and behind not in tails:
-        tails[behind] = preceding(batch, count, tails, order)
+    next_record = batch.first_record + count
+    if count and next_record not in tails:
+        tails[next_record] = find_preceding_records(batch, count, tails, byte_order)
         while len(tails) > LOOK_BACK:
             del tails[min(tails)]

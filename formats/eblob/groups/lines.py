@@ -11,24 +11,24 @@ from functools import cache
 
 from construct import Bytes, Computed, GreedyBytes, If, Int64ul, Struct, this
 
-from binlogtool.formats.bodies import Called, Leaf, Shown, Told, Unshown
-from binlogtool.formats.derived import place_of
+from binlogtool.formats.bodies import BodySchema, HiddenField, LeafFormat, OpaqueLeaf, RenamedField
+from binlogtool.formats.derived import field_offset
 from binlogtool.formats.eblob.groups.grouping import (
-    DATA,
-    FOOT,
-    HEAD,
-    OTHER,
-    REMOVAL,
-    Kind,
+    CONTROL_KIND,
+    DATA_KIND,
+    FOOTER_KIND,
+    RECORD_KIND,
+    REMOVE_KIND,
+    EblobRecord,
+    EblobRecordKind,
     PreviousRecord,
-    Record,
-    kind_of,
-    preceding,
-    records,
-    remember,
+    classify_record,
+    find_preceding_records,
+    iter_records,
+    remember_last_records,
 )
-from binlogtool.formats.eblob.layout.dialects import B
-from binlogtool.formats.eblob.layout.layout import Log
+from binlogtool.formats.eblob.layout.dialects import DIALECT_B
+from binlogtool.formats.eblob.layout.layout import EblobFileContext
 from binlogtool.formats.eblob.schema import (
     CONTROL,
     CONTROL_SIZE,
@@ -36,7 +36,7 @@ from binlogtool.formats.eblob.schema import (
     FOOTER_SIZE,
     HASH_SIZE,
     RECORD,
-    RECORD_HEADER,
+    RECORD_HEADER_SIZE,
     REMOVE_SIZE,
     TARGET,
     TARGET_SIZE,
@@ -45,35 +45,41 @@ from binlogtool.formats.eblob.schema import (
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonline import JsonBodies, JsonLine, JsonMember
 from binlogtool.formats.jsonnumbers import put_null, put_signed, put_unsigned
-from binlogtool.formats.jsontext import null_member, put_text, text_member, text_table, unsigned_member
+from binlogtool.formats.jsontext import (
+    build_text_table,
+    put_null_member,
+    put_text,
+    put_text_member,
+    put_unsigned_member,
+)
 from binlogtool.formats.kernel_types import Int64s, MutableInt64s, MutableUInt8s, UInt8s
-from binlogtool.formats.later import Later
+from binlogtool.formats.later import LazyRef
 from binlogtool.formats.layouts import Batch, Column, Kernel
-from binlogtool.formats.loads import word64
+from binlogtool.formats.loads import load_int64
 
-COLUMNS = ("kind", "number", "target", "group", "points")
+DERIVED_COLUMNS = ("kind", "number", "target", "group", "points")
 """Of a record: what it is, its number in the file, and `Record.target`, `group` and `record_start`; -1 = none."""
 
-KEY, KEY_SIZE = place_of(RECORD, "key"), 64
-RECORD_START, POSITION = place_of(FOOTER, "record_start"), place_of(CONTROL, "position")
-REMOVED = int(ControlFlag.REMOVE)
-MOST = 1 << 62
+KEY_AT, KEY_SIZE = field_offset(RECORD, "key"), 64
+RECORD_START_AT, POSITION_AT = field_offset(FOOTER, "record_start"), field_offset(CONTROL, "position")
+REMOVE_FLAG = int(ControlFlag.REMOVE)
+MAX_OFFSET = 1 << 62
 """No file is that large: a batch with such an offset is left to the general writer."""
 
 # -- what each record is (`grouping`) ----------------------------------------------------------------------------------
 
 
 @kernel()
-def same(buf: UInt8s, a: int, b: int) -> bool:
+def is_same_key(buf: UInt8s, first: int, second: int) -> bool:
     """Compare two keys."""
     i = 0
-    while i < KEY_SIZE and buf[a + i] == buf[b + i]:
+    while i < KEY_SIZE and buf[first + i] == buf[second + i]:
         i += 1
     return i == KEY_SIZE
 
 
-@kernel(kind_of, same, word64)
-def survey(
+@kernel(classify_record, is_same_key, load_int64)
+def classify_batch(
     buf: UInt8s, count: int, number: int, lows: Int64s, ends: Int64s, metas: Int64s, sizes: Int64s, out: MutableInt64s
 ) -> int:
     """Write the columns of the records after the first one of a batch.
@@ -82,43 +88,53 @@ def survey(
         Number of records; fewer than `count` = the general writer must take over.
     """
     for i in range(1, count):
-        p = lows[i]
-        out[i] = OTHER
+        record_at = lows[i]
+        out[i] = RECORD_KIND
         out[i + count] = number + i
         for column in range(2, 5):
             out[i + column * count] = -1
         if metas[i] != TARGET_SIZE:
             continue
-        target = word64(buf, p + RECORD_HEADER)
-        if target < 0 or target >= MOST:
+        target = load_int64(buf, record_at + RECORD_HEADER_SIZE)
+        if target < 0 or target >= MAX_OFFSET:
             return i
-        j = i - 1
-        last = number + j if ends[j] == p else -1
-        data = p + RECORD_HEADER + TARGET_SIZE
+        previous = i - 1
+        last_number = number + previous if ends[previous] == record_at else -1
+        data = record_at + RECORD_HEADER_SIZE + TARGET_SIZE
         size = sizes[i]
-        removes = size == REMOVE_SIZE and word64(buf, data) == REMOVED
-        own = -1
-        hashed = False
+        is_removal = size == REMOVE_SIZE and load_int64(buf, data) == REMOVE_FLAG
+        record_start = -1
+        starts_with_key = False
         if size == FOOTER_SIZE:
-            own = word64(buf, data + RECORD_START)
+            record_start = load_int64(buf, data + RECORD_START_AT)
         elif size == CONTROL_SIZE:
-            own = word64(buf, data + POSITION)
-            hashed = same(buf, data, p + KEY)
-        own = own if own < MOST else -1
-        alike = own >= 0 and last >= 0 and same(buf, lows[j] + KEY, p + KEY)
-        kind, group = kind_of(
+            record_start = load_int64(buf, data + POSITION_AT)
+            starts_with_key = is_same_key(buf, data, record_at + KEY_AT)
+        record_start = record_start if record_start < MAX_OFFSET else -1
+        same_key = (
+            record_start >= 0 and last_number >= 0 and is_same_key(buf, lows[previous] + KEY_AT, record_at + KEY_AT)
+        )
+        kind, group = classify_record(
             size,
-            removes,
-            own,
+            is_removal,
+            record_start,
             target,
             number + i,
-            PreviousRecord(last, out[j], out[j + 2 * count], out[j + 4 * count], sizes[j], out[j + 3 * count], alike),
-            hashed,
+            PreviousRecord(
+                last_number,
+                out[previous],
+                out[previous + 2 * count],
+                out[previous + 4 * count],
+                sizes[previous],
+                out[previous + 3 * count],
+                same_key,
+            ),
+            starts_with_key,
         )
         out[i] = kind
         out[i + 2 * count] = target
         out[i + 3 * count] = group
-        out[i + 4 * count] = -1 if kind == DATA else own
+        out[i + 4 * count] = -1 if kind == DATA_KIND else record_start
     return count
 
 
@@ -126,159 +142,184 @@ def survey(
 
 
 @kernel()
-def put_hex(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> int:
+def put_hex(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write bytes as hexadecimal digits, without quotes."""
-    if z - o < 2 * (n - p):
+    if out_limit - out_pos < 2 * (limit - pos):
         return -1
-    while p < n:
-        high = buf[p] >> 4
-        low = buf[p] & 15
-        out[o] = 48 + high + (39 if high > 9 else 0)
-        out[o + 1] = 48 + low + (39 if low > 9 else 0)
-        o += 2
-        p += 1
-    return o
+    while pos < limit:
+        high = buf[pos] >> 4
+        low = buf[pos] & 15
+        out[out_pos] = 48 + high + (39 if high > 9 else 0)
+        out[out_pos + 1] = 48 + low + (39 if low > 9 else 0)
+        out_pos += 2
+        pos += 1
+    return out_pos
 
 
 @kernel(put_hex)
-def key_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, p: int) -> int:
+def put_key_member(
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, record_at: int
+) -> int:
     """Write the key of the record at `record_at`."""
-    if z - o < 2 * KEY_SIZE + 2:
+    if out_limit - out_pos < 2 * KEY_SIZE + 2:
         return -1
-    out[o] = 34
-    o = put_hex(buf, p + KEY, p + KEY + KEY_SIZE, out, o + 1, z)
-    out[o] = 34
-    return o + 1
+    out[out_pos] = 34
+    out_pos = put_hex(buf, record_at + KEY_AT, record_at + KEY_AT + KEY_SIZE, out, out_pos + 1, out_limit)
+    out[out_pos] = 34
+    return out_pos + 1
 
 
 @kernel(put_null, put_unsigned)
-def group_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, group: int) -> int:
+def put_group_member(
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, group: int
+) -> int:
     """Write the number of the first record of the group; null for -1."""
-    return put_null(out, o, z) if group < 0 else put_unsigned(group, out, o, z)
+    return put_null(out, out_pos, out_limit) if group < 0 else put_unsigned(group, out, out_pos, out_limit)
 
 
 @kernel()
-def other_member(
-    buf: UInt8s, texts: UInt8s, notes: Int64s, out: UInt8s, o: int, z: int, kind: int, p: int, n: int
+def put_no_member(
+    buf: UInt8s,
+    texts: UInt8s,
+    notes: Int64s,
+    out: UInt8s,
+    out_pos: int,
+    out_limit: int,
+    kind: int,
+    pos: int,
+    limit: int,
 ) -> int:
     """Leave a record to the general writer; not used, because all kinds have bodies."""
     return -2
 
 
 FLAGS = [*ControlFlag]
-RELATIVE, HASH, START = range(len(FLAGS), len(FLAGS) + 3)
-words = text_table(
+RELATIVE_TEXT, HASH_TEXT, START_TEXT = range(len(FLAGS), len(FLAGS) + 3)
+text_pool = build_text_table(
     {i: f'"{flag.name}",'.encode() for i, flag in enumerate(FLAGS)}
-    | {RELATIVE: b'"relative_offset":', HASH: b',"sha512":"', START: b'","record_start":'}
+    | {RELATIVE_TEXT: b'"relative_offset":', HASH_TEXT: b',"sha512":"', START_TEXT: b'","record_start":'}
 )
 """The texts of the kernels below; those of the flags in the order of their bits."""
 
-KNOWN = len(FLAGS)
+FLAG_COUNT = len(FLAGS)
 
 
-@kernel(put_text, word64)
-def put_flags(buf: UInt8s, p: int, n: int, texts: UInt8s, out: MutableUInt8s, o: int, z: int) -> int:
+@kernel(put_text, load_int64)
+def put_control_flags(
+    buf: UInt8s, pos: int, limit: int, texts: UInt8s, out: MutableUInt8s, out_pos: int, out_limit: int
+) -> int:
     """Write the names of flags; unknown flags are left to the general writer."""
-    flags = word64(buf, p)
-    if flags < 0 or flags >= 1 << KNOWN:
+    flags = load_int64(buf, pos)
+    if flags < 0 or flags >= 1 << FLAG_COUNT:
         return -2
-    if z - o < 256:
+    if out_limit - out_pos < 256:
         return -1
-    out[o] = 91
-    o += 1
-    for i in range(KNOWN):
+    out[out_pos] = 91
+    out_pos += 1
+    for i in range(FLAG_COUNT):
         if flags >> i & 1 != 0:
-            o = put_text(texts, i, out, o, z)
+            out_pos = put_text(texts, i, out, out_pos, out_limit)
     if flags != 0:
-        o -= 1
-    out[o] = 93
-    return o + 1
+        out_pos -= 1
+    out[out_pos] = 93
+    return out_pos + 1
 
 
-@kernel(put_hex, put_signed, put_text, put_unsigned, word64)
-def put_footer(buf: UInt8s, p: int, n: int, texts: UInt8s, target: int, out: MutableUInt8s, o: int, z: int) -> int:
+@kernel(put_hex, put_signed, put_text, put_unsigned, load_int64)
+def put_footer_members(
+    buf: UInt8s, pos: int, limit: int, texts: UInt8s, target: int, out: MutableUInt8s, out_pos: int, out_limit: int
+) -> int:
     """Write the members of a footer: its offset relative to its record, the hash, and where its record starts."""
-    if z - o < 256:
+    if out_limit - out_pos < 256:
         return -1
-    start = word64(buf, p + RECORD_START)
-    o = put_signed(target - start, out, put_text(texts, RELATIVE, out, o, z), z)
-    o = put_hex(buf, p, p + HASH_SIZE, out, put_text(texts, HASH, out, o, z), z)
-    return put_unsigned(start, out, put_text(texts, START, out, o, z), z)
+    start = load_int64(buf, pos + RECORD_START_AT)
+    out_pos = put_signed(target - start, out, put_text(texts, RELATIVE_TEXT, out, out_pos, out_limit), out_limit)
+    out_pos = put_hex(buf, pos, pos + HASH_SIZE, out, put_text(texts, HASH_TEXT, out, out_pos, out_limit), out_limit)
+    return put_unsigned(start, out, put_text(texts, START_TEXT, out, out_pos, out_limit), out_limit)
 
 
-_WORDS = Later("eblob.groups.lines:words")
-_KEY = Leaf(None, Later("eblob.groups.lines:put_hex"), bare=True)
-_FLAGS = Leaf(None, Later("eblob.groups.lines:put_flags"), table=_WORDS)
-_FOOTER = Leaf(None, Later("eblob.groups.lines:put_footer"), table=_WORDS, given=("target_offset",), members=True)
-_SHOWN = ("type", "meta_size", "data_size")
+_TEXT_POOL = LazyRef("eblob.groups.lines:text_pool")
+_KEY_LEAF = LeafFormat(None, LazyRef("eblob.groups.lines:put_hex"), unquoted=True)
+_FLAGS_LEAF = LeafFormat(None, LazyRef("eblob.groups.lines:put_control_flags"), text_table=_TEXT_POOL)
+_FOOTER_LEAF = LeafFormat(
+    None,
+    LazyRef("eblob.groups.lines:put_footer_members"),
+    text_table=_TEXT_POOL,
+    context_fields=("target_offset",),
+    writes_members=True,
+)
+_SHOWN_FIELDS = ("type", "meta_size", "data_size")
 
 
-def _bodies() -> Iterator[tuple[int, Shown]]:
+def _iter_body_schemas() -> Iterator[tuple[int, BodySchema]]:
     """Iterate over (kind, schema of the record from its start on, in the order of the output)."""
-    head = [
-        one if not one.name or one.name in _SHOWN else one.name / Unshown(one) for one in RECORD.subcons
+    header_fields = [
+        one if not one.name or one.name in _SHOWN_FIELDS else one.name / HiddenField(one) for one in RECORD.subcons
         if one.name not in ("metadata", "data")
     ]  # fmt: skip
-    aimed = [*head, *TARGET.subcons]
-    leaves = {"key": _KEY, "flags": _FLAGS}
-    control = [one.name / Told(one, leaves[one.name]) if one.name in leaves else one for one in CONTROL.subcons]
-    yield DATA, Shown(Struct(*aimed, "data" / GreedyBytes))
-    yield FOOT, Shown(Struct(*aimed, "footer" / Told(FOOTER, _FOOTER)))
-    yield HEAD, Shown(Struct(*aimed, "relative_offset" / Computed(0), "control" / Struct(*control)))
-    yield REMOVAL, Shown(Struct(*aimed, "removed" / Called("flags", Told(Int64ul, _FLAGS))))
+    targeted = [*header_fields, *TARGET.subcons]
+    leaves = {"key": _KEY_LEAF, "flags": _FLAGS_LEAF}
+    control = [one.name / OpaqueLeaf(one, leaves[one.name]) if one.name in leaves else one for one in CONTROL.subcons]
+    yield DATA_KIND, BodySchema(Struct(*targeted, "data" / GreedyBytes))
+    yield FOOTER_KIND, BodySchema(Struct(*targeted, "footer" / OpaqueLeaf(FOOTER, _FOOTER_LEAF)))
+    yield CONTROL_KIND, BodySchema(Struct(*targeted, "relative_offset" / Computed(0), "control" / Struct(*control)))
+    yield (
+        REMOVE_KIND,
+        BodySchema(Struct(*targeted, "removed" / RenamedField("flags", OpaqueLeaf(Int64ul, _FLAGS_LEAF)))),
+    )
     metadata = If(this.meta_size != 0, Bytes(this.meta_size))
-    yield OTHER, Shown(Struct(*head, "metadata" / metadata, "data" / GreedyBytes))
+    yield RECORD_KIND, BodySchema(Struct(*header_fields, "metadata" / metadata, "data" / GreedyBytes))
 
 
 @cache
-def _json_bodies() -> JsonBodies:
-    return JsonBodies(tuple(_bodies()), code="kind", start="offset", end="end")
+def _make_json_bodies() -> JsonBodies:
+    return JsonBodies(tuple(_iter_body_schemas()), code="kind", start="offset", end="end")
 
 
-class Survey:
+class DerivedColumns:
     """Computes the derived columns of batches."""
 
-    def __init__(self, context: Log) -> None:
+    def __init__(self, context: EblobFileContext) -> None:
         self._context = context
         self._out = memoryview(array("q"))
 
-    def __call__(self, batch: Batch, compile_: Callable[[Kernel], Kernel]) -> Mapping[str, Column] | None:
+    def __call__(self, batch: Batch, compile_kernel: Callable[[Kernel], Kernel]) -> Mapping[str, Column] | None:
         """See `JsonLine.derive`."""
-        count, order, tails = batch.frames.count, B.byte_order, self._context.tails
-        remember(batch, tails, order)
+        count, byte_order, tails = batch.frames.count, DIALECT_B.byte_order, self._context.last_records
+        remember_last_records(batch, tails, byte_order)
         if not count:
             return None
-        first = next(records(batch, 0, 1, preceding(batch, 0, tails, order), order))
-        if max(first.target, first.record_start) >= MOST:
+        first = next(iter_records(batch, 0, 1, find_preceding_records(batch, 0, tails, byte_order), byte_order))
+        if max(first.target, first.record_start) >= MAX_OFFSET:
             return None
-        if len(self._out) < len(COLUMNS) * count:
-            self._out = memoryview(array("q", bytes(8 * len(COLUMNS) * count)))
-        out = self._out[: len(COLUMNS) * count]
-        out[::count] = _numbers(first)
-        given = [batch.frames[name] for name in ("offset", "end", "meta_size", "data_size")]
-        if compile_(survey)(batch.window, count, batch.first_record, *given, out) < count:
+        if len(self._out) < len(DERIVED_COLUMNS) * count:
+            self._out = memoryview(array("q", bytes(8 * len(DERIVED_COLUMNS) * count)))
+        out = self._out[: len(DERIVED_COLUMNS) * count]
+        out[::count] = _record_numbers(first)
+        record_columns = [batch.frames[name] for name in ("offset", "end", "meta_size", "data_size")]
+        if compile_kernel(classify_batch)(batch.window, count, batch.first_record, *record_columns, out) < count:
             return None
-        return {name: out[k * count : (k + 1) * count] for k, name in enumerate(COLUMNS)}
+        return {name: out[k * count : (k + 1) * count] for k, name in enumerate(DERIVED_COLUMNS)}
 
 
-def _numbers(one: Record) -> array[int]:
-    group = -1 if one.group is None else one.group
-    return array("q", [one.kind, one.number, one.target, group, one.record_start])
+def _record_numbers(record: EblobRecord) -> array[int]:
+    group = -1 if record.group is None else record.group
+    return array("q", [record.kind, record.number, record.target, group, record.record_start])
 
 
-def json_line(context: Log) -> JsonLine | None:
+def json_line(context: EblobFileContext) -> JsonLine | None:
     """Return the JSON line of a record of the final dialect; None for other dialects."""
-    if context.dialect is not B:
+    if context.dialect is not DIALECT_B:
         return None
-    null = JsonMember(null_member)
+    null = JsonMember(put_null_member)
     return JsonLine(
-        type=JsonMember(text_member, ("kind",), texts={kind.value: kind.name for kind in Kind}),
-        seq=JsonMember(unsigned_member, ("number",)),
+        type=JsonMember(put_text_member, ("kind",), texts={kind.value: kind.name for kind in EblobRecordKind}),
+        seq=JsonMember(put_unsigned_member, ("number",)),
         time=null,
-        object=JsonMember(key_member, ("offset",)),
+        object=JsonMember(put_key_member, ("offset",)),
         origin=null,
-        txn=JsonMember(group_member, ("group",)),
-        body=JsonMember(other_member, ("kind", "offset", "end"), bodies=_json_bodies()),
+        txn=JsonMember(put_group_member, ("group",)),
+        body=JsonMember(put_no_member, ("kind", "offset", "end"), bodies=_make_json_bodies()),
         depth=4,
-        derive=Survey(context),
+        derive=DerivedColumns(context),
     )

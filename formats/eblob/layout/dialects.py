@@ -14,24 +14,24 @@ import msgspec
 from construct import Construct
 
 from binlogtool.formats.eblob import schema
-from binlogtool.formats.eblob.schema import MAX_SIZE, RECORD_HEADER, RawType, UpdateType
+from binlogtool.formats.eblob.schema import MAX_SIZE, RECORD_HEADER_SIZE, RawType, UpdateType
 
-Reader = Callable[[int, int], bytes]
+ReadRange = Callable[[int, int], bytes]
 """`[offset, offset + size)` of the file, shorter at its end."""
 
-MAX_LINKS = 1024
+MAX_CHAIN_RECORDS = 1024
 """Records that are followed to tell the dialects apart."""
 
-_RULED = 34
+_RULED_BYTES = 34
 """Bytes of a record header that its rules are about."""
 
 _B_TYPES: Mapping[int, str] = MappingProxyType({1: "RAW_DATA"})
-_SIZES = rb".{6}\0\0"
-_ZERO = rb"\0{8}"
-_KNOWN_TYPE = rb"[\x01-\x04]\0{7}"
+_SIZE_PATTERN = rb".{6}\0\0"
+_ZERO_PATTERN = rb"\0{8}"
+_TYPE_PATTERN = rb"[\x01-\x04]\0{7}"
 
 
-class Dialect(msgspec.Struct, frozen=True):
+class EblobDialect(msgspec.Struct, frozen=True):
     """One layout of the log.
 
     Attributes:
@@ -49,108 +49,127 @@ class Dialect(msgspec.Struct, frozen=True):
     schema: Construct
     header: Construct
     frames_at: int
-    head: int
+    record_header_size: int
     types: Mapping[int, str]
     sync: bytes
-    length: Callable[[bytes], int | None]
-    grouped: bool = False
+    parse_length: Callable[[bytes], int | None]
+    is_grouped: bool = False
     byte_order: str = "little"
 
 
-def _split_length(order: str, types: Mapping[int, str]) -> Callable[[bytes], int | None]:
+def _make_split_length_parser(order: str, types: Mapping[int, str]) -> Callable[[bytes], int | None]:
     unpack = struct.Struct(f"{order}QQQQ").unpack_from
 
-    def length(head: bytes) -> int | None:
-        kind, meta_size, data_size, flags = unpack(head)
-        fits = kind in types and not flags and meta_size <= MAX_SIZE and data_size <= MAX_SIZE
+    def parse_length(head: bytes) -> int | None:
+        record_type, meta_size, data_size, flags = unpack(head)
+        fits = record_type in types and not flags and meta_size <= MAX_SIZE and data_size <= MAX_SIZE
         return meta_size + data_size if fits else None
 
-    return length
+    return parse_length
 
 
-def _total_length(head: bytes) -> int | None:
-    kind, size, meta_size, flags = struct.unpack_from("<QQQQ", head)
-    fits = kind in _UPDATE_TYPES and not flags and meta_size <= size <= MAX_SIZE
+def _parse_total_length(head: bytes) -> int | None:
+    record_type, size, meta_size, flags = struct.unpack_from("<QQQQ", head)
+    fits = record_type in _UPDATE_TYPES and not flags and meta_size <= size <= MAX_SIZE
     return int(size) if fits else None
 
 
-def _origin_length(head: bytes) -> int | None:
-    kind, size, flags = struct.unpack_from("<QQQ", head)
-    return int(size) if kind in _UPDATE_TYPES and not flags and size <= MAX_SIZE else None
+def _parse_origin_length(head: bytes) -> int | None:
+    record_type, size, flags = struct.unpack_from("<QQQ", head)
+    return int(size) if record_type in _UPDATE_TYPES and not flags and size <= MAX_SIZE else None
 
 
-def _packed_length(head: bytes) -> int | None:
-    kind, _, size, flags = struct.unpack_from("<HQQQ", head)
-    return int(size) if kind in _PACKED_TYPES and flags < 1 << 16 and size <= MAX_SIZE else None
+def _parse_packed_length(head: bytes) -> int | None:
+    record_type, _, size, flags = struct.unpack_from("<HQQQ", head)
+    return int(size) if record_type in _PACKED_TYPES and flags < 1 << 16 and size <= MAX_SIZE else None
 
 
-def _names(kinds: Any) -> Mapping[int, str]:
+def _type_names(kinds: Any) -> Mapping[int, str]:
     return MappingProxyType({kind.value: kind.name for kind in kinds})
 
 
-_RAW_TYPES = _names(RawType)
-_UPDATE_TYPES = _names(UpdateType)
+_RAW_TYPES = _type_names(RawType)
+_UPDATE_TYPES = _type_names(UpdateType)
 _PACKED_TYPES: Mapping[int, str] = MappingProxyType({number: f"TYPE_{number}" for number in (1, 2, 3)})
 
 
-def _aligned(
-    name: str, title: str, of: Construct, types: Mapping[int, str], sync: bytes, length: Any, **more: Any
-) -> Dialect:
+def _make_aligned_dialect(
+    name: str, title: str, schema_: Construct, types: Mapping[int, str], sync: bytes, length: Any, **options: Any
+) -> EblobDialect:
     """Create a dialect with the 256-byte header."""
-    header = more.pop("header", schema.HEADER)
-    return Dialect(name, title, of, header, schema.HEADER_SIZE, RECORD_HEADER, types, sync, length, **more)
+    header = options.pop("header", schema.HEADER)
+    return EblobDialect(
+        name, title, schema_, header, schema.HEADER_SIZE, RECORD_HEADER_SIZE, types, sync, length, **options
+    )
 
 
-def _packed(name: str, title: str, of: Construct, header: Construct, frames_at: int, head: int) -> Dialect:
-    sync = rb"[\x01-\x03]\0.{8}" + _SIZES + rb".{2}\0{6}"
-    return Dialect(name, title, of, header, frames_at, head, _PACKED_TYPES, sync, _packed_length)
+def _make_packed_dialect(
+    name: str, title: str, schema_: Construct, header: Construct, frames_at: int, record_header_size: int
+) -> EblobDialect:
+    sync = rb"[\x01-\x03]\0.{8}" + _SIZE_PATTERN + rb".{2}\0{6}"
+    return EblobDialect(
+        name, title, schema_, header, frames_at, record_header_size, _PACKED_TYPES, sync, _parse_packed_length
+    )
 
 
-B = _aligned(
+DIALECT_B = _make_aligned_dialect(
     "b", "B, final (December 2012 to July 2013)", schema.RECORD, _B_TYPES,
-    rb"\x01\0{7}" + _SIZES * 2 + _ZERO, _split_length("<", _B_TYPES), grouped=True,
+    rb"\x01\0{7}" + _SIZE_PATTERN * 2 + _ZERO_PATTERN, _make_split_length_parser("<", _B_TYPES), is_grouped=True,
 )  # fmt: skip
-B4 = _aligned(
+DIALECT_B4 = _make_aligned_dialect(
     "b4", "B with types 1 to 4 (22 to 24 December 2012)", schema.RECORD_B4, _RAW_TYPES,
-    _KNOWN_TYPE + _SIZES * 2 + _ZERO, _split_length("<", _RAW_TYPES),
+    _TYPE_PATTERN + _SIZE_PATTERN * 2 + _ZERO_PATTERN, _make_split_length_parser("<", _RAW_TYPES),
 )  # fmt: skip
-A = _aligned(
+DIALECT_A = _make_aligned_dialect(
     "a", "A, size includes metadata (October to December 2012)", schema.RECORD_A, _UPDATE_TYPES,
-    rb"[\x01-\x03]\0{7}" + _SIZES * 2 + _ZERO, _total_length,
+    rb"[\x01-\x03]\0{7}" + _SIZE_PATTERN * 2 + _ZERO_PATTERN, _parse_total_length,
 )  # fmt: skip
-A0 = _aligned(
+DIALECT_A0 = _make_aligned_dialect(
     "a0", "A0, with origin (23 October 2012)", schema.RECORD_A0, _UPDATE_TYPES,
-    rb"[\x01-\x03]\0{7}" + _SIZES + _ZERO, _origin_length,
+    rb"[\x01-\x03]\0{7}" + _SIZE_PATTERN + _ZERO_PATTERN, _parse_origin_length,
 )  # fmt: skip
-B_BE = _aligned(
+DIALECT_B_BE = _make_aligned_dialect(
     "b-be", "B, final, written by a big-endian machine", schema.RECORD_BE, _B_TYPES,
-    rb"\0{7}\x01" + rb"\0\0.{6}" * 2 + _ZERO, _split_length(">", _B_TYPES),
-    header=schema.HEADER_BE, byte_order="big", grouped=True,
+    rb"\0{7}\x01" + rb"\0\0.{6}" * 2 + _ZERO_PATTERN, _make_split_length_parser(">", _B_TYPES),
+    header=schema.HEADER_BE, byte_order="big", is_grouped=True,
 )  # fmt: skip
-P = _packed(
+DIALECT_P = _make_packed_dialect(
     "p", "P, packed, 255-byte header (October 2012)", schema.RECORD_P, schema.HEADER_PACKED,
-    schema.PACKED_HEADER_SIZE, schema.PACKED_RECORD_HEADER,
+    schema.PACKED_HEADER_SIZE, schema.PACKED_RECORD_HEADER_SIZE,
 )  # fmt: skip
-P_FIRST = _packed(
+DIALECT_P_FIRST = _make_packed_dialect(
     "p-257", "P, packed, 257-byte header (October 2012)", schema.RECORD_P, schema.HEADER_PACKED_FIRST,
-    schema.FIRST_HEADER_SIZE, schema.PACKED_RECORD_HEADER,
+    schema.FIRST_PACKED_HEADER_SIZE, schema.PACKED_RECORD_HEADER_SIZE,
 )  # fmt: skip
-P_STAMPED = _packed(
+DIALECT_P_STAMPED = _make_packed_dialect(
     "p-ts", "P, packed, 255-byte header, with time stamps (October 2012)", schema.RECORD_P_STAMPED,
-    schema.HEADER_PACKED, schema.PACKED_HEADER_SIZE, schema.STAMPED_RECORD_HEADER,
+    schema.HEADER_PACKED, schema.PACKED_HEADER_SIZE, schema.STAMPED_RECORD_HEADER_SIZE,
 )  # fmt: skip
-P_STAMPED_FIRST = _packed(
+DIALECT_P_STAMPED_FIRST = _make_packed_dialect(
     "p-ts-257", "P, packed, 257-byte header, with time stamps (October 2012)", schema.RECORD_P_STAMPED,
-    schema.HEADER_PACKED_FIRST, schema.FIRST_HEADER_SIZE, schema.STAMPED_RECORD_HEADER,
+    schema.HEADER_PACKED_FIRST, schema.FIRST_PACKED_HEADER_SIZE, schema.STAMPED_RECORD_HEADER_SIZE,
 )  # fmt: skip
 
-DIALECTS: Mapping[str, Dialect] = MappingProxyType(
-    {one.name: one for one in (B, B4, A, A0, B_BE, P, P_FIRST, P_STAMPED, P_STAMPED_FIRST)}
+DIALECTS: Mapping[str, EblobDialect] = MappingProxyType(
+    {
+        one.name: one
+        for one in (
+            DIALECT_B,
+            DIALECT_B4,
+            DIALECT_A,
+            DIALECT_A0,
+            DIALECT_B_BE,
+            DIALECT_P,
+            DIALECT_P_FIRST,
+            DIALECT_P_STAMPED,
+            DIALECT_P_STAMPED_FIRST,
+        )
+    }
 )
-PACKED = (P, P_FIRST, P_STAMPED, P_STAMPED_FIRST)
+PACKED_DIALECTS = (DIALECT_P, DIALECT_P_FIRST, DIALECT_P_STAMPED, DIALECT_P_STAMPED_FIRST)
 
 
-class Chain(msgspec.Struct, frozen=True, order=True):
+class RecordChain(msgspec.Struct, frozen=True, order=True):
     """How far a dialect's rule leads from record to record.
 
     Attributes:
@@ -165,41 +184,41 @@ class Chain(msgspec.Struct, frozen=True, order=True):
     links: int
     fits: bool
     plain: bool = True
-    odd: int = 0
+    b4_records: int = 0
 
 
-def follow(dialect: Dialect, read: Reader, size: int | None, at: int) -> Chain:
+def follow_records(dialect: EblobDialect, read: ReadRange, size: int | None, offset: int) -> RecordChain:
     """Follow record headers from `offset`.
 
     Args:
         size: of the file; None = unknown, then the end of what can be read counts as the end.
     """
-    odd, plain = 0, True
-    for links in range(MAX_LINKS):
-        if at == size:
-            return Chain(True, links, True, plain, odd)
-        head = read(at, dialect.head)
-        if len(head) < dialect.head:
-            fits = len(head) < _RULED or dialect.length(head) is not None or not any(head)
-            return Chain(size is None or not any(head), links, fits, plain, odd)
+    b4_records, is_plain = 0, True
+    for links in range(MAX_CHAIN_RECORDS):
+        if offset == size:
+            return RecordChain(True, links, True, is_plain, b4_records)
+        head = read(offset, dialect.record_header_size)
+        if len(head) < dialect.record_header_size:
+            fits = len(head) < _RULED_BYTES or dialect.parse_length(head) is not None or not any(head)
+            return RecordChain(size is None or not any(head), links, fits, is_plain, b4_records)
         if not any(head):
-            return Chain(True, links, True, plain, odd)
-        length = dialect.length(head)
+            return RecordChain(True, links, True, is_plain, b4_records)
+        length = dialect.parse_length(head)
         if length is None:
-            return Chain(False, links, False, plain, odd)
-        at += dialect.head + length
-        if size is not None and at > size:
-            return Chain(False, links, True, plain, odd)
-        plain = plain and not length
-        odd += _is_odd(dialect, head)
-    return Chain(True, MAX_LINKS, True, plain, odd)
+            return RecordChain(False, links, False, is_plain, b4_records)
+        offset += dialect.record_header_size + length
+        if size is not None and offset > size:
+            return RecordChain(False, links, True, is_plain, b4_records)
+        is_plain = is_plain and not length
+        b4_records += _is_b4_record(dialect, head)
+    return RecordChain(True, MAX_CHAIN_RECORDS, True, is_plain, b4_records)
 
 
-def _is_odd(dialect: Dialect, head: bytes) -> bool:
+def _is_b4_record(dialect: EblobDialect, head: bytes) -> bool:
     return int.from_bytes(head[:2], "little") not in _B_TYPES and dialect.name == "b4"
 
 
-class Choice(msgspec.Struct, frozen=True):
+class DialectChoice(msgspec.Struct, frozen=True):
     """The dialect that fits.
 
     Attributes:
@@ -207,12 +226,14 @@ class Choice(msgspec.Struct, frozen=True):
         links: number of records of its chain.
     """
 
-    dialect: Dialect
+    dialect: EblobDialect
     doubt: str | None
     links: int
 
 
-def choose(candidates: tuple[Dialect, ...], read: Reader, size: int | None, starts: Iterator[int]) -> Choice:
+def choose_dialect(
+    candidates: tuple[EblobDialect, ...], read: ReadRange, size: int | None, starts: Iterator[int]
+) -> DialectChoice:
     """Choose the dialect whose chain leads on, from the first of the starts at which exactly one does.
 
     See docs/spec/eblob-binlog.md#5-other-dialects-same-magic-and-version-detect-by-content.
@@ -221,11 +242,11 @@ def choose(candidates: tuple[Dialect, ...], read: Reader, size: int | None, star
         candidates: the preferred one first.
         starts: a start in the middle of the file counts if at least two records follow.
     """
-    first: Choice | None = None
+    first: DialectChoice | None = None
     for number, start in enumerate(starts):
-        chains = [(follow(one, read, size, start or one.frames_at), one) for one in candidates]
+        chains = [(follow_records(one, read, size, start or one.frames_at), one) for one in candidates]
         best = max(chain for chain, _ in chains)
-        choice = _judged(best, [(chain, one) for chain, one in chains if _rivals(chain, best)])
+        choice = _make_choice(best, [(chain, one) for chain, one in chains if _is_rival(chain, best)])
         if choice.doubt is None and (number == 0 or best.links > 1):
             return choice
         first = first or choice
@@ -235,19 +256,19 @@ def choose(candidates: tuple[Dialect, ...], read: Reader, size: int | None, star
     return first
 
 
-def _rivals(chain: Chain, best: Chain) -> bool:
+def _is_rival(chain: RecordChain, best: RecordChain) -> bool:
     """Check if a chain is as good as the best one, or differs from it only by a torn last record."""
-    same = (chain.complete, chain.links, chain.fits) == (best.complete, best.links, best.fits)
-    return same or (best.complete and chain.fits and 0 < best.links <= chain.links and not chain.plain)
+    is_equal = (chain.complete, chain.links, chain.fits) == (best.complete, best.links, best.fits)
+    return is_equal or (best.complete and chain.fits and 0 < best.links <= chain.links and not chain.plain)
 
 
-def _judged(best: Chain, fitting: list[tuple[Chain, Dialect]]) -> Choice:
+def _make_choice(best: RecordChain, fitting: list[tuple[RecordChain, EblobDialect]]) -> DialectChoice:
     """Choose the first of those whose chain is the best; the others are its rivals."""
     dialect = next(one for chain, one in fitting if chain.complete == best.complete)
     others = ", ".join(f"{one.name} ({one.title})" for _, one in fitting if one is not dialect)
     if not others or (best.complete and all(chain.plain for chain, _ in fitting)):
-        return Choice(dialect, None, best.links)  # without content the dialects are the same
+        return DialectChoice(dialect, None, best.links)  # without content the dialects are the same
     if best.complete:
-        return Choice(dialect, f"the chain of records fits {dialect.name} and also {others}", best.links)
+        return DialectChoice(dialect, f"the chain of records fits {dialect.name} and also {others}", best.links)
     doubt = f"no dialect leads from the first record to the end; beside {dialect.name} it could be {others}"
-    return Choice(dialect, doubt, best.links)
+    return DialectChoice(dialect, doubt, best.links)

@@ -10,28 +10,28 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from binlogtool.findings import Severity, finding
-from binlogtool.formats.heads import is_corrected
-from binlogtool.formats.judging import Member, SetFinding
+from binlogtool.findings import Severity, make_finding
+from binlogtool.formats.heads import is_header_correction
+from binlogtool.formats.judging import SetFinding, SetMember
 from binlogtool.formats.manticore import schema
-from binlogtool.formats.manticore.judge.tables import LogFacts
-from binlogtool.formats.manticore.layout import LogContext, MetaContext
-from binlogtool.formats.manticore.meaning import text
+from binlogtool.formats.manticore.judge.tables import ManticoreLogFacts
+from binlogtool.formats.manticore.layout import ManticoreLogContext, MetaContext
+from binlogtool.formats.manticore.meaning import decode_text
 
-META = "binlog.meta"
+META_NAME = "binlog.meta"
 MAX_MISSING = 100
 """Missing files of one meta file that are told one by one."""
 
 
-class Log(msgspec.Struct, frozen=True):
+class ManticoreLog(msgspec.Struct, frozen=True):
     """One log file of a directory."""
 
-    member: Member
-    context: LogContext
-    facts: LogFacts | None
+    member: SetMember
+    context: ManticoreLogContext
+    facts: ManticoreLogFacts | None
 
     @property
-    def base(self) -> str:
+    def base_name(self) -> str:
         """Name of the file without its directory."""
         return posixpath.basename(self.member.name)
 
@@ -41,121 +41,132 @@ class Log(msgspec.Struct, frozen=True):
         return 0 if self.member.tail is None else self.member.tail.size
 
 
-def order(names: Sequence[str]) -> list[str]:
+def sort_names(names: Sequence[str]) -> list[str]:
     """Sort file names: the meta file first, then the logs by number. (The replay order is that of the meta file.)"""
-    return sorted(names, key=_key)
+    return sorted(names, key=_make_sort_key)
 
 
-def _key(name: str) -> tuple[str, int, int, str]:
+def _make_sort_key(name: str) -> tuple[str, int, int, str]:
     folder, base = posixpath.split(name)
     end = base.rpartition(".")[2]
     number = int(end) if end.isdecimal() and len(end) < 19 else -1
-    return folder, 0 if base == META else 2 if number >= 0 else 1, number, base
+    return folder, 0 if base == META_NAME else 2 if number >= 0 else 1, number, base
 
 
-def judge_set(members: Sequence[Member]) -> list[SetFinding]:
+def validate_set(members: Sequence[SetMember]) -> list[SetFinding]:
     """Return all findings about the files together, directory by directory."""
-    folders: dict[str, list[Member]] = {}
+    directories: dict[str, list[SetMember]] = {}
     for member in members:
-        folders.setdefault(posixpath.dirname(member.name), []).append(member)
-    return [found for folder, own in folders.items() for found in _judge_folder(folder, own)]
+        directories.setdefault(posixpath.dirname(member.name), []).append(member)
+    return [found for folder, own in directories.items() for found in _validate_directory(folder, own)]
 
 
-def _judge_folder(folder: str, members: list[Member]) -> Iterator[SetFinding]:
+def _validate_directory(directory: str, members: list[SetMember]) -> Iterator[SetFinding]:
     logs = {}
     meta: MetaContext | None = None
     for member in members:
         context = None if member.layout is None else member.layout.context
         if isinstance(context, MetaContext) and not context.leftover:
             meta = context
-        elif isinstance(context, LogContext) and context.number is not None:
+        elif isinstance(context, ManticoreLogContext) and context.number is not None:
             facts = member.verdict.facts if member.verdict is not None else None
-            logs[posixpath.basename(member.name)] = Log(member, context, facts)
-    meta_name = posixpath.join(folder, META)
+            logs[posixpath.basename(member.name)] = ManticoreLog(member, context, facts)
+    meta_name = posixpath.join(directory, META_NAME)
     if meta is None:
-        yield from _no_meta(meta_name, logs)
+        yield from _report_missing_meta(meta_name, logs)
         return
-    listed = [logs[name] for name in dict.fromkeys(map(meta.name, meta.numbers)) if name in logs]
-    yield from _missing(folder, meta, logs)
-    yield from _extra(meta, logs)
-    yield from _versions(meta, listed)
-    yield from _tids(listed)
-    yield from _unclosed(listed)
+    listed = [logs[name] for name in dict.fromkeys(map(meta.log_name, meta.numbers)) if name in logs]
+    yield from _report_missing_files(directory, meta, logs)
+    yield from _report_unlisted_logs(meta, logs)
+    yield from _check_versions(meta, listed)
+    yield from _check_tids(listed)
+    yield from _report_unclosed_files(listed)
 
 
-def _no_meta(name: str, logs: dict[str, Log]) -> Iterator[SetFinding]:
-    filled = sorted(log.base for log in logs.values() if log.size > schema.HEADER_SIZE)
+def _report_missing_meta(name: str, logs: dict[str, ManticoreLog]) -> Iterator[SetFinding]:
+    logs_with_records = sorted(log.base_name for log in logs.values() if log.size > schema.HEADER_SIZE)
     if not logs:
         return
-    first = "binlog.0000" if any(log.context.new for log in logs.values()) else "binlog.001"
+    first = "binlog.0000" if any(log.context.has_new_frames for log in logs.values()) else "binlog.001"
     text_ = (
         f"log files without binlog.meta: the server starts, replays nothing, and overwrites {first} at its first commit"
     )
-    severity = Severity.ERROR if filled else Severity.WARNING
-    found = finding(
+    severity = Severity.ERROR if logs_with_records else Severity.WARNING
+    missing = make_finding(
         "missing-member", None, 0, text_, severity=severity, diagnosis="log files without meta", server="overwrite"
     )
-    yield SetFinding(name, found)
+    yield SetFinding(name, missing)
 
 
-def _missing(folder: str, meta: MetaContext, logs: dict[str, Log]) -> Iterator[SetFinding]:
+def _report_missing_files(directory: str, meta: MetaContext, logs: dict[str, ManticoreLog]) -> Iterator[SetFinding]:
     torn = (
         (0,) if meta.count is not None and not meta.whole and not meta.cut else ()
     )  # the server reads a missing number as 0
-    wanted = [(number, meta.name(number)) for number in dict.fromkeys((*meta.numbers, *torn))]
-    absent = [(number, name) for number, name in wanted if name not in logs]
-    there = {log.context.number for log in logs.values()}
-    other = [name for number, name in absent if number in there]
-    if other:
-        text_ = f"files are listed as {other[0]}; the file of that number has a name of another width"
+    expected = [(number, meta.log_name(number)) for number in dict.fromkeys((*meta.numbers, *torn))]
+    absent = [(number, name) for number, name in expected if name not in logs]
+    present_numbers = {log.context.number for log in logs.values()}
+    misnamed = [name for number, name in absent if number in present_numbers]
+    if misnamed:
+        text_ = f"files are listed as {misnamed[0]}; the file of that number has a name of another width"
         text_ += "; the server refuses to start"
-        found = finding("meta-mismatch", 8, 1, text_, diagnosis="meta digits do not match file names", server="refuse")
-        yield SetFinding(posixpath.join(folder, META), found)
-    gone = [name for number, name in absent if number not in there]
-    for name in gone[:MAX_MISSING]:
-        more = f" ({len(gone):,} files are missing in all)" if len(gone) > MAX_MISSING else ""
-        text_ = f"listed in binlog.meta, and not there: the server refuses to start{more}"
-        found = finding("missing-member", None, 0, text_, diagnosis="meta lists missing file", server="refuse")
-        yield SetFinding(posixpath.join(folder, name), found)
+        found = make_finding(
+            "meta-mismatch", 8, 1, text_, diagnosis="meta digits do not match file names", server="refuse"
+        )
+        yield SetFinding(posixpath.join(directory, META_NAME), found)
+    missing = [name for number, name in absent if number not in present_numbers]
+    for name in missing[:MAX_MISSING]:
+        rest_text = f" ({len(missing):,} files are missing in all)" if len(missing) > MAX_MISSING else ""
+        text_ = f"listed in binlog.meta, and not there: the server refuses to start{rest_text}"
+        found = make_finding("missing-member", None, 0, text_, diagnosis="meta lists missing file", server="refuse")
+        yield SetFinding(posixpath.join(directory, name), found)
 
 
-def _extra(meta: MetaContext, logs: dict[str, Log]) -> Iterator[SetFinding]:
+def _report_unlisted_logs(meta: MetaContext, logs: dict[str, ManticoreLog]) -> Iterator[SetFinding]:
     """Report logs that are not listed: they are ignored, and overwritten when the server's counter reaches them."""
     if not meta.whole:
         return
     numbers = set(meta.numbers)
-    following = max(numbers) + 1 if numbers else 0 if (meta.version or 0) >= schema.NEW_FRAME else 1
+    following = max(numbers) + 1 if numbers else 0 if (meta.version or 0) >= schema.NEW_FRAME_VERSION else 1
     for log in logs.values():
         if log.context.number in numbers:
             continue
-        near = log.context.number == following or not numbers
+        is_next = log.context.number == following or not numbers
         text_ = "not listed in binlog.meta: the server does not replay it"
         text_ += (
-            ", and overwrites it at its first commit" if near else ", and overwrites it when its counter gets there"
+            ", and overwrites it at its first commit" if is_next else ", and overwrites it when its counter gets there"
         )
-        severity = Severity.NOTE if log.size <= schema.HEADER_SIZE else Severity.ERROR if near else Severity.WARNING
-        found = finding(
+        severity = Severity.NOTE if log.size <= schema.HEADER_SIZE else Severity.ERROR if is_next else Severity.WARNING
+        found = make_finding(
             "extra-member", 0, log.size, text_, severity=severity, diagnosis="orphan log file", server="overwrite"
         )
         yield SetFinding(log.member.name, found)
 
 
-def _versions(meta: MetaContext, listed: list[Log]) -> Iterator[SetFinding]:
+def _check_versions(meta: MetaContext, listed: list[ManticoreLog]) -> Iterator[SetFinding]:
     for log in listed:
-        data_there = log.size > schema.HEADER_SIZE
+        has_records = log.size > schema.HEADER_SIZE
         variant = "" if log.member.layout is None else log.member.layout.variant
-        said = variant.partition(" ")[0].rstrip(",")
-        flipped = next(filter(is_corrected, log.member.layout.findings if log.member.layout else ()), None)
+        stated_version = variant.partition(" ")[0].rstrip(",")
+        flipped = next(filter(is_header_correction, log.member.layout.findings if log.member.layout else ()), None)
         if flipped is not None and flipped.facts["said_version"] is not None:
-            said = f"v{flipped.facts['said_version']}"
-        if data_there and log.context.header in ("whole", "version not known") and said != f"v{meta.version}":
-            text_ = f"the header says version {said[1:]}, binlog.meta says {meta.version}: the server refuses to start"
-            found = finding("meta-mismatch", 4, 4, text_, diagnosis="header version differs from meta", server="refuse")
-            found = found if flipped is None else found.raised_to(Severity.WARNING)  # the flipped bit is the error
+            stated_version = f"v{flipped.facts['said_version']}"
+        if (
+            has_records
+            and log.context.header in ("whole", "version not known")
+            and stated_version != f"v{meta.version}"
+        ):
+            text_ = (
+                f"the header says version {stated_version[1:]}, binlog.meta says {meta.version}: the "
+                f"server refuses to start"
+            )
+            found = make_finding(
+                "meta-mismatch", 4, 4, text_, diagnosis="header version differs from meta", server="refuse"
+            )
+            found = found if flipped is None else found.with_severity(Severity.WARNING)  # the flipped bit is the error
             yield SetFinding(log.member.name, found)
 
 
-def _tids(listed: list[Log]) -> Iterator[SetFinding]:
+def _check_tids(listed: list[ManticoreLog]) -> Iterator[SetFinding]:
     """Check that the TIDs of a table continue from file to file, in the order of the meta file."""
     last: dict[bytes, tuple[int, bool]] = {}
     for log in listed:
@@ -166,28 +177,31 @@ def _tids(listed: list[Log]) -> Iterator[SetFinding]:
             stop = None if log.facts is None else log.facts.stop
             if before is None and first > 1 and (stop is None or at < stop):
                 text_ = (
-                    f"table {text(name)} starts with TID {first}: those before it are saved in the table, or missing"
+                    f"table {decode_text(name)} starts with TID {first}: those before it are saved in "
+                    f"the table, or missing"
                 )
-                found = finding("gap-in-sequence", at, 0, text_, severity=Severity.NOTE, diagnosis="TID gap")
+                found = make_finding("gap-in-sequence", at, 0, text_, severity=Severity.NOTE, diagnosis="TID gap")
                 yield SetFinding(log.member.name, found)
             if before is not None and first > before + 1 and not damaged:
-                text_ = f"table {text(name)} goes on with TID {first} after {before}: flushed in between, or lost"
-                found = finding(
+                text_ = (
+                    f"table {decode_text(name)} goes on with TID {first} after {before}: flushed in between, or lost"
+                )
+                found = make_finding(
                     "gap-in-sequence", 0, log.size, text_, severity=Severity.NOTE, diagnosis="TID gap between files"
                 )
                 yield SetFinding(log.member.name, found)
             elif before is not None and first <= before:
-                text_ = f"table {text(name)} starts with TID {first}, a file before it reached {before}: "
+                text_ = f"table {decode_text(name)} starts with TID {first}, a file before it reached {before}: "
                 text_ += "the server silently ignores these transactions"
                 id_ = "duplicate-sequence" if first == before else "sequence-regression"
                 yield SetFinding(
-                    log.member.name, finding(id_, 0, log.size, text_, diagnosis="TIDs not rising between files")
+                    log.member.name, make_finding(id_, 0, log.size, text_, diagnosis="TIDs not rising between files")
                 )
             assert log.facts is not None
             last[name] = (max(end, before or 0), log.facts.damaged)
 
 
-def _unclosed(listed: list[Log]) -> Iterator[SetFinding]:
+def _report_unclosed_files(listed: list[ManticoreLog]) -> Iterator[SetFinding]:
     """Report files that another one follows, and that were not closed in order."""
     later: set[bytes] = set()
     for log in reversed(listed):
@@ -195,6 +209,6 @@ def _unclosed(listed: list[Log]) -> Iterator[SetFinding]:
         if tables & later and log.facts is not None and not log.facts.closed and log.facts.stop is None:
             text_ = "no ADD_CACHE although another file of its tables follows: the server was killed in between"
             yield SetFinding(
-                log.member.name, finding("unclean-close", log.size, 0, text_, diagnosis="ADD_CACHE missing")
+                log.member.name, make_finding("unclean-close", log.size, 0, text_, diagnosis="ADD_CACHE missing")
             )
         later |= tables

@@ -11,21 +11,21 @@ from binlogtool.formats.manticore.payloads.walk import skip_payload
 from binlogtool.formats.manticore.payloads.zint import read_zint
 
 # State of `skip_ordered_transactions`: an array of 64-bit integers.
-TABLES = 1024
+MAX_KERNEL_TABLES = 1024
 """Tables that the fold follows, by id; the judge follows the others itself."""
-NEXT = 0
+NEXT_TIDS = 0
 """[0, 1024): the TID that must come next; 0 = the judge has to look at it."""
-COUNT = 1024
+TRANSACTION_COUNTS = 1024
 """[1024, 2048): transactions that the fold has taken."""
-TIME = 2048
+MAX_TIMES = 2048
 """[2048, 3072): the greatest time."""
-PAYLOADS = 3072
+PAYLOAD_COUNTS = 3072
 """[3072, 3075): transactions by payload op, version 15 on."""
-SIZE = 3075
+STATE_SIZE = 3075
 
 
 @kernel()
-def pass_zints(buf: UInt8s, p: int, count: int) -> int:
+def skip_canonical_zints(buf: UInt8s, p: int, count: int) -> int:
     """Return the end of `count` zints that are known to be complete; -1 if one starts with 80, which no writer
     makes.
     """
@@ -39,7 +39,7 @@ def pass_zints(buf: UInt8s, p: int, count: int) -> int:
 
 
 @kernel(read_zint, read_vector, skip_vector, skip_zints)
-def commit_fault(buf: UInt8s, p: int, n: int, version: int) -> int:
+def find_commit_fault(buf: UInt8s, p: int, n: int, version: int) -> int:
     """Return the contradiction in a commit that is known to parse: 1 rows, 2 docstore, 3 checkpoints; 0 = none."""
     rows, p = read_zint(buf, p, n)
     if rows == 0:
@@ -70,8 +70,8 @@ def commit_fault(buf: UInt8s, p: int, n: int, version: int) -> int:
     return 0
 
 
-@kernel(pass_zints, skip_payload, commit_fault)
-def fold(
+@kernel(skip_canonical_zints, skip_payload, find_commit_fault)
+def skip_ordered_transactions(
     start: int, stop: int, ops: Int64s, ids: Int64s, tids: Int64s, covered: Int64s, ends: Int64s, buf: UInt8s,
     state: MutableInt64s,
 ) -> int:  # fmt: skip
@@ -86,10 +86,10 @@ def fold(
         table = ids[i]
         if ops[i] != 2 or table < 0 or table >= 1024 or state[table] == 0 or tids[i] != state[table]:
             return i
-        p = pass_zints(buf, covered[i] + 1, 2)
+        p = skip_canonical_zints(buf, covered[i] + 1, 2)
         if p < 0 or skip_payload(buf, p + 4, ends[i]) != ends[i]:
             return i
-        if buf[p + 4] == 1 and commit_fault(buf, p + 5, ends[i], 15) != 0:
+        if buf[p + 4] == 1 and find_commit_fault(buf, p + 5, ends[i], 15) != 0:
             return i
         state[table] += 1
         state[1024 + table] += 1
@@ -108,8 +108,8 @@ class OldTransactions(NamedTuple):
     ends: Int64s
 
 
-@kernel(pass_zints, commit_fault)
-def fold_old(
+@kernel(skip_canonical_zints, find_commit_fault)
+def skip_ordered_old_transactions(
     start: int, stop: int, version: int, transactions: OldTransactions, buf: UInt8s, state: MutableInt64s
 ) -> int:
     """Skip transactions of versions 2 to 14 that are in order; here times must not fall, either.
@@ -126,8 +126,8 @@ def fold_old(
         if state[table] == 0 or transactions.tids[i] != state[table] or transactions.times[i] < state[2048 + table]:
             return i
         if version > 4:  # before, numbers begin with their lowest bits: any first byte may be 0
-            p = pass_zints(buf, transactions.covered[i] + 1, 3)
-            if p < 0 or (transactions.ops[i] == 1 and commit_fault(buf, p, transactions.ends[i], version) != 0):
+            p = skip_canonical_zints(buf, transactions.covered[i] + 1, 3)
+            if p < 0 or (transactions.ops[i] == 1 and find_commit_fault(buf, p, transactions.ends[i], version) != 0):
                 return i
         state[table] += 1
         state[1024 + table] += 1

@@ -8,13 +8,13 @@ from types import MappingProxyType
 import msgspec
 
 from binlogtool.findings import Finding
-from binlogtool.formats.judging import Tail, Verdict
+from binlogtool.formats.judging import FileTail, ValidationResult
 from binlogtool.formats.layouts import Batch
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.layout import MetaContext
 
 
-class MetaJudge(msgspec.Struct, frozen=True):
+class ManticoreMetaValidator(msgspec.Struct, frozen=True):
     """Validator of a meta file, which has no records."""
 
     context: MetaContext
@@ -23,14 +23,15 @@ class MetaJudge(msgspec.Struct, frozen=True):
         """Return no findings: there are no records."""
         return ()
 
-    def damage(self, start: int, end: int) -> None:
+    def skip_damage(self, start: int, end: int) -> None:
         """Ignore bytes after those that were read."""
 
-    def finish(self, tail: Tail) -> Verdict:
+    def finish(self, tail: FileTail) -> ValidationResult:
         """Return what the file lists."""
-        c = self.context
+        context = self.context
+        has_digits = (context.version or schema.NEW_FRAME_VERSION) >= schema.NEW_FRAME_VERSION
         details = {
-            "version": c.version, "count": c.count, "files": list(c.numbers),
-            "digits" if (c.version or schema.NEW_FRAME) >= schema.NEW_FRAME else "id64": c.setting,
+            "version": context.version, "count": context.count, "files": list(context.numbers),
+            "digits" if has_digits else "id64": context.setting,
         }  # fmt: skip
-        return Verdict(0, {}, details=MappingProxyType(details))
+        return ValidationResult(0, {}, details=MappingProxyType(details))

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from binlogtool.formats.manticore.meaning import text
+from binlogtool.formats.manticore.meaning import decode_text
 
 
-class Table(msgspec.Struct):
+class ManticoreTableState(msgspec.Struct):
     """One table of a file.
 
     Attributes:
@@ -30,10 +30,10 @@ class Table(msgspec.Struct):
     @property
     def title(self) -> str:
         """Name of the table in messages."""
-        return f"table id {self.id}" if self.name is None else f"table {text(self.name)}"
+        return f"table id {self.id}" if self.name is None else f"table {decode_text(self.name)}"
 
 
-class LogFacts(msgspec.Struct, frozen=True):
+class ManticoreLogFacts(msgspec.Struct, frozen=True):
     """Facts about one file for the rules of the directory.
 
     Attributes:

@@ -10,36 +10,37 @@ from typing import NamedTuple
 
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_double, put_signed, put_unsigned
-from binlogtool.formats.jsontext import put_any_text, put_bytes, put_string, put_text, text_table
+from binlogtool.formats.jsontext import build_text_table, put_any_text, put_bytes, put_string, put_text
 from binlogtool.formats.kernel_types import MutableUInt8s, UInt8s
-from binlogtool.formats.loads import word32, word64
-from binlogtool.formats.manticore.meaning import SCALARS, VECTORS
+from binlogtool.formats.loads import load_int64, load_uint32
+from binlogtool.formats.manticore.meaning import SCALAR_TYPES, VECTOR_TYPES
 from binlogtool.formats.manticore.payloads.walk import skip_text
 from binlogtool.formats.manticore.payloads.zint import read_zint
 
 WORDS, STRIDE, IDS, COUNT, BYTES, TYPE, NAME, BLOBS, OFFSETS, DOCUMENTS, DOCID, VALUES = range(32, 44)
-INTEGER, TIMESTAMP, BOOL, FLOAT, BIGINT, STRING = SCALARS
+INTEGER, TIMESTAMP, BOOL, FLOAT, BIGINT, STRING = SCALAR_TYPES
 FIRST_VECTOR, LAST_VECTOR, MVA = 15, 16, 0x40000000
 """Types of vectors: these two, and two above the last number."""
 
-MVA_AT = 20
+MVA_TEXT_OFFSET = 20
 """Where the names of types above `MVA` stand."""
 
-MOST = 64
+MAX_ATTRIBUTES = 64
 """Attributes of an update."""
 
-words = text_table(
+words = build_text_table(
     {
         WORDS: b'"row_words":', STRIDE: b',"stride":', IDS: b',"docids":', COUNT: b'{"count":', BYTES: b',"bytes":',
         TYPE: b'"type":', NAME: b',"type_name":"', BLOBS: b'"blobs":', OFFSETS: b'"row_offsets":',
         DOCUMENTS: b',"documents":[', DOCID: b'{"docid":', VALUES: b',"values":{',
     }
-    | {kind if kind < MVA else kind - MVA + MVA_AT: name.encode() for kind, name in {**SCALARS, **VECTORS}.items()}
+    | {kind if kind < MVA else kind - MVA + MVA_TEXT_OFFSET: name.encode() for kind, name in {**SCALAR_TYPES,
+    **VECTOR_TYPES}.items()}
 )  # fmt: skip
 """The texts of these kernels, and the names of the types of attributes."""
 
 
-@kernel(put_signed, put_unsigned, word32, word64)
+@kernel(put_signed, put_unsigned, load_uint32, load_int64)
 def put_list(buf: UInt8s, p: int, count: int, size: int, step: int, out: MutableUInt8s, o: int, z: int) -> int:
     """Write `count` unsigned dwords (size 4) or signed qwords (size 8) as a list, one every `step` bytes."""
     if z - o < 2 or count > (z - o) // 25:
@@ -48,7 +49,7 @@ def put_list(buf: UInt8s, p: int, count: int, size: int, step: int, out: Mutable
     o += 1
     for i in range(count):
         at = p + step * i
-        o = put_unsigned(word32(buf, at), out, o, z) if size == 4 else put_signed(word64(buf, at), out, o, z)
+        o = put_unsigned(load_uint32(buf, at), out, o, z) if size == 4 else put_signed(load_int64(buf, at), out, o, z)
         if o < 0:
             return o
         out[o] = 44
@@ -118,18 +119,18 @@ def put_kind(buf: UInt8s, p: int, n: int, texts: UInt8s, out: MutableUInt8s, o: 
         return -1
     o = put_unsigned(kind, out, put_text(texts, TYPE, out, o, z), z)
     o = put_text(texts, NAME, out, o, z)
-    named = -2
-    if 0 <= kind < MVA_AT:
-        named = put_text(texts, kind, out, o, z)
+    name_end = -2
+    if 0 <= kind < MVA_TEXT_OFFSET:
+        name_end = put_text(texts, kind, out, o, z)
     elif MVA < kind <= MVA + 2:
-        named = put_text(texts, kind - MVA + MVA_AT, out, o, z)
-    o = named if named > 0 else put_unsigned(kind, out, o, z)
+        name_end = put_text(texts, kind - MVA + MVA_TEXT_OFFSET, out, o, z)
+    o = name_end if name_end > 0 else put_unsigned(kind, out, o, z)
     out[o] = 34
     return o + 1
 
 
 @kernel(read_zint, skip_text)
-def has_twins(buf: UInt8s, p: int, n: int, version: int, count: int) -> bool:
+def has_duplicate_names(buf: UInt8s, p: int, n: int, version: int, count: int) -> bool:
     """Check whether two of `count` attributes have the same name."""
     first = p
     for i in range(count):
@@ -157,20 +158,20 @@ def put_float(bits: int, out: MutableUInt8s, o: int, z: int) -> int:
     return put_double(double | (bits >> 31) << 63, out, o, z)
 
 
-@kernel(word32)
-def width_of(buf: UInt8s, kind: int, at: int, left: int) -> int:
+@kernel(load_uint32)
+def get_value_width(buf: UInt8s, kind: int, at: int, left: int) -> int:
     """Return the dwords of the value of this type at `buf[at]`, of which `left` remain."""
     if MVA < kind <= MVA + 2:
-        return 1 + word32(buf, at) if left > 0 else 1
+        return 1 + load_uint32(buf, at) if left > 0 else 1
     return 1 + (BIGINT <= kind <= STRING)
 
 
-@kernel(put_any_text, put_float, put_list, put_signed, put_unsigned, width_of, word32, word64)
+@kernel(put_any_text, put_float, put_list, put_signed, put_unsigned, get_value_width, load_uint32, load_int64)
 def put_value(
     buf: UInt8s, kind: int, at: int, left: int, blobs: int, size: int, out: MutableUInt8s, o: int, z: int
 ) -> int:
     """Write the value of this type at `buf[at]`, of which `left` dwords remain; -3 = it is not complete."""
-    width = width_of(buf, kind, at, left)
+    width = get_value_width(buf, kind, at, left)
     if FIRST_VECTOR <= kind <= LAST_VECTOR:
         return -2
     if not (INTEGER <= kind <= TIMESTAMP or BOOL <= kind <= STRING or MVA < kind <= MVA + 2) or width > left:
@@ -178,12 +179,12 @@ def put_value(
     if kind > MVA:
         return put_list(buf, at + 4, (width - 1) // 2, 8, 8, out, o, z)
     if kind == FLOAT:
-        return put_float(word32(buf, at), out, o, z)
+        return put_float(load_uint32(buf, at), out, o, z)
     if kind == STRING:
-        start = word32(buf, at)
-        length = word32(buf, at + 4)
+        start = load_uint32(buf, at)
+        length = load_uint32(buf, at + 4)
         return put_any_text(buf, blobs + start, blobs + start + length, out, o, z) if start + length <= size else -3
-    return put_signed(word64(buf, at), out, o, z) if width == 2 else put_unsigned(word32(buf, at), out, o, z)
+    return put_signed(load_int64(buf, at), out, o, z) if width == 2 else put_unsigned(load_uint32(buf, at), out, o, z)
 
 
 class UpdateLists(NamedTuple):
@@ -203,7 +204,7 @@ class BlobPool(NamedTuple):
     end: int
 
 
-@kernel(put_string, put_value, read_zint, skip_text, width_of)
+@kernel(put_string, put_value, read_zint, skip_text, get_value_width)
 def put_values(
     buf: UInt8s,
     version: int,
@@ -233,13 +234,13 @@ def put_values(
         if k < count - 1:
             out[o] = 44
             o += 1
-        width = width_of(buf, kind, at, left)
+        width = get_value_width(buf, kind, at, left)
         at += 4 * width
         left -= width
     return o
 
 
-@kernel(has_twins, put_signed, put_text, put_values, read_zint, word32, word64)
+@kernel(has_duplicate_names, put_signed, put_text, put_values, read_zint, load_uint32, load_int64)
 def put_documents(
     buf: UInt8s,
     texts: UInt8s,
@@ -261,17 +262,17 @@ def put_documents(
         size, blobs = read_zint(buf, blobs, n)
     if places != 0 and places != documents:
         return o
-    if lists.names > MOST or has_twins(buf, lists.attributes, n, version, lists.names):
+    if lists.names > MAX_ATTRIBUTES or has_duplicate_names(buf, lists.attributes, n, version, lists.names):
         return -2
-    begun = o
+    output_start = o
     if z - o < 64:
         return -1
     o = put_text(texts, DOCUMENTS, out, o, z)
     for i in range(documents):
         if z - o < 128:
             return -1
-        at = word32(buf, offsets + 4 * i) if places != 0 else 0
-        o = put_signed(word64(buf, docids + 8 * i), out, put_text(texts, DOCID, out, o, z), z)
+        at = load_uint32(buf, offsets + 4 * i) if places != 0 else 0
+        o = put_signed(load_int64(buf, docids + 8 * i), out, put_text(texts, DOCID, out, o, z), z)
         o = put_text(texts, VALUES, out, o, z)
         o = put_values(
             buf,
@@ -286,7 +287,7 @@ def put_documents(
             z,
         )
         if o == -3:
-            return begun
+            return output_start
         if o < 0:
             return o
         out[o] = 125
@@ -300,7 +301,7 @@ def put_documents(
 
 
 @kernel(put_bytes, put_documents, put_text, read_zint)
-def put_blobs_of(
+def put_versioned_blobs(
     buf: UInt8s,
     p: int,
     n: int,
@@ -320,20 +321,20 @@ def put_blobs_of(
     return o if o < 0 else put_documents(buf, texts, version, lists, offsets, p, n, out, o, z)
 
 
-@kernel(put_blobs_of)
+@kernel(put_versioned_blobs)
 def put_blobs(
     buf: UInt8s, p: int, n: int, texts: UInt8s, lists: UpdateLists, offsets: int, out: MutableUInt8s, o: int, z: int
 ) -> int:
     """Write the end of an update of version 15 or 16."""
-    return put_blobs_of(buf, p, n, texts, 15, lists, offsets, out, o, z)
+    return put_versioned_blobs(buf, p, n, texts, 15, lists, offsets, out, o, z)
 
 
-@kernel(put_blobs_of)
+@kernel(put_versioned_blobs)
 def put_old_blobs(
     buf: UInt8s, p: int, n: int, texts: UInt8s, lists: UpdateLists, offsets: int, out: MutableUInt8s, o: int, z: int
 ) -> int:
     """Write the end of an update of versions 10 to 14."""
-    return put_blobs_of(buf, p, n, texts, 14, lists, offsets, out, o, z)
+    return put_versioned_blobs(buf, p, n, texts, 14, lists, offsets, out, o, z)
 
 
 @kernel(put_documents, put_dwords, put_text)

@@ -10,9 +10,9 @@ from typing import Any
 
 from construct import Construct, Subconstruct, stream_read, stream_seek, stream_tell, stream_write
 
-from binlogtool.formats.bodies import Leaf
-from binlogtool.formats.fields import SHORT, MalformedError, Part, RecordKernel, ScalarKernel
-from binlogtool.formats.later import Later
+from binlogtool.formats.bodies import LeafFormat
+from binlogtool.formats.fields import SHORT, MalformedError, RecordKernel, ScalarKernel, TracePart
+from binlogtool.formats.later import LazyRef
 from binlogtool.formats.manticore.payloads.sphinx4 import LowZint, read_low_vector1, read_low_vector4, read_low_vector8
 from binlogtool.formats.manticore.payloads.vectors import read_vector1, read_vector4, read_vector8
 from binlogtool.formats.manticore.payloads.walk import find_settings_end
@@ -23,35 +23,41 @@ MAX_PARTS = 4096
 """Elements of one vector that get rows of their own in the annotated view."""
 
 _CODES = {4: "I", 8: "q"}
-_READ = {1: ScalarKernel(read_vector1), 4: ScalarKernel(read_vector4), 8: ScalarKernel(read_vector8)}
-_READ_LOW = {
+_VECTOR_KERNELS = {1: ScalarKernel(read_vector1), 4: ScalarKernel(read_vector4), 8: ScalarKernel(read_vector8)}
+_LOW_VECTOR_KERNELS = {
     1: ScalarKernel(read_low_vector1),
     4: ScalarKernel(read_low_vector4),
     8: ScalarKernel(read_low_vector8),
 }
-_ZINT, _LOW = Zint(), LowZint()
+_ZINT, _LOW_ZINT = Zint(), LowZint()
 
 
-_WORDS = Later("manticore.payloads.jsonlines:words")
+_TEXT_TABLE = LazyRef("manticore.payloads.jsonlines:words")
 
 
-def _leaf(put: str, *given: str, members: bool = False, table: Later | None = _WORDS) -> Leaf:
-    return Leaf(None, Later(f"manticore.payloads.jsonlines:{put}"), table=table, given=given, members=members)
+def _create_leaf(put: str, *given: str, members: bool = False, table: LazyRef | None = _TEXT_TABLE) -> LeafFormat:
+    return LeafFormat(
+        None,
+        LazyRef(f"manticore.payloads.jsonlines:{put}"),
+        text_table=table,
+        context_fields=given,
+        writes_members=members,
+    )
 
 
-DWORDS, QWORDS = _leaf("put_dwords", table=None), _leaf("put_qwords", table=None)
+DWORDS, QWORDS = _create_leaf("put_dwords", table=None), _create_leaf("put_qwords", table=None)
 """The elements of a vec(4) and of a vec(8)."""
 
-ROWS, STORED = _leaf("put_rows", "rows", members=True), _leaf("put_stored")
+ROWS, STORED = _create_leaf("put_rows", "rows", members=True), _create_leaf("put_stored")
 """Dwords of rows: how many, how many in a row, and the document ids. Stored documents: their number and size."""
 
-KIND = _leaf("put_kind", members=True)
+KIND = _create_leaf("put_kind", members=True)
 """The type of an attribute, and its name."""
 
-_VALUES = ("count", "attributes", "pool", "docids")
-BLOBS = _leaf("put_blobs", *_VALUES, "row_offsets", members=True)
-OLD_BLOBS = _leaf("put_old_blobs", *_VALUES, "row_offsets", members=True)
-LAST_OFFSETS = _leaf("put_last_offsets", *_VALUES, members=True)
+_UPDATE_FIELDS = ("count", "attributes", "pool", "docids")
+BLOBS = _create_leaf("put_blobs", *_UPDATE_FIELDS, "row_offsets", members=True)
+OLD_BLOBS = _create_leaf("put_old_blobs", *_UPDATE_FIELDS, "row_offsets", members=True)
+LAST_OFFSETS = _create_leaf("put_last_offsets", *_UPDATE_FIELDS, members=True)
 """The last field of an update, before versions 15 and 10 too, and behind it the new values of each document."""
 
 
@@ -66,21 +72,21 @@ class Vector(Construct):  # type: ignore[misc]
     def __init__(self, width: int, *, low: bool = False) -> None:
         super().__init__()
         self.width = width
-        self.count = _LOW if low else _ZINT
-        self.kernel = _READ_LOW[width] if low else _READ[width]
+        self.count = _LOW_ZINT if low else _ZINT
+        self.kernel = _LOW_VECTOR_KERNELS[width] if low else _VECTOR_KERNELS[width]
 
     def _parse(self, stream: Any, context: Any, path: str) -> Any:
         count = self.count._parse(stream, context, path)
-        here = stream_tell(stream, path)
-        left = stream_seek(stream, 0, 2, path) - here
-        stream_seek(stream, here, 0, path)
-        if count > left // self.width:
-            text = f"{count:,} elements of {self.width} bytes declared, {left:,} bytes left"
+        position = stream_tell(stream, path)
+        bytes_left = stream_seek(stream, 0, 2, path) - position
+        stream_seek(stream, position, 0, path)
+        if count > bytes_left // self.width:
+            text = f"{count:,} elements of {self.width} bytes declared, {bytes_left:,} bytes left"
             raise MalformedError(text, path, "count-out-of-bounds")
         data = stream_read(stream, count * self.width, path)
         if self.width == 1:
-            return Blob.counted(data, count)
-        return Values.counted(_CODES[self.width], data, count)
+            return VectorBytes.with_count(data, count)
+        return VectorValues.with_count(_CODES[self.width], data, count)
 
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
         data = bytes(obj) if self.width == 1 else struct.pack(f"<{len(obj)}{_CODES[self.width]}", *obj)
@@ -88,53 +94,53 @@ class Vector(Construct):  # type: ignore[misc]
         stream_write(stream, data, len(data), path)
         return obj
 
-    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
+    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[TracePart]:
         """Yield the count, then the elements; bytes, or very many elements, are one row."""
-        at = start
-        while at < end - 1 and data[at] >= 128 and at - start < 9:
-            at += 1
-        count = self.count.parse(data[start : at + 1])
-        yield Part(".count", 1, start, at + 1, int(count))
-        at += 1
-        if count > (end - at) // self.width:
-            text = f"{count:,} elements of {self.width} bytes declared, {end - at:,} bytes left"
+        position = start
+        while position < end - 1 and data[position] >= 128 and position - start < 9:
+            position += 1
+        count = self.count.parse(data[start : position + 1])
+        yield TracePart(".count", 1, start, position + 1, int(count))
+        position += 1
+        if count > (end - position) // self.width:
+            text = f"{count:,} elements of {self.width} bytes declared, {end - position:,} bytes left"
             raise MalformedError(text, None, "count-out-of-bounds")
         if self.width == 1 or count > MAX_PARTS:
-            yield Part(".data", 1, at, end, data[at:end])
+            yield TracePart(".data", 1, position, end, data[position:end])
             return
-        for index, (value,) in enumerate(struct.iter_unpack("<" + _CODES[self.width], data[at:end])):
-            yield Part(f"[{index}]", 1, at + index * self.width, at + (index + 1) * self.width, value)
+        for index, (value,) in enumerate(struct.iter_unpack("<" + _CODES[self.width], data[position:end])):
+            yield TracePart(f"[{index}]", 1, position + index * self.width, position + (index + 1) * self.width, value)
 
 
-class Values(array):  # type: ignore[type-arg]
+class VectorValues(array):  # type: ignore[type-arg]
     """Elements of a vector; `declared` is the count as it was written."""
 
     declared: int
 
     @classmethod
-    def counted(cls, code: str, data: bytes, declared: int) -> Values:
+    def with_count(cls, code: str, data: bytes, declared: int) -> VectorValues:
         """Create the elements with their count."""
-        made = cls(code, data)
+        values = cls(code, data)
         if sys.byteorder == "big":
-            made.byteswap()
-        made.declared = declared
-        return made
+            values.byteswap()
+        values.declared = declared
+        return values
 
 
-class Blob(bytes):
+class VectorBytes(bytes):
     """Bytes of a vec(1); `declared` is the count as it was written."""
 
     declared: int
 
     @classmethod
-    def counted(cls, data: bytes, declared: int) -> Blob:
+    def with_count(cls, data: bytes, declared: int) -> VectorBytes:
         """Create the bytes with their count."""
-        made = cls(data)
-        made.declared = declared
-        return made
+        values = cls(data)
+        values.declared = declared
+        return values
 
 
-class Scanned(Subconstruct):  # type: ignore[misc]
+class KernelScanned(Subconstruct):  # type: ignore[misc]
     """A part that is parsed by its schema, and skipped by a kernel where only its end is needed."""
 
     def __init__(self, subcon: Construct, kernel_: RecordKernel | ScalarKernel) -> None:
@@ -142,7 +148,7 @@ class Scanned(Subconstruct):  # type: ignore[misc]
         self.kernel = kernel_
 
 
-class Skipped(Construct):  # type: ignore[misc]
+class KernelSkipped(Construct):  # type: ignore[misc]
     """Construct type of bytes whose end a kernel finds.
 
     Args:
@@ -157,14 +163,14 @@ class Skipped(Construct):  # type: ignore[misc]
         self.kernel = scan
 
     def _parse(self, stream: Any, context: Any, path: str) -> bytes:
-        here = stream_tell(stream, path)
+        position = stream_tell(stream, path)
         data = stream.read()
         end = self.skip(data, 0, len(data), *self.given)
         if end < 0:
-            stream_seek(stream, here, 0, path)
-            what = "ends behind the bytes that are there" if end == SHORT else "is not what the format allows"
-            raise MalformedError(f"the payload {what}", path)
-        stream_seek(stream, here + end, 0, path)
+            stream_seek(stream, position, 0, path)
+            problem = "ends behind the bytes that are there" if end == SHORT else "is not what the format allows"
+            raise MalformedError(f"the payload {problem}", path)
+        stream_seek(stream, position + end, 0, path)
         return bytes(data[:end])
 
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
@@ -172,22 +178,22 @@ class Skipped(Construct):  # type: ignore[misc]
         return obj
 
 
-class Settings(Construct):  # type: ignore[misc]
+class ReconfigureSettings(Construct):  # type: ignore[misc]
     """Construct type of the opaque bytes of RECONFIGURE: up to a right checksum followed by a record (or the end).
 
     In the schema it must follow the zints `id`, `tid` and `time`, which come after the op byte.
     """
 
     def _parse(self, stream: Any, context: Any, path: str) -> bytes:
-        here = stream_tell(stream, path)
+        position = stream_tell(stream, path)
         size = 1 + sum(getattr(value, "width", zint_size(value)) for value in (context.id, context.tid, context.time))
-        stream_seek(stream, here - size, 0, path)
+        stream_seek(stream, position - size, 0, path)
         data = stream.read()
         end = find_settings_end(data, 0, size, len(data))
         if end < 0:
-            stream_seek(stream, here, 0, path)
+            stream_seek(stream, position, 0, path)
             raise MalformedError("no end of the settings with a checksum that fits", path)
-        stream_seek(stream, here - size + end, 0, path)
+        stream_seek(stream, position - size + end, 0, path)
         return bytes(data[size:end])
 
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:

@@ -162,7 +162,7 @@ def skip_segment(buf: UInt8s, p: int, n: int, version: int) -> int:
 
 
 @kernel(read_zint, skip_segment, skip_vector)
-def skip_commit_of(buf: UInt8s, p: int, n: int, version: int, ids: int) -> int:
+def skip_commit_with_ids(buf: UInt8s, p: int, n: int, version: int, ids: int) -> int:
     """Skip an RT commit with document ids of `ids` bytes."""
     rows, p = read_zint(buf, p, n)
     if p >= 0 and rows != 0:
@@ -170,14 +170,14 @@ def skip_commit_of(buf: UInt8s, p: int, n: int, version: int, ids: int) -> int:
     return p if p < 0 else skip_vector(buf, p, n, ids)
 
 
-@kernel(skip_commit_of)
+@kernel(skip_commit_with_ids)
 def skip_commit(buf: UInt8s, p: int, n: int, version: int) -> int:
     """Skip an RT commit with document ids of 8 bytes."""
-    return skip_commit_of(buf, p, n, version, 8)
+    return skip_commit_with_ids(buf, p, n, version, 8)
 
 
 @kernel(read_zint, skip_text, skip_zints, skip_vector)
-def skip_update_of(buf: UInt8s, p: int, n: int, version: int, ids: int) -> int:
+def skip_update_with_ids(buf: UInt8s, p: int, n: int, version: int, ids: int) -> int:
     """Skip an attribute update with document ids of `ids` bytes."""
     count, p = read_zint(buf, p, n)
     if p >= 0 and (count < 0 or count > (n - p) // 2):
@@ -199,10 +199,10 @@ def skip_update_of(buf: UInt8s, p: int, n: int, version: int, ids: int) -> int:
     return p
 
 
-@kernel(skip_update_of)
+@kernel(skip_update_with_ids)
 def skip_update(buf: UInt8s, p: int, n: int, version: int) -> int:
     """Skip an attribute update with document ids of 8 bytes."""
-    return skip_update_of(buf, p, n, version, 8)
+    return skip_update_with_ids(buf, p, n, version, 8)
 
 
 @kernel(read_zint, skip_text, skip_zints)
@@ -255,7 +255,7 @@ def skip_query(buf: UInt8s, p: int, n: int, version: int) -> int:
 
 
 @kernel(read_zint, skip_zints)
-def skip_counted(buf: UInt8s, p: int, n: int) -> int:
+def skip_zint_list(buf: UInt8s, p: int, n: int) -> int:
     """Skip a count and that many zints."""
     count, p = read_zint(buf, p, n)
     if p < 0:
@@ -265,12 +265,12 @@ def skip_counted(buf: UInt8s, p: int, n: int) -> int:
     return skip_zints(buf, p, n, count)
 
 
-@kernel(read_zint, skip_counted, skip_query)
-def skip_pq(buf: UInt8s, p: int, n: int, version: int) -> int:
+@kernel(read_zint, skip_zint_list, skip_query)
+def skip_pq_add_delete(buf: UInt8s, p: int, n: int, version: int) -> int:
     """Skip a percolate add/delete."""
-    p = skip_counted(buf, p, n)
+    p = skip_zint_list(buf, p, n)
     if p >= 0:
-        p = skip_counted(buf, p, n)
+        p = skip_zint_list(buf, p, n)
     if p < 0:
         return p
     count, p = read_zint(buf, p, n)
@@ -283,14 +283,14 @@ def skip_pq(buf: UInt8s, p: int, n: int, version: int) -> int:
     return p
 
 
-@kernel(skip_counted, skip_text)
+@kernel(skip_zint_list, skip_text)
 def skip_pq_delete(buf: UInt8s, p: int, n: int, version: int) -> int:
     """Skip a percolate delete of versions 7 to 14."""
-    p = skip_counted(buf, p, n)
+    p = skip_zint_list(buf, p, n)
     return p if p < 0 else skip_text(buf, p, n, version)
 
 
-@kernel(skip_update, skip_commit, skip_pq)
+@kernel(skip_update, skip_commit, skip_pq_add_delete)
 def skip_payload(buf: UInt8s, p: int, n: int) -> int:
     """Skip the payload of an ADD_TXN, version 15 on."""
     if p >= n:
@@ -301,7 +301,7 @@ def skip_payload(buf: UInt8s, p: int, n: int) -> int:
     if op == 1:
         return skip_commit(buf, p + 1, n, 15)
     if op == 2:
-        return skip_pq(buf, p + 1, n, 15)
+        return skip_pq_add_delete(buf, p + 1, n, 15)
     return -2
 
 
@@ -313,20 +313,20 @@ def find_settings_end(buf: UInt8s, start: int, p: int, n: int) -> int:
     record could follow, so that no file makes this slow.
     """
     crc = 0xFFFFFFFF
-    done = start
+    checked_end = start
     tries = 0
     last = n if n - p < 262144 else p + 262144
     for q in range(p, last - 3):
-        follows = q + 8 <= n and buf[q + 4] == 84 and load_dword(buf, q + 4, n) == 0x214E5854
-        if follows or q + 4 == n or (tries == 0 and q - p < 4096):
-            while done < q:
-                crc ^= buf[done]
-                done += 1
+        record_follows = q + 8 <= n and buf[q + 4] == 84 and load_dword(buf, q + 4, n) == 0x214E5854
+        if record_follows or q + 4 == n or (tries == 0 and q - p < 4096):
+            while checked_end < q:
+                crc ^= buf[checked_end]
+                checked_end += 1
                 for _ in range(8):
                     crc = crc >> 1 ^ 0xEDB88320 if crc & 1 else crc >> 1
             if crc ^ 0xFFFFFFFF == load_dword(buf, q, n):
                 return q
-            tries += follows
+            tries += record_follows
             if tries == 8:
                 return -2
     return -1 if last == n else -2
@@ -337,11 +337,11 @@ def find_settings_end(buf: UInt8s, start: int, p: int, n: int) -> int:
     skip_text,
     skip_zints,
     skip_cache,
-    skip_commit_of,
-    skip_update_of,
+    skip_commit_with_ids,
+    skip_update_with_ids,
     skip_query,
     skip_pq_delete,
-    skip_pq,
+    skip_pq_add_delete,
     find_settings_end,
 )
 def read_body(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at: int) -> int:
@@ -374,9 +374,9 @@ def read_body(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at
     out[at + 1] = tid
     out[at + 2] = time
     if op == 1:
-        return skip_commit_of(buf, p, n, version, table[1])
+        return skip_commit_with_ids(buf, p, n, version, table[1])
     if op == 2:
-        return skip_update_of(buf, p, n, version, table[1])
+        return skip_update_with_ids(buf, p, n, version, table[1])
     if op == 5:
         return find_settings_end(buf, start, p, n)
     if op == 6:
@@ -384,5 +384,5 @@ def read_body(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at
     if op == 7:
         return skip_pq_delete(buf, p, n, version)
     if op == 8:
-        return skip_pq(buf, p, n, version)
+        return skip_pq_add_delete(buf, p, n, version)
     return p

@@ -9,21 +9,21 @@ from typing import Any
 
 from construct import Construct, stream_read, stream_write
 
-from binlogtool.formats.fields import Form, MalformedError, ScalarKernel, kernel
+from binlogtool.formats.fields import MalformedError, ScalarForm, ScalarKernel, kernel
 from binlogtool.formats.kernel_types import UInt8s
 
-MAX_ZINT = 10
+MAX_ZINT_SIZE = 10
 """Bytes of the longest zint: 64 bits, seven to a byte."""
 
-U64 = (1 << 64) - 1
+UINT64_MASK = (1 << 64) - 1
 
 
-class Wide(int):
+class WideZint(int):
     """A zint that took more bytes than needed (`width`), so that building gives the same bytes again."""
 
     width: int
 
-    def __new__(cls, value: int, width: int) -> Wide:  # noqa: D102 - see the class
+    def __new__(cls, value: int, width: int) -> WideZint:  # noqa: D102 - see the class
         self = super().__new__(cls, value)
         self.width = width
         return self
@@ -64,12 +64,12 @@ def read_zint32(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
 
 def zint_size(value: int) -> int:
     """Return the bytes of the shortest zint of a value (as 64-bit two's complement)."""
-    return max(1, ((value & U64).bit_length() + 6) // 7)
+    return max(1, ((value & UINT64_MASK).bit_length() + 6) // 7)
 
 
 def build_zint(value: int) -> bytes:
     """Encode a value as the shortest zint, or in the width of a `WideZint`."""
-    rest, width = int(value) & U64, getattr(value, "width", zint_size(value))
+    rest, width = int(value) & UINT64_MASK, getattr(value, "width", zint_size(value))
     groups = [rest >> 7 * at & 127 for at in range(width)]
     return bytes([group | 128 for group in groups[:0:-1]] + groups[:1])
 
@@ -86,22 +86,22 @@ class Zint(Construct):  # type: ignore[misc]
         super().__init__()
         self.bits, self.signed = bits, signed
         read = read_zint32 if bits == 32 else read_zint
-        self.kernel = ScalarKernel(read, (Form(0, 127),), unsigned=not signed)
+        self.kernel = ScalarKernel(read, (ScalarForm(0, 127),), unsigned=not signed)
 
     def _parse(self, stream: Any, context: Any, path: str) -> int:
         data = bytearray()
         while not data or data[-1] >= 128:
-            if len(data) == MAX_ZINT:
-                raise MalformedError(f"a zint has at most {MAX_ZINT} bytes", path, "varint-overlong")
+            if len(data) == MAX_ZINT_SIZE:
+                raise MalformedError(f"a zint has at most {MAX_ZINT_SIZE} bytes", path, "varint-overlong")
             data += stream_read(stream, 1, path)
-        value = read_zint(data, 0, len(data))[0] & U64
+        value = read_zint(data, 0, len(data))[0] & UINT64_MASK
         wide = len(data) != zint_size(value)
         if self.signed:
             value = ((value & (1 << self.bits) - 1) ^ 1 << self.bits - 1) - (1 << self.bits - 1)
-        return Wide(value, len(data)) if wide else value
+        return WideZint(value, len(data)) if wide else value
 
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
-        short = self.signed and obj < 0 and not isinstance(obj, Wide)
-        data = build_zint(obj & (1 << self.bits) - 1 if short else obj)
+        is_negative = self.signed and obj < 0 and not isinstance(obj, WideZint)
+        data = build_zint(obj & (1 << self.bits) - 1 if is_negative else obj)
         stream_write(stream, data, len(data), path)
         return obj

@@ -9,13 +9,13 @@ import msgspec
 
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.schema import Op
-from binlogtool.formats.replay_rules import Examined
+from binlogtool.formats.replay_rules import ExaminedFile
 
 MAX_GAPS = 1000
-_MAX_TOLD = 20
+_MAX_REPORTED_TABLES = 20
 
 
-class Table(msgspec.Struct):
+class ReplayedTable(msgspec.Struct):
     """A table of the server.
 
     Attributes:
@@ -34,12 +34,12 @@ class Table(msgspec.Struct):
     last: int = 0
     time: int = 0
 
-    def passed_by(self, tid: int) -> bool:
+    def has_gap_at(self, tid: int) -> bool:
         """Check that this TID, lower than the last applied one, was never applied."""
         return len(self.gaps) >= MAX_GAPS or any(low <= tid <= high for low, high in self.gaps)
 
 
-class Lost(msgspec.Struct):
+class LostTransactions(msgspec.Struct):
     """Transactions of one file that the server loses without an error."""
 
     offset: int
@@ -50,12 +50,12 @@ class Lost(msgspec.Struct):
     def add(self, name: str, tid: int) -> None:
         """Add one transaction."""
         self.count += 1
-        if name in self.tids or len(self.tids) < _MAX_TOLD:
+        if name in self.tids or len(self.tids) < _MAX_REPORTED_TABLES:
             low, high = self.tids.get(name, (tid, tid))
             self.tids[name] = min(low, tid), max(high, tid)
 
 
-class Reading(msgspec.Struct):
+class ReplayedFile(msgspec.Struct):
     """The file that is replayed.
 
     Attributes:
@@ -66,30 +66,30 @@ class Reading(msgspec.Struct):
         ruled_count: transactions that were ruled on.
     """
 
-    file: Examined
-    bad: int | None
-    defects: frozenset[int | None]
+    file: ExaminedFile
+    damage_start: int | None
+    cache_defects: frozenset[int | None]
     contradictions: frozenset[int | None] = frozenset()
     names: list[str] = msgspec.field(default_factory=list)
-    known: dict[str, Table] = msgspec.field(default_factory=dict)
-    kinds: Counter[str] = msgspec.field(default_factory=Counter)
+    tables: dict[str, ReplayedTable] = msgspec.field(default_factory=dict)
+    op_counts: Counter[str] = msgspec.field(default_factory=Counter)
     unexpected: int = 0
-    taken: int = 0
-    ended: str | None = None
-    lost: Lost | None = None
+    ruled_count: int = 0
+    end_reason: str | None = None
+    lost: LostTransactions | None = None
 
     @property
-    def cut_short(self) -> bool:
+    def is_cut_short(self) -> bool:
         """True if anything is after the place where the replay of the file ended."""
-        return self.bad is not None or self.taken < self.file.records
+        return self.damage_start is not None or self.ruled_count < self.file.records
 
-    def report(self) -> dict[str, Any]:
+    def create_report(self) -> dict[str, Any]:
         """Return what the server would log about the file."""
-        plain = self.kinds.total() - self.kinds[Op.ADD_INDEX.name] - self.kinds[Op.ADD_CACHE.name]
-        tables = {name: [table.since, table.last] for name, table in self.known.items()}
-        empty = self.file.size in (0, schema.HEADER_SIZE)
-        action = self.ended if self.ended and self.cut_short else "empty" if empty else "replayed"
+        commit_count = self.op_counts.total() - self.op_counts[Op.ADD_INDEX.name] - self.op_counts[Op.ADD_CACHE.name]
+        tables = {name: [table.since, table.last] for name, table in self.tables.items()}
+        is_empty = self.file.size in (0, schema.HEADER_SIZE)
+        action = self.end_reason if self.end_reason and self.is_cut_short else "empty" if is_empty else "replayed"
         return {
-            "file": self.file.name, "action": action, "commits": plain, "tables": len(self.names),
+            "file": self.file.name, "action": action, "commits": commit_count, "tables": len(self.names),
             "unexpected_tids": self.unexpected, "recovered": tables,
         }  # fmt: skip

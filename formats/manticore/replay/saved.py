@@ -9,20 +9,20 @@ from typing import Any
 
 from binlogtool.errors import UsageError
 
-_INDEX = (b"SPRT\x09\0\0\0", b"SPRT\x0d\0\0\0")
+_INDEX_MAGICS = (b"SPRT\x09\0\0\0", b"SPRT\x0d\0\0\0")
 """Magic and version of an index that Sphinx 2.2.11 or Manticore 2.8.2 has saved (seen): the TID is at 28."""
-_QUERIES = b"QTSP\x07\0\0\0"
+_QUERIES_MAGIC = b"QTSP\x07\0\0\0"
 """The same of stored queries that Manticore 2.8.2 has saved (seen): the TID is their last value."""
 
 
-def saved_tid(name: str, data: bytes) -> Mapping[str, Any] | None:
+def read_saved_tid(name: str, data: bytes) -> Mapping[str, Any] | None:
     """Read the TID from a table's own `.meta` file: JSON, or that of Sphinx 2.2 or Manticore 2.8; None if it is
     none.
     """
     table = name.removesuffix(".meta")
-    if len(data) >= 36 and data.startswith((*_INDEX, _QUERIES)):
-        at = len(data) - 8 if data.startswith(_QUERIES) else 28
-        return {"tables": {table: struct.unpack_from("<q", data, at)[0]}}
+    if len(data) >= 36 and data.startswith((*_INDEX_MAGICS, _QUERIES_MAGIC)):
+        position = len(data) - 8 if data.startswith(_QUERIES_MAGIC) else 28
+        return {"tables": {table: struct.unpack_from("<q", data, position)[0]}}
     try:
         value = json.loads(data)
     except ValueError:
@@ -32,14 +32,14 @@ def saved_tid(name: str, data: bytes) -> Mapping[str, Any] | None:
     return {"tables": {table: value["tid"]}}
 
 
-def saved_tids(against: Mapping[str, Any]) -> dict[str, int | None]:
+def parse_saved_tids(against: Mapping[str, Any]) -> dict[str, int | None]:
     """Parse the TIDs that tables have saved; None = not served.
 
     Raises:
         UsageError: the position has another form.
     """
-    known = against.get("tables", {})
-    whole = isinstance(known, Mapping) and all(tid is None or type(tid) is int for tid in known.values())
-    if not whole or type(against.get("version", 0)) is not int:
+    tids = against.get("tables", {})
+    is_valid = isinstance(tids, Mapping) and all(tid is None or type(tid) is int for tid in tids.values())
+    if not is_valid or type(against.get("version", 0)) is not int:
         raise UsageError('--against: {"tables": {NAME: TID}} is meant, null for a table that is not served')
-    return dict(known)
+    return dict(tids)

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from binlogtool.formats.layouts import Read
-from binlogtool.formats.manticore.payloads.sphinx4 import LAST_LOWEST_FIRST, read_low
-from binlogtool.formats.manticore.payloads.zint import MAX_ZINT, read_zint
+from binlogtool.formats.layouts import RangeReader
+from binlogtool.formats.manticore.payloads.sphinx4 import LAST_LOW_VERSION, read_low_zint
+from binlogtool.formats.manticore.payloads.zint import MAX_ZINT_SIZE, read_zint
 from binlogtool.formats.manticore.schema import OldOp
 from binlogtool.limits import MIB
 
@@ -23,7 +23,7 @@ MAX_COUNT = 16 * MIB
 """Elements that a server is trusted to read one by one in time."""
 
 _OP_AT, _BODY_AT = 4, 5
-_SETTINGS = (
+_SETTINGS_TEXT = (
     "the server loads the settings of a RECONFIGURE before it looks at the checksum, and stops if they are damaged"
 )
 
@@ -48,64 +48,64 @@ class _LengthError(Exception):
         self.negative = negative
 
 
-class _Reader:
+class _UncheckedReader:
     """Reads as `BinlogReader_c` does."""
 
-    def __init__(self, read: Read, at: int, size: int, version: int) -> None:
-        self._read, self._at, self._size = read, at, size
-        self._number = read_low if version <= LAST_LOWEST_FIRST else read_zint
+    def __init__(self, read: RangeReader, position: int, size: int, version: int) -> None:
+        self._read, self._position, self._size = read, position, size
+        self._read_kernel = read_low_zint if version <= LAST_LOW_VERSION else read_zint
 
-    def number(self) -> int:
+    def read_number(self) -> int:
         """Read a number; 0 after the end of the file."""
-        if self._at >= self._size:
+        if self._position >= self._size:
             return 0
-        data = self._read(self._at, MAX_ZINT)
-        value, after = self._number(data, 0, len(data))
-        self._at += after if after > 0 else len(data)
+        data = self._read(self._position, MAX_ZINT_SIZE)
+        value, after = self._read_kernel(data, 0, len(data))
+        self._position += after if after > 0 else len(data)
         return int(value) if after > 0 else 0
 
-    def count(self, most: int, width: int = 1) -> int:
+    def read_count(self, limit: int, width: int = 1) -> int:
         """Read a number as the server's `int`."""
-        return self._checked(self.number() & 0xFFFFFFFF, most, width)
+        return self._check_length(self.read_number() & 0xFFFFFFFF, limit, width)
 
-    def vector(self, width: int) -> None:
+    def skip_vector(self, width: int) -> None:
         """Skip a count and that many elements."""
-        count = self.count(MAX_BYTES, width)
-        self._at += width * count
+        count = self.read_count(MAX_BYTES, width)
+        self._position += width * count
 
-    def text(self) -> None:
+    def skip_text(self) -> None:
         """Skip four bytes of length, and the text."""
-        length = int.from_bytes(self._read(self._at, 4), "little") if self._at < self._size else 0
-        self._at += 4 + self._checked(
+        length = int.from_bytes(self._read(self._position, 4), "little") if self._position < self._size else 0
+        self._position += 4 + self._check_length(
             length, _INT_MAX, 1
         )  # a text is allocated, and filled only with the bytes that exist
 
-    def numbers(self, count: int) -> None:
+    def skip_numbers(self, count: int) -> None:
         """Skip `count` numbers."""
         for _ in range(count):
-            if self._at >= self._size:
+            if self._position >= self._size:
                 return
-            self.number()
+            self.read_number()
 
-    def skip_names(self, count: int) -> None:
+    def skip_named_numbers(self, count: int) -> None:
         """Skip a text and `count` numbers."""
-        self.text()
-        self.numbers(count)
+        self.skip_text()
+        self.skip_numbers(count)
 
-    def repeat(self, element: Callable[[], None]) -> None:
+    def repeat_element(self, element: Callable[[], None]) -> None:
         """Read a count, and each element by itself."""
-        for _ in range(self.count(MAX_COUNT)):
-            if self._at >= self._size:
+        for _ in range(self.read_count(MAX_COUNT)):
+            if self._position >= self._size:
                 return
             element()
 
-    def _checked(self, value: int, most: int, width: int) -> int:
-        if value * width > most:
-            raise _LengthError(f"a length of {value:,} at {self._at:#x}", _INT_MAX < value < _MINUS_ONE)
+    def _check_length(self, value: int, limit: int, width: int) -> int:
+        if value * width > limit:
+            raise _LengthError(f"a length of {value:,} at {self._position:#x}", _INT_MAX < value < _MINUS_ONE)
         return value
 
 
-def parse_doubt(read: Read, offset: int, size: int, version: int, ids: int) -> ParseDoubt | None:
+def find_parse_doubt(read: RangeReader, offset: int, size: int, version: int, id_size: int) -> ParseDoubt | None:
     """Find out why the server's reaction to a damaged transaction cannot be determined; None = it only drops the
     file.
 
@@ -117,10 +117,10 @@ def parse_doubt(read: Read, offset: int, size: int, version: int, ids: int) -> P
     op = read(offset + _OP_AT, 1)[:1]
     kind = op[0] if op else 0
     if kind == OldOp.RECONFIGURE:
-        return ParseDoubt(f"not checked: {_SETTINGS}", False)
-    reader = _Reader(read, offset + _BODY_AT, size, version)
+        return ParseDoubt(f"not checked: {_SETTINGS_TEXT}", False)
+    reader = _UncheckedReader(read, offset + _BODY_AT, size, version)
     try:
-        _parse(reader, kind, version, ids)
+        _parse_transaction(reader, kind, version, id_size)
     except _LengthError as error:
         text = (
             f"the damaged transaction at {offset:#x} has {error}: the server takes it as it is, before it looks at the "
@@ -131,52 +131,52 @@ def parse_doubt(read: Read, offset: int, size: int, version: int, ids: int) -> P
     return None
 
 
-def _parse(reader: _Reader, kind: int, version: int, ids: int) -> None:
+def _parse_transaction(reader: _UncheckedReader, kind: int, version: int, id_size: int) -> None:
     if kind == OldOp.ADD_CACHE:
-        reader.repeat(lambda: reader.skip_names(5))
+        reader.repeat_element(lambda: reader.skip_named_numbers(5))
         return
-    reader.numbers(1)
+    reader.skip_numbers(1)
     if kind == OldOp.ADD_INDEX:
-        reader.text()
+        reader.skip_text()
         return
-    reader.numbers(2)
+    reader.skip_numbers(2)
     if kind == OldOp.COMMIT:
-        _parse_commit(reader, version, ids)
+        _parse_commit(reader, version, id_size)
     elif kind == OldOp.UPDATE_ATTRS:
-        reader.repeat(lambda: reader.skip_names(1))
-        for width in (4, ids, 4):
-            reader.vector(width)
+        reader.repeat_element(lambda: reader.skip_named_numbers(1))
+        for width in (4, id_size, 4):
+            reader.skip_vector(width)
     elif kind == OldOp.PQ_ADD:
         _parse_query(reader)
     elif kind == OldOp.PQ_DELETE:
-        reader.repeat(lambda: reader.numbers(1))
-        reader.text()
+        reader.repeat_element(lambda: reader.skip_numbers(1))
+        reader.skip_text()
 
 
-def _parse_commit(reader: _Reader, version: int, ids: int) -> None:
-    if reader.number() & 0xFFFFFFFF:
-        reader.vector(1)
-        reader.repeat(lambda: reader.numbers(2))
+def _parse_commit(reader: _UncheckedReader, version: int, id_size: int) -> None:
+    if reader.read_number() & 0xFFFFFFFF:
+        reader.skip_vector(1)
+        reader.repeat_element(lambda: reader.skip_numbers(2))
         for width in (1, 1, 4, 1):
-            reader.vector(width)
+            reader.skip_vector(width)
         if 3 <= version < 8:
-            reader.vector(4)
+            reader.skip_vector(4)
         if version >= 4:
-            reader.vector(1)
-    reader.vector(ids)
+            reader.skip_vector(1)
+    reader.skip_vector(id_size)
 
 
-def _parse_query(reader: _Reader) -> None:
+def _parse_query(reader: _UncheckedReader) -> None:
     """Read a stored query: its filters and the nodes of their tree."""
-    reader.numbers(2)
-    reader.text()
-    reader.text()
-    filters, nodes = reader.count(MAX_COUNT), reader.count(MAX_COUNT)
+    reader.skip_numbers(2)
+    reader.skip_text()
+    reader.skip_text()
+    filters, nodes = reader.read_count(MAX_COUNT), reader.read_count(MAX_COUNT)
     for _ in range(filters):
-        reader.text()
-        reader.numbers(10)
-        values, texts = reader.count(MAX_COUNT), reader.count(MAX_COUNT)
-        reader.numbers(values)
+        reader.skip_text()
+        reader.skip_numbers(10)
+        values, texts = reader.read_count(MAX_COUNT), reader.read_count(MAX_COUNT)
+        reader.skip_numbers(values)
         for _ in range(texts):
-            reader.text()
-    reader.numbers(4 * nodes)
+            reader.skip_text()
+    reader.skip_numbers(4 * nodes)

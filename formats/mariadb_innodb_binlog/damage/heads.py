@@ -8,42 +8,42 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from binlogtool.formats.checksums import CRC32C
-from binlogtool.formats.detecting import Head
-from binlogtool.formats.heads import HeadFlip, by_checksum, corrected
-from binlogtool.formats.mariadb_innodb_binlog.codes import CRC_SIZE, MAGIC, SHIFTS, SHORT_HEADER
-from binlogtool.formats.mariadb_innodb_binlog.records.context import page_crc_right, parse_header, short_crc_right
+from binlogtool.formats.detecting import FileHead
+from binlogtool.formats.heads import HeaderFlip, correct_head, find_flip_by_checksum
+from binlogtool.formats.mariadb_innodb_binlog.codes import CRC_SIZE, MAGIC, PAGE_SIZE_SHIFTS, SHORT_HEADER_SIZE
+from binlogtool.formats.mariadb_innodb_binlog.records.context import is_page_crc_right, is_short_crc_right, parse_header
 
 MAGIC_SIZE = 4
 
 
-def heads(head: Head) -> Iterator[HeadFlip]:
+def find_header_bit_flips(head: FileHead) -> Iterator[HeaderFlip]:
     """Yield the flipped bit of a header page, if both CRCs are right after it is corrected. See `formats.heads`."""
-    short = head.data[:SHORT_HEADER]
-    if head.peek is None or len(short) < SHORT_HEADER or not any(short):
+    short = head.data[:SHORT_HEADER_SIZE]
+    if head.peek is None or len(short) < SHORT_HEADER_SIZE or not any(short):
         return
-    unused = short_crc_right(short)
-    if not unused:
-        found = by_checksum(CRC32C, short, SHORT_HEADER - CRC_SIZE, 0)
+    short_crc_ok = is_short_crc_right(short)
+    if not short_crc_ok:
+        bit = find_flip_by_checksum(CRC32C, short, SHORT_HEADER_SIZE - CRC_SIZE, 0)
     else:
-        page = _page(head)
-        found = None if page_crc_right(page) else by_checksum(CRC32C, page, len(page) - CRC_SIZE, 0)
-    if found is None:
+        page = _read_header_page(head)
+        bit = None if is_page_crc_right(page) else find_flip_by_checksum(CRC32C, page, len(page) - CRC_SIZE, 0)
+    if bit is None:
         return
-    flip = HeadFlip(*found, "both CRCs of the page prove it", 0, SHORT_HEADER, diagnosis="header-damaged")
-    right = corrected(head, flip)
-    page = _page(right)
-    if not short_crc_right(right.data) or not page_crc_right(page):
+    flip = HeaderFlip(*bit, "both CRCs of the page prove it", 0, SHORT_HEADER_SIZE, diagnosis="header-damaged")
+    corrected_head = correct_head(head, flip)
+    page = _read_header_page(corrected_head)
+    if not is_short_crc_right(corrected_head.data) or not is_page_crc_right(page):
         return
-    if unused:
+    if short_crc_ok:
         flip = flip._replace(length=len(page), id="checksum-mismatch", diagnosis="header-tail-damaged")
     elif flip.byte < MAGIC_SIZE:
         flip = flip._replace(length=MAGIC_SIZE, id="bad-magic")
     yield flip
 
 
-def _page(head: Head) -> bytes:
+def _read_header_page(head: FileHead) -> bytes:
     """Return the whole header page; b"" if its size is unknown."""
     header = parse_header(head.data)
-    if header is None or header.magic != MAGIC or header.page_size_shift not in SHIFTS or head.peek is None:
+    if header is None or header.magic != MAGIC or header.page_size_shift not in PAGE_SIZE_SHIFTS or head.peek is None:
         return b""
     return head.peek(0, 1 << header.page_size_shift)

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import msgspec
 
-RECENT = 4096
+MAX_RECENT_XIDS = 4096
 """XIDs that are remembered."""
 
 
-class Oddity(NamedTuple):
+class CommitAnomaly(NamedTuple):
     """An anomaly of a group: id and diagnosis of the finding, and its text."""
 
     id: str
@@ -22,7 +22,7 @@ class Oddity(NamedTuple):
     text: str
 
 
-class CommitMarks(msgspec.Struct):
+class CommitMarkChecker(msgspec.Struct):
     """Checks the commit marks of one log, in its order."""
 
     _recent: dict[int, None] = msgspec.field(default_factory=dict)
@@ -31,7 +31,7 @@ class CommitMarks(msgspec.Struct):
         """Forget all XIDs: a server was started and restarts its count."""
         self._recent.clear()
 
-    def take(self, xid: int, *, joined: bool) -> Iterator[Oddity]:
+    def check_group(self, xid: int, *, joined: bool) -> Iterator[CommitAnomaly]:
         """Check the next group.
 
         Args:
@@ -40,12 +40,12 @@ class CommitMarks(msgspec.Struct):
         """
         if joined:
             text = "events of another transaction stand in the group, without a GTID event in front of them"
-            yield Oddity("incomplete-transaction", "no-gtid", text)
+            yield CommitAnomaly("incomplete-transaction", "no-gtid", text)
         if not xid:
             return
         if xid in self._recent:
-            yield Oddity("duplicate-sequence", "xid-twice", f"XID {xid}, which another transaction has already")
+            yield CommitAnomaly("duplicate-sequence", "xid-twice", f"XID {xid}, which another transaction has already")
             return
         self._recent[xid] = None
-        if len(self._recent) > RECENT:
+        if len(self._recent) > MAX_RECENT_XIDS:
             del self._recent[next(iter(self._recent))]

@@ -5,99 +5,108 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from binlogtool.findings import Finding
-from binlogtool.formats.layouts import Batch, Doubt, Doubted, Doubtful, Kernel
-from binlogtool.formats.mariadb_innodb_binlog.codes import RecordType
+from binlogtool.formats.layouts import Batch, FrameCorrector, Kernel, SalvageAssembler, UnprovenRecords
+from binlogtool.formats.mariadb_innodb_binlog.codes import IbbRecordType
 from binlogtool.formats.mariadb_innodb_binlog.groups.events import EventAssembler
-from binlogtool.formats.mariadb_innodb_binlog.groups.groups import EventGroup, Groups
-from binlogtool.formats.mariadb_innodb_binlog.records.assemble import Records
-from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext
-from binlogtool.formats.mariadb_innodb_binlog.records.doubtful import DoubtfulRecords, elsewhere, is_sound, well_framed
-from binlogtool.formats.mariadb_innodb_binlog.records.store import Store
+from binlogtool.formats.mariadb_innodb_binlog.groups.groups import CommitGroupReader, EventGroup
+from binlogtool.formats.mariadb_innodb_binlog.records.assemble import RecordAssembler
+from binlogtool.formats.mariadb_innodb_binlog.records.context import IbbFileContext
+from binlogtool.formats.mariadb_innodb_binlog.records.doubtful import (
+    IbbSalvagedRecords,
+    find_framed_end,
+    is_sound_record,
+    relocate_finding,
+)
+from binlogtool.formats.mariadb_innodb_binlog.records.store import PageStore
 
-_COMMIT = int(RecordType.COMMIT)
-_ALONE = 0
+_COMMIT = int(IbbRecordType.COMMIT)
+_NO_OOB_BYTE = 0
 """First byte of a COMMIT record without out-of-band data."""
 
 
-class _Pages(Store):
+class _SalvagePageStore(PageStore):
     """Reads pages anywhere in the log, also unproven ones.
 
     Attributes:
         used: unproven pages that were read, and why they are unproven.
     """
 
-    def __init__(self, context: FileContext, doubt: Doubt) -> None:
+    def __init__(self, context: IbbFileContext, correct_page: FrameCorrector) -> None:
         super().__init__(context)
         self.used: dict[tuple[int, int], Finding] = {}
-        self._doubt = doubt
-        self._whys: dict[tuple[int, int], Finding] = {}
+        self._correct_page = correct_page
+        self._reasons: dict[tuple[int, int], Finding] = {}
 
-    def page(self, file_no: int, page_no: int) -> bytes:
+    def read_page(self, file_no: int, page_no: int) -> bytes:
         """See `Store.page`."""
-        data = super().page(file_no, page_no)
-        why = self._whys.get((file_no, page_no))
-        if why is not None:
-            self.used[file_no, page_no] = why
+        data = super().read_page(file_no, page_no)
+        reason = self._reasons.get((file_no, page_no))
+        if reason is not None:
+            self.used[file_no, page_no] = reason
         return data
 
-    def unproven(self, file_no: int, page_no: int, data: bytes) -> bytes | None:
+    def replace_unproven_page(self, file_no: int, page_no: int, data: bytes) -> bytes | None:
         """See `Store.unproven`."""
-        found = self._doubt(data, page_no * len(data)) if any(data) else None
-        if found is None or not well_framed(found[0]):
+        doubtful_page = self._correct_page(data, page_no * len(data)) if any(data) else None
+        if doubtful_page is None or not find_framed_end(doubtful_page[0]):
             return None
-        self._whys[file_no, page_no] = found[1]
-        return found[0]
+        self._reasons[file_no, page_no] = doubtful_page[1]
+        return doubtful_page[0]
 
 
-class DoubtfulEvents:
+class IbbSalvagedEvents:
     """`formats.layouts.Doubtful` at level `event`."""
 
-    def __init__(self, context: FileContext, compile_: Callable[[Kernel], Kernel], doubt: Doubt) -> None:
+    def __init__(
+        self, context: IbbFileContext, compile_kernel: Callable[[Kernel], Kernel], correct_page: FrameCorrector
+    ) -> None:
         self._context = context
-        self._records = DoubtfulRecords(context, compile_, doubt)
-        self._pages = _Pages(context, doubt)
-        self._groups = Groups(context, self._pages)
-        self._events = EventAssembler(context, Records(context, compile_), compile_)
+        self._records = IbbSalvagedRecords(context, compile_kernel, correct_page)
+        self._pages = _SalvagePageStore(context, correct_page)
+        self._groups = CommitGroupReader(context, self._pages)
+        self._events = EventAssembler(context, RecordAssembler(context, compile_kernel), compile_kernel)
 
-    def feed(self, batch: Batch, why: Finding | None = None) -> Iterator[Doubted]:
+    def feed(self, batch: Batch, reason: Finding | None = None) -> Iterator[UnprovenRecords]:
         """See `formats.layouts.Doubtful`."""
-        return self._of(self._records.all(batch, why))
+        return self._salvage_batches(self._records.iter_all_records(batch, reason))
 
-    def damage(self, start: int, end: int) -> Iterator[Doubted]:
+    def skip_damage(self, start: int, end: int) -> Iterator[UnprovenRecords]:
         """Yield the events of groups that skipped pages cut off."""
-        return self._of(self._records.skip(start, end))
+        return self._salvage_batches(self._records.skip_pages(start, end))
 
-    def finish(self) -> Iterator[Doubted]:
+    def finish(self) -> Iterator[UnprovenRecords]:
         """Yield the events of the group whose COMMIT record continues in the next file."""
-        return self._of(self._records.rest())
+        return self._salvage_batches(self._records.iter_remaining_records())
 
-    def _of(self, made: Iterator[Doubted]) -> Iterator[Doubted]:
-        for batch, whys in made:
+    def _salvage_batches(self, batches: Iterator[UnprovenRecords]) -> Iterator[UnprovenRecords]:
+        for batch, reasons in batches:
             codes, lows = batch.frames["type_code"], batch.frames["offset"]
             for i in range(batch.frames.count):
-                if codes[i] == _COMMIT and (whys or batch.window[lows[i]] != _ALONE):
-                    yield from self._group(batch, i, whys)
+                if codes[i] == _COMMIT and (reasons or batch.window[lows[i]] != _NO_OOB_BYTE):
+                    yield from self._salvage_group(batch, i, reasons)
 
-    def _group(self, batch: Batch, index: int, whys: tuple[Finding, ...]) -> Iterator[Doubted]:
+    def _salvage_group(self, batch: Batch, index: int, reasons: tuple[Finding, ...]) -> Iterator[UnprovenRecords]:
         self._pages.used.clear()
-        group = self._groups.at(batch, index)
+        group = self._groups.read_group(batch, index)
         if isinstance(group, Finding):
             return
-        known = {why.offset for why in whys}
-        used = (self._about(group, *one) for one in self._pages.used.items())
-        all_whys = (*whys, *(why for why in used if why.offset not in known))
+        known_offsets = {why.offset for why in reasons}
+        used_reasons = (self._page_reason(group, *one) for one in self._pages.used.items())
+        all_reasons = (*reasons, *(why for why in used_reasons if why.offset not in known_offsets))
         low, high = int(batch.frames["offset"][index]), int(batch.frames["end"][index])
-        if all_whys and is_sound(_COMMIT, batch.window[low:high], group.place):
-            events = self._events.events_of(group)
-            yield from ((one, all_whys) for one in events if isinstance(one, Batch))
+        if all_reasons and is_sound_record(_COMMIT, batch.window[low:high], group.position):
+            events = self._events.iter_group_events(group)
+            yield from ((one, all_reasons) for one in events if isinstance(one, Batch))
 
-    def _about(self, group: EventGroup, page: tuple[int, int], why: Finding) -> Finding:
+    def _page_reason(self, group: EventGroup, page: tuple[int, int], reason: Finding) -> Finding:
         """Return why a page is unproven; for a page of another file, as a finding about the group."""
         if page[0] == self._context.number:
-            return why
-        return elsewhere(why, group.place.offset, group.size, *page)
+            return reason
+        return relocate_finding(reason, group.position.offset, group.size, *page)
 
 
-def doubtful_events(context: FileContext, compile_: Callable[[Kernel], Kernel], doubt: Doubt) -> Doubtful:
+def make_salvaged_events(
+    context: IbbFileContext, compile_kernel: Callable[[Kernel], Kernel], correct_page: FrameCorrector
+) -> SalvageAssembler:
     """Create the reader for `FileLayout.make_salvage_assembler` at level `event`."""
-    return DoubtfulEvents(context, compile_, doubt)
+    return IbbSalvagedEvents(context, compile_kernel, correct_page)

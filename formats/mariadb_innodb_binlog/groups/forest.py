@@ -15,20 +15,26 @@ from array import array
 from collections.abc import Iterator
 
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.mariadb_innodb_binlog.codes import RecordType
-from binlogtool.formats.mariadb_innodb_binlog.records.records import NOWHERE, Node, Place, Reference, parse_node
-from binlogtool.formats.mariadb_innodb_binlog.records.store import Store, UnreadableError
+from binlogtool.formats.mariadb_innodb_binlog.codes import IbbRecordType
+from binlogtool.formats.mariadb_innodb_binlog.records.records import (
+    NO_POSITION,
+    IbbPosition,
+    OobNode,
+    OobReference,
+    parse_node,
+)
+from binlogtool.formats.mariadb_innodb_binlog.records.store import PageStore, UnreadableError
 
-_HEADER = 46
+_MAX_HEADER_AND_BYTE = 46
 """The longest header, and one byte of data."""
 
 NODE_COST = 128
 """Bytes of the ceiling of a group that a node counts for, however little data it has."""
 
-_KIND = RecordType.OOB_DATA
+_OOB_DATA = IbbRecordType.OOB_DATA
 
 
-class Forest:
+class OobForest:
     """The nodes of a reference, checked in shape and order; their data is read by `iter_pieces`.
 
     Attributes:
@@ -44,44 +50,44 @@ class Forest:
             limit.
     """
 
-    def __init__(self, store: Store, reference: Reference, before: Place, most: int) -> None:
+    def __init__(self, store: PageStore, reference: OobReference, before: IbbPosition, max_bytes: int) -> None:
         self._store = store
-        self._numbers = array("Q")
+        self._links_flat = array("Q")
         self.reference = reference
         self.problem: UnreadableError | None = None
         last = reference.last
         if not last or last >= before:
             raise UnreadableError(f"the last out-of-band node at {last} is not before {before}", "oob-shape")
-        self.nodes = node_at(store, last).node_index + 1
-        if self.nodes * NODE_COST > most:
-            text = f"{self.nodes:,} nodes of out-of-band data are more than the ceiling of {most:,} bytes allows"
+        self.nodes = read_node(store, last).node_index + 1
+        if self.nodes * NODE_COST > max_bytes:
+            text = f"{self.nodes:,} nodes of out-of-band data are more than the ceiling of {max_bytes:,} bytes allows"
             raise UnreadableError(text, "oob-too-large")
         if self.nodes != reference.nodes:
-            said = f"the last out-of-band node at {last} has index {self.nodes - 1}"
-            text = f"{said}, the reference has {reference.nodes} nodes"
+            node_text = f"the last out-of-band node at {last} has index {self.nodes - 1}"
+            text = f"{node_text}, the reference has {reference.nodes} nodes"
             self.problem = UnreadableError(text, "oob-shape")
-        self._links(before)
-        self._shape()
+        self._follow_right_links(before)
+        self._check_left_links()
 
-    def place(self, index: int) -> Place:
+    def node_place(self, index: int) -> IbbPosition:
         """Return the position of a node."""
         at = 4 * (self.nodes - 1 - index)
-        return Place(self._numbers[at], self._numbers[at + 1])
+        return IbbPosition(self._links_flat[at], self._links_flat[at + 1])
 
-    def places(self) -> Iterator[Place]:
+    def iter_places(self) -> Iterator[IbbPosition]:
         """Iterate over the positions of the nodes, by index."""
-        return map(self.place, range(self.nodes))
+        return map(self.node_place, range(self.nodes))
 
-    def pieces(self) -> Iterator[memoryview]:
+    def iter_pieces(self) -> Iterator[memoryview]:
         """Iterate over the data, in order, chunk by chunk.
 
         Raises:
             UnreadableError: a record is incomplete.
         """
-        for place in self.places():
-            yield from data_of(self._store, place)
+        for place in self.iter_places():
+            yield from iter_node_data(self._store, place)
 
-    def _links(self, before: Place) -> None:
+    def _follow_right_links(self, before: IbbPosition) -> None:
         """Follow the right links from the last node to the first."""
         place, above = self.reference.last, before
         for index in range(self.nodes - 1, -1, -1):
@@ -89,11 +95,11 @@ class Forest:
                 raise UnreadableError(f"out-of-band node {index} is not linked", "oob-shape")
             if place >= above:
                 raise UnreadableError(f"out-of-band node {index} at {place} is not before {above}", "oob-shape")
-            node = node_at(self._store, place)
+            node = read_node(self._store, place)
             if node.node_index != index:
                 text = f"the out-of-band node at {place} has index {node.node_index}, expected {index}"
                 raise UnreadableError(text, "oob-shape")
-            self._numbers.extend((*place, *node.left))
+            self._links_flat.extend((*place, *node.left))
             place, above = node.right, place
         if place:
             raise UnreadableError(f"the first out-of-band node at {above} has a link to {place}", "oob-shape")
@@ -101,47 +107,47 @@ class Forest:
             text = f"the first out-of-band node is at {above}, the reference says {self.reference.first}"
             raise UnreadableError(text, "oob-shape")
 
-    def _shape(self) -> None:
+    def _check_left_links(self) -> None:
         """Compare the left links with the shape."""
         heights: list[int] = []
         for index in range(self.nodes):
-            expected = NOWHERE
+            expected = NO_POSITION
             if len(heights) > 1 and heights[-1] == heights[-2]:
                 height = heights.pop()
                 heights[-1] += 1
-                expected = self.place(index - (1 << height))
+                expected = self.node_place(index - (1 << height))
             else:
                 heights.append(1)
             at = 4 * (self.nodes - 1 - index)
-            left = Place(self._numbers[at + 2], self._numbers[at + 3])
+            left = IbbPosition(self._links_flat[at + 2], self._links_flat[at + 3])
             if left != expected:
-                self._wrong_left(index, left, expected)
+                self._raise_wrong_left_link(index, left, expected)
 
-    def _wrong_left(self, index: int, left: Place, expected: Place) -> None:
+    def _raise_wrong_left_link(self, index: int, left: IbbPosition, expected: IbbPosition) -> None:
         if left:
-            node_at(self._store, left)  # raises an error if there is no node
+            read_node(self._store, left)  # raises an error if there is no node
         text = f"out-of-band node {index} has the left link {left}, the shape demands {expected}"
         raise UnreadableError(text, "oob-shape")
 
 
-def node_at(store: Store, place: Place) -> Node:
+def read_node(store: PageStore, position: IbbPosition) -> OobNode:
     """Read the header of the node at a position.
 
     Raises:
         UnreadableError: there is none.
     """
     head = b""
-    for piece in store.pieces(place, _KIND):
-        head += piece[:_HEADER]
-        if len(head) >= _HEADER:
+    for piece in store.iter_record_pieces(position, _OOB_DATA):
+        head += piece[:_MAX_HEADER_AND_BYTE]
+        if len(head) >= _MAX_HEADER_AND_BYTE:
             break
     try:
         return parse_node(head)
     except MalformedError as error:
-        raise UnreadableError(f"the out-of-band node at {place}: {error.args[0]}", "oob-shape") from None
+        raise UnreadableError(f"the out-of-band node at {position}: {error.args[0]}", "oob-shape") from None
 
 
-def data_of(store: Store, place: Place) -> Iterator[memoryview]:
+def iter_node_data(store: PageStore, position: IbbPosition) -> Iterator[memoryview]:
     """Iterate over the data of the node at a position, without its header.
 
     Raises:
@@ -149,13 +155,13 @@ def data_of(store: Store, place: Place) -> Iterator[memoryview]:
     """
     head = b""
     skipped = False
-    for piece in store.pieces(place, _KIND):
+    for piece in store.iter_record_pieces(position, _OOB_DATA):
         if skipped:
             yield piece
             continue
         head += piece
-        if len(head) >= _HEADER:
-            yield memoryview(head)[parse_node(head).data :]
+        if len(head) >= _MAX_HEADER_AND_BYTE:
+            yield memoryview(head)[parse_node(head).data_at :]
             skipped = True
     if not skipped:
-        yield memoryview(head)[parse_node(head).data :]
+        yield memoryview(head)[parse_node(head).data_at :]

@@ -11,16 +11,22 @@ from __future__ import annotations
 
 import msgspec
 
-from binlogtool.findings import Finding, finding
+from binlogtool.findings import Finding, make_finding
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.layouts import Batch
-from binlogtool.formats.mariadb_innodb_binlog.groups.commits import GroupHead, first_event
-from binlogtool.formats.mariadb_innodb_binlog.groups.forest import Forest
-from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext
-from binlogtool.formats.mariadb_innodb_binlog.records.records import Commit, Gtid, Place, Reference, parse_commit
-from binlogtool.formats.mariadb_innodb_binlog.records.store import Store, UnreadableError
+from binlogtool.formats.mariadb_innodb_binlog.groups.commits import GroupHead, read_first_event
+from binlogtool.formats.mariadb_innodb_binlog.groups.forest import OobForest
+from binlogtool.formats.mariadb_innodb_binlog.records.context import IbbFileContext
+from binlogtool.formats.mariadb_innodb_binlog.records.records import (
+    CommitRecord,
+    IbbGtid,
+    IbbPosition,
+    OobReference,
+    parse_commit,
+)
+from binlogtool.formats.mariadb_innodb_binlog.records.store import PageStore, UnreadableError
 
-FINDINGS = {"oob-too-large": "inflate-limit", "oob-shape": "payload-undecodable"}
+FINDING_IDS = {"oob-too-large": "inflate-limit", "oob-shape": "payload-undecodable"}
 """Finding ids by diagnosis, as far as they are not dangling-reference."""
 
 
@@ -38,32 +44,32 @@ class EventGroup(msgspec.Struct, frozen=True):
         problem: what is wrong although all data is present.
     """
 
-    place: Place
+    position: IbbPosition
     size: int
     record: int
     head: GroupHead
-    references: tuple[Reference, ...]
-    payload: int
+    references: tuple[OobReference, ...]
+    payload_size: int
     data: bytes
     problem: Finding | None = None
 
     @property
-    def gtid(self) -> Gtid | None:
+    def gtid(self) -> IbbGtid | None:
         """The GTID; None for a FORMAT_DESCRIPTION that a restart wrote."""
         return self.head.gtid
 
 
-class Groups:
+class CommitGroupReader:
     """Reads the groups of one file; caches a few pages, so use one reader per file."""
 
-    def __init__(self, context: FileContext, store: Store | None = None) -> None:
+    def __init__(self, context: IbbFileContext, store: PageStore | None = None) -> None:
         self._context = context
-        self.store = store or Store(context)
+        self.store = store or PageStore(context)
 
-    def at(self, batch: Batch, index: int) -> EventGroup | Finding:
+    def read_group(self, batch: Batch, index: int) -> EventGroup | Finding:
         """Read the group of COMMIT record `index` of a batch."""
-        assert batch.places is not None
-        offset, size = int(batch.places[0][index]), int(batch.places[1][index])
+        assert batch.positions is not None
+        offset, size = int(batch.positions[0][index]), int(batch.positions[1][index])
         record = batch.first_record + index
         low, high = int(batch.frames["offset"][index]), int(batch.frames["end"][index])
         data = batch.window[low:high]
@@ -71,34 +77,38 @@ class Groups:
             commit = parse_commit(data)
         except MalformedError as error:
             text = f"commit-malformed: {error.args[0]}"
-            return finding(error.finding_id, offset, size, text, record=record, diagnosis="commit-malformed")
-        place = Place(self._context.number or 0, offset)
-        head = first_event(data, commit.payload)
+            return make_finding(error.finding_id, offset, size, text, record=record, diagnosis="commit-malformed")
+        position = IbbPosition(self._context.number or 0, offset)
+        head = read_first_event(data, commit.payload_at)
         try:
-            whole, wrong = self._whole(data, commit, place)
+            all_data, forest_problem = self._join_data(data, commit, position)
         except UnreadableError as error:
-            return unreadable(error, offset, size, record, head)
-        problem = None if wrong is None else unreadable(wrong, offset, size, record, head)
-        payload = len(data) - commit.payload
-        return EventGroup(place, size, record, head, commit.references, payload, whole, problem)
+            return report_unreadable_group(error, offset, size, record, head)
+        problem = (
+            None if forest_problem is None else report_unreadable_group(forest_problem, offset, size, record, head)
+        )
+        payload_size = len(data) - commit.payload_at
+        return EventGroup(position, size, record, head, commit.references, payload_size, all_data, problem)
 
-    def _whole(self, data: memoryview, commit: Commit, place: Place) -> tuple[bytes, UnreadableError | None]:
-        joined, most = bytearray(data[commit.payload :]), self._context.max_group
+    def _join_data(
+        self, data: memoryview, commit: CommitRecord, position: IbbPosition
+    ) -> tuple[bytes, UnreadableError | None]:
+        joined, max_bytes = bytearray(data[commit.payload_at :]), self._context.max_group
         problem = None
         for reference in commit.references:
-            forest = Forest(self.store, reference, place, most)
+            forest = OobForest(self.store, reference, position, max_bytes)
             problem = problem or forest.problem
-            for piece in forest.pieces():
+            for piece in forest.iter_pieces():
                 joined += piece
-                if len(joined) > most:
-                    raise UnreadableError(f"a group of more than {most:,} bytes", "oob-too-large")
+                if len(joined) > max_bytes:
+                    raise UnreadableError(f"a group of more than {max_bytes:,} bytes", "oob-too-large")
         return bytes(joined), problem
 
 
-def unreadable(error: UnreadableError, offset: int, size: int, record: int, head: GroupHead) -> Finding:
+def report_unreadable_group(error: UnreadableError, offset: int, size: int, record: int, head: GroupHead) -> Finding:
     """Create the finding about a COMMIT record whose out-of-band data cannot be read."""
-    id_ = FINDINGS.get(error.diagnosis, "dangling-reference")
+    finding_id = FINDING_IDS.get(error.diagnosis, "dangling-reference")
     hint = "; --max-inflate raises it" if error.diagnosis == "oob-too-large" else ""
     text = f"{error.diagnosis}: {error}{hint}"
     gtid = None if head.gtid is None else str(head.gtid)
-    return finding(id_, offset, size, text, record=record, diagnosis=error.diagnosis, gtid=gtid)
+    return make_finding(finding_id, offset, size, text, record=record, diagnosis=error.diagnosis, gtid=gtid)

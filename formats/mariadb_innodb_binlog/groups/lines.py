@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from binlogtool.formats.binlog_events.stream.jsonlines import event_line
+from binlogtool.formats.binlog_events.stream.jsonlines import make_event_line
 from binlogtool.formats.jsonline import JsonLine
-from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext
+from binlogtool.formats.mariadb_innodb_binlog.records.context import IbbFileContext
 
 
-def json_line(context: FileContext) -> JsonLine | None:
+def json_line(context: IbbFileContext) -> JsonLine | None:
     """Return the JSON line of events; None for records and pages, which have no compiled line."""
-    return None if context.events is None else event_line(lambda: context.events.context, inside=True)
+    return None if context.events is None else make_event_line(lambda: context.events.context, inside=True)

@@ -7,13 +7,13 @@ from itertools import islice
 
 import msgspec
 
-from binlogtool.formats.mariadb_innodb_binlog.records.records import Place
+from binlogtool.formats.mariadb_innodb_binlog.records.records import IbbPosition
 
-MOST = 1 << 17
+MAX_TRACKED_RECORDS = 1 << 17
 """Records that are remembered; the oldest are forgotten first."""
 
 
-class Live(msgspec.Struct):
+class UnreferencedOobTracker(msgspec.Struct):
     """Tracks the OOB_DATA records of a log.
 
     Attributes:
@@ -31,41 +31,41 @@ class Live(msgspec.Struct):
     forgotten: int = 0
     _sizes: dict[tuple[int, int], int] = msgspec.field(default_factory=dict)
 
-    def add(self, places: Sequence[tuple[int, int]], sizes: Sequence[int]) -> None:
+    def add_records(self, places: Sequence[tuple[int, int]], sizes: Sequence[int]) -> None:
         """Add records, in order."""
         self.records += len(sizes)
         self.bytes += sum(sizes)
         self._sizes.update(zip(places, sizes, strict=True))
-        too_many = len(self._sizes) - MOST
+        too_many = len(self._sizes) - MAX_TRACKED_RECORDS
         if too_many > 0:
             for place in list(islice(self._sizes, too_many)):
                 del self._sizes[place]
             self.forgotten += too_many
 
-    def knows(self, place: Place) -> bool:
+    def would_know(self, position: IbbPosition) -> bool:
         """Check if a record at this position would be tracked, unless a COMMIT record referred to it."""
-        return self.first_file is not None and place.file_no >= self.first_file and not self.forgotten
+        return self.first_file is not None and position.file_no >= self.first_file and not self.forgotten
 
-    def holds(self, place: Place) -> bool:
+    def has_unreferenced(self, position: IbbPosition) -> bool:
         """Check if there is a record at this position that no COMMIT record refers to."""
-        return place in self._sizes
+        return position in self._sizes
 
-    def reach(self, places: Iterable[Place]) -> Place | None:
+    def mark_referenced(self, places: Iterable[IbbPosition]) -> IbbPosition | None:
         """Mark the records that a COMMIT record refers to; returns one that was referred to before."""
         shared = None
         for place in places:
             size = self._sizes.pop(place, None)
             if size is None:
-                shared = shared or (place if self.knows(place) else None)
+                shared = shared or (place if self.would_know(place) else None)
             else:
                 self.reached += 1
                 self.reached_bytes += size
         return shared
 
-    def lose(self, next_file: int) -> None:
+    def restart_at(self, next_file: int) -> None:
         """Record that records before a file may have been missed."""
         self.first_file = next_file
 
-    def unreached(self) -> tuple[int, int]:
+    def count_unreferenced(self) -> tuple[int, int]:
         """Return the number of tracked records that no COMMIT record refers to, and their bytes."""
         return len(self._sizes), sum(self._sizes.values())

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from binlogtool.formats.mariadb_innodb_binlog.groups.commit_marks import CommitMarks
-from binlogtool.formats.mariadb_innodb_binlog.groups.live import Live
-from binlogtool.formats.mariadb_innodb_binlog.judge.states import Replay
-from binlogtool.formats.mariadb_innodb_binlog.records.records import Place, Prepared, Xid
+from binlogtool.formats.mariadb_innodb_binlog.groups.commit_marks import CommitMarkChecker
+from binlogtool.formats.mariadb_innodb_binlog.groups.live import UnreferencedOobTracker
+from binlogtool.formats.mariadb_innodb_binlog.judge.states import GtidStateTracker
+from binlogtool.formats.mariadb_innodb_binlog.records.records import IbbPosition, IbbXaId, XaPrepareRecord
 
 
-class LogFold(msgspec.Struct):
+class LogValidationState(msgspec.Struct):
     """What is carried from file to file of one log.
 
     Attributes:
@@ -20,24 +20,24 @@ class LogFold(msgspec.Struct):
         commit_continues: the last commit was incomplete at the end of its file.
     """
 
-    number: int | None = None
-    whole: bool = False
-    replay: Replay = msgspec.field(default_factory=Replay)
-    live: Live = msgspec.field(default_factory=Live)
-    pending: dict[Xid, Prepared] = msgspec.field(default_factory=dict)
-    span: tuple[int, int, int] = (0, 0, 0)
-    goes_on: bool = False
-    marks: CommitMarks = msgspec.field(default_factory=CommitMarks)
+    last_file: int | None = None
+    last_file_intact: bool = False
+    gtid_state: GtidStateTracker = msgspec.field(default_factory=GtidStateTracker)
+    oob_tracker: UnreferencedOobTracker = msgspec.field(default_factory=UnreferencedOobTracker)
+    pending: dict[IbbXaId, XaPrepareRecord] = msgspec.field(default_factory=dict)
+    commit_span: tuple[int, int, int] = (0, 0, 0)
+    commit_continues: bool = False
+    marks: CommitMarkChecker = msgspec.field(default_factory=CommitMarkChecker)
 
-    def inside_commit(self, place: Place) -> bool:
+    def is_inside_commit(self, position: IbbPosition) -> bool:
         """Check if the record at this position is between the chunks of the last commit."""
-        number, first, stop = self.span
-        if number == place.file_no:
-            return first < place.offset < stop
-        return self.goes_on and number + 1 == place.file_no
+        number, first, stop = self.commit_span
+        if number == position.file_no:
+            return first < position.offset < stop
+        return self.commit_continues and number + 1 == position.file_no
 
 
-class Facts(msgspec.Struct, frozen=True):
+class IbbFileFacts(msgspec.Struct, frozen=True):
     """What `validate_log_set` needs of a file.
 
     Attributes:

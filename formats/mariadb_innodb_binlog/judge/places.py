@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
-from binlogtool.findings import Finding, Severity, finding
+from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.formats.layouts import Batch
-from binlogtool.formats.mariadb_innodb_binlog.records.records import Place
+from binlogtool.formats.mariadb_innodb_binlog.records.records import IbbPosition
 
 
-class At(msgspec.Struct):
+class LocatedRecord(msgspec.Struct):
     """A record with its position, for findings."""
 
-    place: Place
+    position: IbbPosition
     size: int
     record: int
     data: memoryview
@@ -21,19 +21,29 @@ class At(msgspec.Struct):
     stop: int = 0
 
 
-def record_at(batch: Batch, i: int, number: int) -> At:
+def locate_record(batch: Batch, index: int, file_number: int) -> LocatedRecord:
     """Return record `index` of a batch.
 
     Args:
         file_number: of its file.
     """
     names = ("offset", "end", "place", "size", "chunks", "nested", "stop")
-    low, high, place, size, chunks, nested, stop = (int(batch.frames[name][i]) for name in names)
-    return At(Place(number, place), size, batch.first_record + i, batch.window[low:high], chunks, nested, stop)
+    low, high, offset, size, chunks, nested, stop = (int(batch.frames[name][index]) for name in names)
+    return LocatedRecord(
+        IbbPosition(file_number, offset), size, batch.first_record + index, batch.window[low:high], chunks, nested, stop
+    )
 
 
-def about(at: At, id_: str, diagnosis: str, text: str, severity: Severity | None = None) -> Finding:
+def report_record(
+    record: LocatedRecord, finding_id: str, diagnosis: str, text: str, severity: Severity | None = None
+) -> Finding:
     """Create a finding about a whole record."""
-    return finding(
-        id_, at.place.offset, at.size, f"{diagnosis}: {text}", record=at.record, severity=severity, diagnosis=diagnosis
+    return make_finding(
+        finding_id,
+        record.position.offset,
+        record.size,
+        f"{diagnosis}: {text}",
+        record=record.record,
+        severity=severity,
+        diagnosis=diagnosis,
     )

@@ -14,32 +14,40 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.layouts import Assembler, Batch, Kernel, RecordPlaces, Table
-from binlogtool.formats.mariadb_innodb_binlog.codes import CHUNK_HEAD, KIND, LAST, RecordType
-from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext
-from binlogtool.formats.mariadb_innodb_binlog.records.store import next_pages, own_pages, tail_behind
-from binlogtool.formats.mariadb_innodb_binlog.records.walk import ENDED, NEST, OPEN, PERHAPS, SPECIALS, Step, Walk
+from binlogtool.findings import Finding, Severity, make_finding
+from binlogtool.formats.layouts import Assembler, Batch, ColumnTable, Kernel, RecordPositions
+from binlogtool.formats.mariadb_innodb_binlog.codes import CHUNK_HEAD_SIZE, LAST_CHUNK_FLAG, TYPE_MASK, IbbRecordType
+from binlogtool.formats.mariadb_innodb_binlog.records.context import IbbFileContext
+from binlogtool.formats.mariadb_innodb_binlog.records.store import is_crash_tail, iter_next_file_pages, iter_own_pages
+from binlogtool.formats.mariadb_innodb_binlog.records.walk import (
+    END_SEEN,
+    NESTED_TYPE,
+    OPEN_TYPE,
+    SPECIAL_COUNT,
+    UNKNOWN_TYPE,
+    ChunkStep,
+    ChunkWalker,
+)
 from binlogtool.limits import MIB
 
-COLUMNS = ("offset", "end", "checksum", "type_code", "chunks", "nested", "place", "size", "stop")
+RECORD_COLUMNS = ("offset", "end", "checksum", "type_code", "chunks", "nested", "place", "size", "stop")
 """Of the records: where its data lies in the window, its type, in how many chunks it was stored, was it nested; file
 offset of its first chunk, bytes of all its chunks, file offset behind the last of them that is in this file. checksum
 is 1: the CRCs of its pages are right."""
 
-_FAULTS = {
-    Step.BAD_TYPE: ("bad-header", "bad-chunk"),
-    Step.BAD_LENGTH: ("length-out-of-bounds", "bad-chunk"),
-    Step.CROWD: ("bad-header", "bad-chunk"),
-    Step.BAD_FILLER: ("garbage-tail", "bad-chunk"),
-    Step.GARBAGE: ("garbage-tail", "garbage-after-end"),
-    Step.AFTER_END: ("gap-in-sequence", "hole"),
-    Step.ORPHAN: ("gap-in-sequence", "page-order"),
-    Step.BROKEN: ("gap-in-sequence", "missing-end-chunk"),
+_FINDING_KINDS = {
+    ChunkStep.BAD_TYPE: ("bad-header", "bad-chunk"),
+    ChunkStep.BAD_LENGTH: ("length-out-of-bounds", "bad-chunk"),
+    ChunkStep.TOO_MANY_CHUNKS: ("bad-header", "bad-chunk"),
+    ChunkStep.BAD_FILLER: ("garbage-tail", "bad-chunk"),
+    ChunkStep.GARBAGE: ("garbage-tail", "garbage-after-end"),
+    ChunkStep.AFTER_END: ("gap-in-sequence", "hole"),
+    ChunkStep.ORPHAN: ("gap-in-sequence", "page-order"),
+    ChunkStep.BROKEN: ("gap-in-sequence", "missing-end-chunk"),
 }
 
 
-class Part(msgspec.Struct):
+class PartialRecord(msgspec.Struct):
     """A record of several chunks, as far as they were read.
 
     Attributes:
@@ -50,358 +58,402 @@ class Part(msgspec.Struct):
     """
 
     kind: int
-    place: int
+    offset: int
     size: int = 0
     chunks: int = 0
     stop: int = 0
     data: bytearray = msgspec.field(default_factory=bytearray)
     too_long: bool = False
 
-    def add(self, data: memoryview, most: int, stop: int | None = None) -> None:
+    def add_chunk(self, data: memoryview, max_bytes: int, stop: int | None = None) -> None:
         """Add a chunk that ends at file offset `stop`; data beyond the limit is counted but not kept."""
         self.stop = self.stop if stop is None else stop
-        self.size += len(data) + CHUNK_HEAD
+        self.size += len(data) + CHUNK_HEAD_SIZE
         self.chunks += 1
-        self.too_long |= len(self.data) + len(data) > most
+        self.too_long |= len(self.data) + len(data) > max_bytes
         if not self.too_long:
             self.data += data
 
     @property
-    def here(self) -> int:
+    def size_in_file(self) -> int:
         """Number of bytes in its own file, without chunks of the next file."""
-        return max(self.stop - self.place, 0)
+        return max(self.stop - self.offset, 0)
 
     def __str__(self) -> str:
-        return f"{RecordType(self.kind).name} at {self.place:#x}"
+        return f"{IbbRecordType(self.kind).name} at {self.offset:#x}"
 
 
-class _Made:
+class _RecordColumns:
     """The records of one piece of the file: columns over `window`, which starts with the pages themselves."""
 
     def __init__(self, pages: memoryview, base: int) -> None:
         self.window = bytearray(pages)
         self.base = base
-        self.columns = {name: array("q") for name in COLUMNS}
+        self.columns = {name: array("q") for name in RECORD_COLUMNS}
 
     @property
     def count(self) -> int:
         """Number of records so far."""
         return len(self.columns["offset"])
 
-    def whole(self, rows: memoryview[int], first: int, last: int) -> None:
+    def add_single_chunk_records(self, rows: memoryview[int], first: int, last: int) -> None:
         """Add the rows `[first, last)` of the walk, each a record in one chunk."""
-        add, count = self.columns, last - first
+        columns, count = self.columns, last - first
         starts, ends = rows[4 * first + 2 : 4 * last : 4], rows[4 * first + 3 : 4 * last : 4]
-        add["offset"].extend(starts)
-        add["end"].extend(ends)
-        add["type_code"].extend(rows[4 * first + 1 : 4 * last : 4])
-        add["checksum"].extend(_ONE * count)
-        add["chunks"].extend(_ONE * count)
-        add["nested"].extend(_ZERO * count)
-        add["place"].extend([start + self.base - CHUNK_HEAD for start in starts])
-        add["size"].extend([end - start + CHUNK_HEAD for start, end in zip(starts, ends, strict=True)])
-        add["stop"].extend([end + self.base for end in ends])
+        columns["offset"].extend(starts)
+        columns["end"].extend(ends)
+        columns["type_code"].extend(rows[4 * first + 1 : 4 * last : 4])
+        columns["checksum"].extend(_ONE * count)
+        columns["chunks"].extend(_ONE * count)
+        columns["nested"].extend(_ZERO * count)
+        columns["place"].extend([start + self.base - CHUNK_HEAD_SIZE for start in starts])
+        columns["size"].extend([end - start + CHUNK_HEAD_SIZE for start, end in zip(starts, ends, strict=True)])
+        columns["stop"].extend([end + self.base for end in ends])
 
-    def joined(self, part: Part, nested: bool) -> None:
+    def add_joined_record(self, part: PartialRecord, nested: bool) -> None:
         """Add a record of several chunks, or a nested one."""
         start = len(self.window)
         self.window += part.data
-        values = (start, len(self.window), 1, part.kind, part.chunks, int(nested), part.place, part.size, part.stop)
-        for name, value in zip(COLUMNS, values, strict=True):
+        values = (start, len(self.window), 1, part.kind, part.chunks, int(nested), part.offset, part.size, part.stop)
+        for name, value in zip(RECORD_COLUMNS, values, strict=True):
             self.columns[name].append(value)
 
 
-_BEGINS = frozenset({Step.OPENS, Step.NESTED_WHOLE, Step.NESTED_OPENS})
-_GOES_ON = frozenset({Step.MORE, Step.CLOSES, Step.NESTED_MORE, Step.NESTED_CLOSES})
+_BEGIN_STEPS = frozenset({ChunkStep.BEGIN, ChunkStep.NESTED_WHOLE, ChunkStep.NESTED_BEGIN})
+_CONTINUE_STEPS = frozenset({ChunkStep.CONTINUE, ChunkStep.FINISH, ChunkStep.NESTED_CONTINUE, ChunkStep.NESTED_FINISH})
 
-_MOST_HELD = 16 * MIB
+_MAX_HELD_BYTES = 16 * MIB
 _PART_COST = 256
 
 _ONE, _ZERO = array("q", [1]), array("q", [0])
 
 
-def assembler(context: FileContext) -> Callable[[Callable[[Kernel], Kernel]], Assembler]:
+def make_record_assembler(context: IbbFileContext) -> Callable[[Callable[[Kernel], Kernel]], Assembler]:
     """Return the function that creates a `RecordAssembler`, for `FileLayout.make_assembler`."""
 
-    def make(compile_: Callable[[Kernel], Kernel]) -> Assembler:
-        return Records(context, compile_)
+    def make_assembler(compile_kernel: Callable[[Kernel], Kernel]) -> Assembler:
+        return RecordAssembler(context, compile_kernel)
 
-    return make
+    return make_assembler
 
 
-class Records:
+class RecordAssembler:
     """`formats.layouts.Assembler`: the page records of one file, in the order of their first chunks."""
 
-    def __init__(self, context: FileContext, compile_: Callable[[Kernel], Kernel]) -> None:
+    def __init__(self, context: IbbFileContext, compile_kernel: Callable[[Kernel], Kernel]) -> None:
         self.context = context
-        self.count = context.first_record
+        self.next_number = context.first_record
         self.pages = 0
-        self._walk = Walk(context.page_size, compile_)
-        self._open: Part | None = None
-        self._nest: Part | None = None
-        self._foreign = False
-        self._held: list[Part] = []
+        self._walker = ChunkWalker(context.page_size, compile_kernel)
+        self._open_record: PartialRecord | None = None
+        self._nested_record: PartialRecord | None = None
+        self._in_foreign_record = False
+        self._held_records: list[PartialRecord] = []
         self._held_bytes = 0
-        self._reached = 0
-        self._damage_seen = 0
-        self._closed = False
-        self._blamed: dict[Step, int] = {}
+        self._read_end = 0
+        self._damage_count = 0
+        self._leading_closed = False
+        self._reported_pages: dict[ChunkStep, int] = {}
         self._damage: tuple[int, int] | None = None
 
     @property
-    def pending(self) -> int | None:
+    def pending_at(self) -> int | None:
         """File offset of the first record that is begun and not yet returned; None = none."""
-        begun = [part.place for part in (self._open, self._nest, *self._held[:1]) if part is not None]
+        begun = [
+            part.offset
+            for part in (self._open_record, self._nested_record, *self._held_records[:1])
+            if part is not None
+        ]
         return min(begun, default=None)
 
     def feed(self, batch: Batch) -> Iterator[Batch | Finding]:
         """Yield the records that end in these pages, and findings about the chain of chunks."""
         if self._damage is not None:
-            self._lost()
-        window, size, step = batch.window, self.context.page_size, self._walk.pages
+            self._drop_open_record()
+        window, size, pages_per_walk = batch.window, self.context.page_size, self._walker.pages
         first, count = int(batch.frames["offset"][0]), batch.frames.count
-        self._reached = batch.base + first + count * size
-        for page in range(0, count, step):
-            start, pages = first + page * size, min(step, count - page)
-            yield from self._piece(window[start : start + pages * size], batch.base + start, pages)
+        self._read_end = batch.base + first + count * size
+        for page in range(0, count, pages_per_walk):
+            start, pages = first + page * size, min(pages_per_walk, count - page)
+            yield from self._assemble_piece(window[start : start + pages * size], batch.base + start, pages)
 
-    def _piece(self, data: memoryview, base: int, pages: int) -> Iterator[Batch | Finding]:
-        walk = self._walk
-        count = walk(data, 0, pages, 0)
-        made, found, at = _Made(data, base), list[tuple[int, Finding]](), 0
-        for special in (*walk.specials[: walk.state[SPECIALS]], count):
-            if special > at:
-                self._release(made, nested=False)
-                made.whole(walk.rows, at, special)
+    def _assemble_piece(self, data: memoryview, base: int, pages: int) -> Iterator[Batch | Finding]:
+        walker = self._walker
+        count = walker(data, 0, pages, 0)
+        records, findings, row = _RecordColumns(data, base), list[tuple[int, Finding]](), 0
+        for special in (*walker.specials[: walker.state[SPECIAL_COUNT]], count):
+            if special > row:
+                self._release_held(records, nested=False)
+                records.add_single_chunk_records(walker.rows, row, special)
             if special < count:
-                for one in self._special(made, data, walk.rows[4 * special : 4 * special + 4].tolist()):
-                    found.append((made.count, one))
-            at = special + 1
-        seen = self.context.seen
-        seen.end = base + (walk.rows[4 * count - 1] if count else 0)
+                for problem in self._process_special_row(
+                    records, data, walker.rows[4 * special : 4 * special + 4].tolist()
+                ):
+                    findings.append((records.count, problem))
+            row = special + 1
+        seen = self.context.scan_summary
+        seen.end = base + (walker.rows[4 * count - 1] if count else 0)
         self.pages += pages
-        yield from self._in_order(made, found)
+        yield from self._merge_findings(records, findings)
 
-    def _in_order(self, made: _Made, found: list[tuple[int, Finding]]) -> Iterator[Batch | Finding]:
+    def _merge_findings(
+        self, records: _RecordColumns, findings: list[tuple[int, Finding]]
+    ) -> Iterator[Batch | Finding]:
         """Yield the records, and each finding after the records that were assembled before it."""
-        at = 0
-        for before, one in found:
-            yield from self._batch(made, at, before)
-            at = before
-            yield one
-        yield from self._batch(made, at, made.count)
+        index = 0
+        for before, problem in findings:
+            yield from self._make_batch(records, index, before)
+            index = before
+            yield problem
+        yield from self._make_batch(records, index, records.count)
 
-    def _batch(self, made: _Made, start: int, stop: int) -> Iterator[Batch]:
+    def _make_batch(self, records: _RecordColumns, start: int, stop: int) -> Iterator[Batch]:
         if stop <= start:
             return
-        whole = stop - start == made.count
-        columns = made.columns if whole else {name: column[start:stop] for name, column in made.columns.items()}
-        window = memoryview(made.window)
-        first, self.count = self.count, self.count + stop - start
+        is_all = stop - start == records.count
+        columns = records.columns if is_all else {name: column[start:stop] for name, column in records.columns.items()}
+        window = memoryview(records.window)
+        first, self.next_number = self.next_number, self.next_number + stop - start
         yield Batch(
-            0, window, Table(stop - start, columns), window, None, (), (), first, first,
-            places=RecordPlaces(columns["place"], columns["size"]),
+            0, window, ColumnTable(stop - start, columns), window, None, (), (), first, first,
+            positions=RecordPositions(columns["place"], columns["size"]),
         )  # fmt: skip
 
     # -- records of several chunks -------------------------------------------------------------------------------------
 
-    def _special(self, made: _Made, data: memoryview, row: list[int]) -> Iterator[Finding]:
-        step, kind, start, end = Step(row[0]), row[1], row[2], row[3]
-        if step in _BEGINS:
-            if step is Step.OPENS:
-                self._release(made, nested=False)
-            part = Part(kind, made.base + start - CHUNK_HEAD)
-            part.add(data[start:end], self.context.max_record, made.base + end)
-            yield from self._begin(made, step, part)
-        elif step in _GOES_ON:
-            known = self._nest if step in (Step.NESTED_MORE, Step.NESTED_CLOSES) else self._open
-            if known is None:
+    def _process_special_row(self, records: _RecordColumns, data: memoryview, row: list[int]) -> Iterator[Finding]:
+        step, type_byte, start, end = ChunkStep(row[0]), row[1], row[2], row[3]
+        if step in _BEGIN_STEPS:
+            if step is ChunkStep.BEGIN:
+                self._release_held(records, nested=False)
+            part = PartialRecord(type_byte, records.base + start - CHUNK_HEAD_SIZE)
+            part.add_chunk(data[start:end], self.context.max_record, records.base + end)
+            yield from self._begin_record(records, step, part)
+        elif step in _CONTINUE_STEPS:
+            partial = (
+                self._nested_record
+                if step in (ChunkStep.NESTED_CONTINUE, ChunkStep.NESTED_FINISH)
+                else self._open_record
+            )
+            if partial is None:
                 return  # it was dropped before
-            known.add(data[start:end], self.context.max_record, made.base + end)
-            if step is Step.CLOSES:
-                yield from self._close(made, known)
-            elif step is Step.NESTED_CLOSES:
-                self._nest = None
-                yield from self._hold(made, known)
-        elif step is Step.FOREIGN:
-            if not self._closed and not self._damage_seen:
-                self._closed = bool(kind & LAST)
-                seen = self.context.seen
-                seen.leading = seen.leading or kind & KIND
-                seen.leading_end = made.base + end if kind & LAST else 0
-            self._release(made, nested=True)
-            self._foreign = not kind & LAST
+            partial.add_chunk(data[start:end], self.context.max_record, records.base + end)
+            if step is ChunkStep.FINISH:
+                yield from self._close_record(records, partial)
+            elif step is ChunkStep.NESTED_FINISH:
+                self._nested_record = None
+                yield from self._hold_nested(records, partial)
+        elif step is ChunkStep.FOREIGN:
+            if not self._leading_closed and not self._damage_count:
+                self._leading_closed = bool(type_byte & LAST_CHUNK_FLAG)
+                seen = self.context.scan_summary
+                seen.leading_type = seen.leading_type or type_byte & TYPE_MASK
+                seen.leading_end = records.base + end if type_byte & LAST_CHUNK_FLAG else 0
+            self._release_held(records, nested=True)
+            self._in_foreign_record = not type_byte & LAST_CHUNK_FLAG
         else:
-            yield from self._fault(made, step, kind, start, end)
+            yield from self._process_fault(records, step, type_byte, start, end)
 
-    def _begin(self, made: _Made, step: Step, part: Part) -> Iterator[Finding]:
-        if step is Step.OPENS:
-            self._open, self._foreign = part, False
-        elif step is Step.NESTED_OPENS:
-            self._nest = part
+    def _begin_record(self, records: _RecordColumns, step: ChunkStep, part: PartialRecord) -> Iterator[Finding]:
+        if step is ChunkStep.BEGIN:
+            self._open_record, self._in_foreign_record = part, False
+        elif step is ChunkStep.NESTED_BEGIN:
+            self._nested_record = part
         else:
-            yield from self._hold(made, part)
+            yield from self._hold_nested(records, part)
 
-    def _hold(self, made: _Made, part: Part) -> Iterator[Finding]:
+    def _hold_nested(self, records: _RecordColumns, part: PartialRecord) -> Iterator[Finding]:
         """Hold a nested record until the end of the one that it is nested in, up to a memory limit."""
-        self._held.append(part)
+        self._held_records.append(part)
         self._held_bytes += len(part.data) + _PART_COST
-        if self._held_bytes > _MOST_HELD:
-            if self._open is not None:
-                text = f"the {self._open} does not end: {len(self._held):,} records are nested in it so far"
-                yield self._finding(Step.BROKEN, self._open.place, self._open.size, text)
-            self._open = None
-            self._walk.state[OPEN] = PERHAPS
-            self._release(made, nested=False)
+        if self._held_bytes > _MAX_HELD_BYTES:
+            if self._open_record is not None:
+                text = (
+                    f"the {self._open_record} does not end: {len(self._held_records):,} records are nested in it so far"
+                )
+                yield self._make_finding(ChunkStep.BROKEN, self._open_record.offset, self._open_record.size, text)
+            self._open_record = None
+            self._walker.state[OPEN_TYPE] = UNKNOWN_TYPE
+            self._release_held(records, nested=False)
 
-    def _close(self, made: _Made, part: Part) -> Iterator[Finding]:
+    def _close_record(self, records: _RecordColumns, part: PartialRecord) -> Iterator[Finding]:
         """Complete the open record: add it, and then the records nested in it."""
-        self._open = None
+        self._open_record = None
         if part.too_long:
-            yield self._too_long(part)
+            yield self._report_too_long(part)
         else:
-            made.joined(part, False)
-        self._release(made, nested=True)
+            records.add_joined_record(part, False)
+        self._release_held(records, nested=True)
 
-    def _release(self, made: _Made, nested: bool) -> None:
-        for part in self._held:
-            made.joined(part, nested)
-        self._held.clear()
+    def _release_held(self, records: _RecordColumns, nested: bool) -> None:
+        for part in self._held_records:
+            records.add_joined_record(part, nested)
+        self._held_records.clear()
         self._held_bytes = 0
 
-    def _too_long(self, part: Part) -> Finding:
-        most = self.context.max_record
-        text = f"{part}: {part.size:,} bytes in {part.chunks:,} chunks, over the ceiling of {most:,}"
+    def _report_too_long(self, part: PartialRecord) -> Finding:
+        max_bytes = self.context.max_record
+        text = f"{part}: {part.size:,} bytes in {part.chunks:,} chunks, over the ceiling of {max_bytes:,}"
         text += "; --max-record raises it"
-        return finding("length-out-of-bounds", part.place, part.size, text, ceiling=most, diagnosis="record-too-long")
+        return make_finding(
+            "length-out-of-bounds", part.offset, part.size, text, ceiling=max_bytes, diagnosis="record-too-long"
+        )
 
-    def _fault(self, made: _Made, step: Step, kind: int, start: int, end: int) -> Iterator[Finding]:
-        place = made.base + start
-        page = place // self.context.page_size
-        if step is Step.END:
-            self.context.seen.data_end = place
+    def _process_fault(
+        self, records: _RecordColumns, step: ChunkStep, type_byte: int, start: int, end: int
+    ) -> Iterator[Finding]:
+        offset = records.base + start
+        page = offset // self.context.page_size
+        if step is ChunkStep.END:
+            self.context.scan_summary.data_end = offset
             return
-        if step is Step.ORPHAN:
-            place -= CHUNK_HEAD
+        if step is ChunkStep.ORPHAN:
+            offset -= CHUNK_HEAD_SIZE
             text = (
-                f"continuation-without-start: a chunk goes on with a {RecordType(kind).name} record that was not "
+                f"continuation-without-start: a chunk goes on with a {IbbRecordType(type_byte).name} record "
+                f"that was not "
                 "begun; pages in a wrong order, or an old copy of a page"
             )
-            if self._blamed.get(step) != page:  # report it once per page
-                yield self._finding(step, place, made.base + end - place, text)
-            self._blamed[step] = page
-        elif step is not Step.BROKEN:
-            yield self._about_page(step, kind, place, made.base + end)
-        if step not in (Step.BROKEN, Step.BAD_TYPE, Step.BAD_LENGTH, Step.CROWD, Step.AFTER_END):
+            if self._reported_pages.get(step) != page:  # report it once per page
+                yield self._make_finding(step, offset, records.base + end - offset, text)
+            self._reported_pages[step] = page
+        elif step is not ChunkStep.BROKEN:
+            yield self._report_page_fault(step, type_byte, offset, records.base + end)
+        if step not in (
+            ChunkStep.BROKEN,
+            ChunkStep.BAD_TYPE,
+            ChunkStep.BAD_LENGTH,
+            ChunkStep.TOO_MANY_CHUNKS,
+            ChunkStep.AFTER_END,
+        ):
             return
-        lost = self._nest or self._open
-        if lost is not None and self._blamed.get(Step.BROKEN) != page:
-            self._blamed[Step.BROKEN] = page
-            text = f"the {lost} has no last chunk; something else stands at {place:#x}"
-            yield self._finding(Step.BROKEN, lost.place, max(place - lost.place, 1), text)
-        inside = step is Step.BROKEN or self._inside()
-        self._open, self._nest, self._foreign = None, None, False
-        self._release(made, nested=inside)
+        lost = self._nested_record or self._open_record
+        if lost is not None and self._reported_pages.get(ChunkStep.BROKEN) != page:
+            self._reported_pages[ChunkStep.BROKEN] = page
+            text = f"the {lost} has no last chunk; something else stands at {offset:#x}"
+            yield self._make_finding(ChunkStep.BROKEN, lost.offset, max(offset - lost.offset, 1), text)
+        is_nested = step is ChunkStep.BROKEN or self._has_open_record()
+        self._open_record, self._nested_record, self._in_foreign_record = None, None, False
+        self._release_held(records, nested=is_nested)
 
-    def _about_page(self, step: Step, kind: int, place: int, end: int) -> Finding:
+    def _report_page_fault(self, step: ChunkStep, type_byte: int, offset: int, end: int) -> Finding:
         texts = {
-            Step.BAD_TYPE: f"chunk type byte {kind:#04x} is none; the rest of the page cannot be read",
-            Step.BAD_LENGTH: "the length of a chunk cannot be true; the rest of the page cannot be read",
-            Step.CROWD: "more pieces of records than a page can have; the rest of the page is not read",
-            Step.BAD_FILLER: "the last bytes of the page are no filler",
-            Step.GARBAGE: "bytes behind the end of data (a type byte of 0)",
-            Step.AFTER_END: "data behind the end of data: readers stop before this page and see nothing of it",
+            ChunkStep.BAD_TYPE: f"chunk type byte {type_byte:#04x} is none; the rest of the page cannot be read",
+            ChunkStep.BAD_LENGTH: "the length of a chunk cannot be true; the rest of the page cannot be read",
+            ChunkStep.TOO_MANY_CHUNKS: "more pieces of records than a page can have; the rest of the page is not read",
+            ChunkStep.BAD_FILLER: "the last bytes of the page are no filler",
+            ChunkStep.GARBAGE: "bytes behind the end of data (a type byte of 0)",
+            ChunkStep.AFTER_END: "data behind the end of data: readers stop before this page and see nothing of it",
         }
-        severity = Severity.ERROR if step is Step.GARBAGE and kind else None
+        severity = Severity.ERROR if step is ChunkStep.GARBAGE and type_byte else None
         text = (
             "a page whose first byte is 0 and that is not empty: servers take it for empty" if severity else texts[step]
         )
-        return self._finding(step, place, end - place, text, severity)
+        return self._make_finding(step, offset, end - offset, text, severity)
 
-    def _finding(self, step: Step, place: int, length: int, text: str, severity: Severity | None = None) -> Finding:
-        id_, diagnosis = _FAULTS[step]
-        return finding(id_, place, length, text, record=self.count, severity=severity, diagnosis=diagnosis)
+    def _make_finding(
+        self, step: ChunkStep, offset: int, length: int, text: str, severity: Severity | None = None
+    ) -> Finding:
+        finding_id, diagnosis = _FINDING_KINDS[step]
+        return make_finding(
+            finding_id, offset, length, text, record=self.next_number, severity=severity, diagnosis=diagnosis
+        )
 
     # -- damage and the end --------------------------------------------------------------------------------------------
 
-    def damage(self, start: int, end: int) -> Iterator[Batch]:
+    def skip_damage(self, start: int, end: int) -> Iterator[Batch]:
         """Record that pages were skipped; if none follow, the log ends there."""
-        self._damage_seen += 1
+        self._damage_count += 1
         self._damage = (start, end) if self._damage is None else (self._damage[0], end)
-        made = _Made(memoryview(b""), 0)
-        self._release(made, nested=self._inside())
-        yield from self._batch(made, 0, made.count)
+        records = _RecordColumns(memoryview(b""), 0)
+        self._release_held(records, nested=self._has_open_record())
+        yield from self._make_batch(records, 0, records.count)
 
-    def _lost(self) -> None:
+    def _drop_open_record(self) -> None:
         """Drop the record that was open before a damaged range; records nested in it are kept."""
-        state, self._damage = self._walk.state, None
-        state[OPEN], state[NEST] = PERHAPS, 0
-        self._open, self._nest, self._foreign = None, None, False
+        state, self._damage = self._walker.state, None
+        state[OPEN_TYPE], state[NESTED_TYPE] = UNKNOWN_TYPE, 0
+        self._open_record, self._nested_record, self._in_foreign_record = None, None, False
 
-    def behind(self) -> Iterator[bytes]:
+    def iter_following_pages(self) -> Iterator[bytes]:
         """Iterate over the pages after those that were read, here and in the next file, where a record may continue."""
-        return chain(own_pages(self.context, self._reached), next_pages(self.context))
+        return chain(iter_own_pages(self.context, self._read_end), iter_next_file_pages(self.context))
 
     def finish(self) -> Iterator[Batch | Finding]:
         """Yield the record that is open at the end: it continues in the next file, or the log ends in it."""
-        part, inside, made = self._open, self._inside(), _Made(memoryview(b""), 0)
-        self.context.seen.zeros = self._damage is not None
-        if part is not None:
-            self.context.seen.open = part.kind
-            whole = self._damage is None and not self._walk.state[ENDED] and self._goes_on(part)
-            if not whole:
-                yield self._incomplete(part)
-            elif part.too_long:
-                yield self._too_long(part)
+        partial, is_nested, records = self._open_record, self._has_open_record(), _RecordColumns(memoryview(b""), 0)
+        self.context.scan_summary.ends_with_zeros = self._damage is not None
+        if partial is not None:
+            self.context.scan_summary.open_type = partial.kind
+            is_complete = (
+                self._damage is None and not self._walker.state[END_SEEN] and self._complete_from_next_file(partial)
+            )
+            if not is_complete:
+                yield self._report_incomplete(partial)
+            elif partial.too_long:
+                yield self._report_too_long(partial)
             else:
-                made.joined(part, False)
-        self._open = self._nest = None
-        self._release(made, nested=inside)
-        yield from self._batch(made, 0, made.count)
+                records.add_joined_record(partial, False)
+        self._open_record = self._nested_record = None
+        self._release_held(records, nested=is_nested)
+        yield from self._make_batch(records, 0, records.count)
 
-    def _inside(self) -> bool:
+    def _has_open_record(self) -> bool:
         """Check if a record is open, even one that began elsewhere."""
-        return self._open is not None or self._foreign
+        return self._open_record is not None or self._in_foreign_record
 
-    def _goes_on(self, part: Part) -> bool:
+    def _complete_from_next_file(self, partial: PartialRecord) -> bool:
         """Add the chunks that a record has in the next file; False if it is incomplete there."""
-        walk = self._walk
-        for page in self.behind():
+        walker = self._walker
+        for page in self.iter_following_pages():
             if not page:
                 return False
             data = memoryview(page)
-            count = walk(data, 0, 1, 0)
+            count = walker(data, 0, 1, 0)
             for row in range(count):
-                step, _, start, end = walk.rows[4 * row : 4 * row + 4]
-                if step in (Step.MORE, Step.CLOSES):
-                    part.add(data[start:end], self.context.max_record)
-                if step == Step.CLOSES:
+                step, _, start, end = walker.rows[4 * row : 4 * row + 4]
+                if step in (ChunkStep.CONTINUE, ChunkStep.FINISH):
+                    partial.add_chunk(data[start:end], self.context.max_record)
+                if step == ChunkStep.FINISH:
                     return True
-                if step not in (Step.MORE, Step.NESTED_WHOLE, Step.NESTED_OPENS, Step.NESTED_MORE, Step.NESTED_CLOSES):
+                if step not in (
+                    ChunkStep.CONTINUE,
+                    ChunkStep.NESTED_WHOLE,
+                    ChunkStep.NESTED_BEGIN,
+                    ChunkStep.NESTED_CONTINUE,
+                    ChunkStep.NESTED_FINISH,
+                ):
                     return False
         return False
 
-    def _incomplete(self, part: Part) -> Finding:
+    def _report_incomplete(self, partial: PartialRecord) -> Finding:
         """Report that the log ends inside a record: after a crash, or (if more follows) by damage."""
         context = self.context
-        unknown = context.beside is None and self._damage is None and not self._walk.state[ENDED]
-        if unknown:
-            text = f"the {part} goes on in the next file, which was not looked at"
-            return finding(
-                "torn-tail", part.place, part.here, text, severity=Severity.NOTE, diagnosis="goes-on-in-next-file"
+        is_unknown = context.open_sibling is None and self._damage is None and not self._walker.state[END_SEEN]
+        if is_unknown:
+            text = f"the {partial} goes on in the next file, which was not looked at"
+            return make_finding(
+                "torn-tail",
+                partial.offset,
+                partial.size_in_file,
+                text,
+                severity=Severity.NOTE,
+                diagnosis="goes-on-in-next-file",
             )
-        if tail_behind(context):
-            text = f"the log ends inside the {part}; a server cuts it there if its redo log ends there, too"
+        if is_crash_tail(context):
+            text = f"the log ends inside the {partial}; a server cuts it there if its redo log ends there, too"
             diagnosis = "incomplete-tail-record"
-            return finding("torn-tail", part.place, part.here, text, record=self.count, diagnosis=diagnosis)
-        text = f"the {part} has no last chunk, and more follows in later files"
-        return self._finding(Step.BROKEN, part.place, part.here, text)
+            return make_finding(
+                "torn-tail", partial.offset, partial.size_in_file, text, record=self.next_number, diagnosis=diagnosis
+            )
+        text = f"the {partial} has no last chunk, and more follows in later files"
+        return self._make_finding(ChunkStep.BROKEN, partial.offset, partial.size_in_file, text)
 
 
-def columns_of(batch: Batch, start: int, stop: int, *names: str) -> list[list[int]]:
+def column_slices(batch: Batch, start: int, stop: int, *names: str) -> list[list[int]]:
     """Return parts of columns as lists of integers."""
-    return [_plain(batch.frames[name][start:stop]) for name in names]
+    return [_as_list(batch.frames[name][start:stop]) for name in names]
 
 
-def _plain(part: Any) -> list[int]:
+def _as_list(part: Any) -> list[int]:
     return part.tolist() if hasattr(part, "tolist") else list(part)

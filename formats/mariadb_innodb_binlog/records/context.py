@@ -9,21 +9,21 @@ from typing import Any, NamedTuple
 import msgspec
 
 from binlogtool.formats.checksums import CRC32C
-from binlogtool.formats.detecting import Hints, Readable
-from binlogtool.formats.layouts import Read
+from binlogtool.formats.detecting import Hints, ReadableFile
+from binlogtool.formats.layouts import RangeReader
 from binlogtool.formats.mariadb_innodb_binlog.codes import (
     CRC_SIZE,
-    FIELDS_SIZE,
+    HEADER_FIELDS_SIZE,
     MAGIC,
-    SHORT_HEADER,
+    SHORT_HEADER_SIZE,
 )
 
-_FIELDS = struct.Struct("<IIIIQQQQQQ")
+_HEADER_FIELDS = struct.Struct("<IIIIQQQQQQ")
 MAGIC_BYTES = MAGIC.to_bytes(4, "little")
-_CRC_AT = SHORT_HEADER - CRC_SIZE
+_CRC_AT = SHORT_HEADER_SIZE - CRC_SIZE
 
 
-class FileHeader(NamedTuple):
+class IbbFileHeader(NamedTuple):
     """The fields of a header page.
 
     Attributes:
@@ -44,24 +44,24 @@ class FileHeader(NamedTuple):
     xa_ref_file_no: int
 
 
-def parse_header(data: bytes | memoryview) -> FileHeader | None:
+def parse_header(data: bytes | memoryview) -> IbbFileHeader | None:
     """Parse the header fields without checking them; None if there are too few bytes."""
-    return FileHeader(*_FIELDS.unpack_from(data)) if len(data) >= FIELDS_SIZE else None
+    return IbbFileHeader(*_HEADER_FIELDS.unpack_from(data)) if len(data) >= HEADER_FIELDS_SIZE else None
 
 
-def short_crc_right(data: bytes | memoryview) -> bool:
+def is_short_crc_right(data: bytes | memoryview) -> bool:
     """Check the CRC of the first 512 bytes."""
-    stored = bytes(data[_CRC_AT:SHORT_HEADER])
+    stored = bytes(data[_CRC_AT:SHORT_HEADER_SIZE])
     return len(stored) == CRC_SIZE and CRC32C(data[:_CRC_AT]) == int.from_bytes(stored, "little")
 
 
-def page_crc_right(data: bytes | memoryview) -> bool:
+def is_page_crc_right(data: bytes | memoryview) -> bool:
     """Check the CRC at the end of a whole page."""
     end = len(data) - CRC_SIZE
     return end > 0 and CRC32C(data[:end]) == int.from_bytes(data[end:], "little")
 
 
-class Seen(msgspec.Struct):
+class IbbScanSummary(msgspec.Struct):
     """What one pass over the records of a file finds.
 
     Attributes:
@@ -75,13 +75,13 @@ class Seen(msgspec.Struct):
 
     end: int = 0
     data_end: int | None = None
-    leading: int = 0
+    leading_type: int = 0
     leading_end: int = 0
-    open: int = 0
-    zeros: bool = False
+    open_type: int = 0
+    ends_with_zeros: bool = False
 
 
-class FileContext(msgspec.Struct):
+class IbbFileContext(msgspec.Struct):
     """What is known of one file.
 
     Attributes:
@@ -101,21 +101,21 @@ class FileContext(msgspec.Struct):
 
     number: int | None
     page_size: int
-    header: FileHeader | None
-    empty: bool
+    header: IbbFileHeader | None
+    starts_with_zeros: bool
     size: int | None
     level: str
     name: str
     max_record: int
     max_group: int
-    read: Read | None = None
-    beside: Callable[[str], Read | None] | None = None
+    read: RangeReader | None = None
+    open_sibling: Callable[[str], RangeReader | None] | None = None
     shared: dict[str, Any] = msgspec.field(default_factory=dict)
     hints: Hints = Hints()
-    redo: Readable | None = None
-    reserve: bool = False
+    redo: ReadableFile | None = None
+    is_preallocated: bool = False
     events: Any = None
-    seen: Seen = msgspec.field(default_factory=lambda: Seen())
+    scan_summary: IbbScanSummary = msgspec.field(default_factory=lambda: IbbScanSummary())
     first_record: int = 0
     declared: Any = None
     earlier: Callable[[], Any] | None = None

@@ -11,221 +11,247 @@ from itertools import groupby
 from msgspec import structs
 
 from binlogtool.findings import Finding
-from binlogtool.formats.binlog_events.codes import HEADER_SIZE, TYPES, EventType
-from binlogtool.formats.binlog_events.wire.header import END_AT, SIZE_AT, TYPE_AT
+from binlogtool.formats.binlog_events.codes import EVENT_TYPE_NAMES, HEADER_SIZE, EventType
+from binlogtool.formats.binlog_events.wire.header import END_LOG_POS_AT, EVENT_SIZE_AT, TYPE_AT
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.layouts import Batch, Doubt, Doubted, Doubtful, Kernel, RecordPlaces, Table
-from binlogtool.formats.mariadb_innodb_binlog.codes import CHUNK_HEAD, CRC_SIZE, FILLER, KIND, RecordType, file_name
-from binlogtool.formats.mariadb_innodb_binlog.records.assemble import Records
-from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext, page_crc_right
+from binlogtool.formats.layouts import (
+    Batch,
+    ColumnTable,
+    FrameCorrector,
+    Kernel,
+    RecordPositions,
+    SalvageAssembler,
+    UnprovenRecords,
+)
+from binlogtool.formats.mariadb_innodb_binlog.codes import (
+    CHUNK_HEAD_SIZE,
+    CRC_SIZE,
+    FILLER_BYTE,
+    TYPE_MASK,
+    IbbRecordType,
+    file_name,
+)
+from binlogtool.formats.mariadb_innodb_binlog.records.assemble import RecordAssembler
+from binlogtool.formats.mariadb_innodb_binlog.records.context import IbbFileContext, is_page_crc_right
 from binlogtool.formats.mariadb_innodb_binlog.records.records import (
-    BODIES,
-    Data,
-    Place,
+    BODY_READERS,
+    IbbPosition,
+    RecordBytes,
+    has_shortest_integers,
     parse_commit,
     parse_node,
     parse_state,
-    shortest,
 )
-from binlogtool.formats.mariadb_innodb_binlog.records.store import next_pages, own_pages
+from binlogtool.formats.mariadb_innodb_binlog.records.store import iter_next_file_pages, iter_own_pages
 
-_BEGINS = frozenset((EventType.GTID, EventType.FORMAT_DESCRIPTION))
-Doubts = list[tuple[int, int, Finding]]
+_FIRST_EVENTS = frozenset((EventType.GTID, EventType.FORMAT_DESCRIPTION))
+UnprovenPages = list[tuple[int, int, Finding]]
 """Start and end of unproven pages, and why they are."""
 
 
-def well_framed(page: Data) -> int:
+def find_framed_end(page: RecordBytes) -> int:
     """Return how far chunks follow each other in a page; the size of the page if it has chunks and nothing else.
 
     The chunk before something that is not a chunk does not count: its length may be what is wrong.
     """
-    at, last, limit = 0, 0, len(page) - CRC_SIZE
-    while at < limit - CHUNK_HEAD and page[at]:
-        end = at + CHUNK_HEAD + int.from_bytes(page[at + 1 : at + CHUNK_HEAD], "little")
-        if not 0 < page[at] & KIND <= max(RecordType) or not at + CHUNK_HEAD < end <= limit:
-            return last
-        last, at = at, end
-    rest = bytes(page[at:limit])
-    if not any(rest) or (rest == bytes([FILLER]) * len(rest) and len(rest) <= CHUNK_HEAD):
-        return len(page) if at else 0
-    return at if not page[at] else last
+    offset, last_chunk, limit = 0, 0, len(page) - CRC_SIZE
+    while offset < limit - CHUNK_HEAD_SIZE and page[offset]:
+        end = offset + CHUNK_HEAD_SIZE + int.from_bytes(page[offset + 1 : offset + CHUNK_HEAD_SIZE], "little")
+        if not 0 < page[offset] & TYPE_MASK <= max(IbbRecordType) or not offset + CHUNK_HEAD_SIZE < end <= limit:
+            return last_chunk
+        last_chunk, offset = offset, end
+    rest = bytes(page[offset:limit])
+    if not any(rest) or (rest == bytes([FILLER_BYTE]) * len(rest) and len(rest) <= CHUNK_HEAD_SIZE):
+        return len(page) if offset else 0
+    return offset if not page[offset] else last_chunk
 
 
-def whole_page(page: bytes, _context: FileContext) -> bool:
+def is_whole_page(page: bytes, _context: IbbFileContext) -> bool:
     """Check if a page has chunks and nothing else (`FrameLevel.prove`)."""
-    return well_framed(page) == len(page)
+    return find_framed_end(page) == len(page)
 
 
-def is_sound(kind: int, data: Data, place: Place) -> bool:
+def is_sound_record(record_type: int, data: RecordBytes, position: IbbPosition) -> bool:
     """Check if a record matches its type."""
     try:
-        if kind == RecordType.COMMIT:
+        if record_type == IbbRecordType.COMMIT:
             commit = parse_commit(data)
-            return shortest(commit, data) and _is_group(data[commit.payload :], whole=not commit.references)
-        if kind == RecordType.OOB_DATA:
+            return has_shortest_integers(commit, data) and _starts_group(
+                data[commit.payload_at :], must_be_complete=not commit.references
+            )
+        if record_type == IbbRecordType.OOB_DATA:
             node = parse_node(data)
-            return shortest(node, data) and max(node.left, node.right) < place
-        if kind == RecordType.GTID_STATE:
+            return has_shortest_integers(node, data) and max(node.left, node.right) < position
+        if record_type == IbbRecordType.GTID_STATE:
             return not parse_state(data).rest
-        if kind == RecordType.DUMMY:
-            return bytes(data) == bytes([FILLER]) * len(data)
-        BODIES[kind](data)
+        if record_type == IbbRecordType.DUMMY:
+            return bytes(data) == bytes([FILLER_BYTE]) * len(data)
+        BODY_READERS[record_type](data)
     except MalformedError:
         return False
     return True
 
 
-def _is_group(events: Data, *, whole: bool) -> bool:
+def _starts_group(events: RecordBytes, *, must_be_complete: bool) -> bool:
     """Check if these bytes begin with the first event of a group.
 
     Args:
         must_be_complete: the bytes must also be filled by events exactly.
     """
-    at, end = 0, len(events)
-    while end - at >= HEADER_SIZE:
-        code, size = events[at + TYPE_AT], int.from_bytes(events[at + SIZE_AT : at + END_AT], "little")
-        if size < HEADER_SIZE or code not in TYPES or (at == 0 and code not in _BEGINS):
+    offset, end = 0, len(events)
+    while end - offset >= HEADER_SIZE:
+        code, size = (
+            events[offset + TYPE_AT],
+            int.from_bytes(events[offset + EVENT_SIZE_AT : offset + END_LOG_POS_AT], "little"),
+        )
+        if size < HEADER_SIZE or code not in EVENT_TYPE_NAMES or (offset == 0 and code not in _FIRST_EVENTS):
             return False
-        if size > end - at or not whole:
-            return not whole
-        at += size
-    return at == end > 0
+        if size > end - offset or not must_be_complete:
+            return not must_be_complete
+        offset += size
+    return offset == end > 0
 
 
-class _Records(Records):
+class _SalvageAssembler(RecordAssembler):
     """Assembles the records of one file, also from unproven pages of the next file.
 
     Attributes:
         crossed: why pages of the next file that were used are unproven.
     """
 
-    def __init__(self, context: FileContext, compile_: Callable[[Kernel], Kernel], doubt: Doubt) -> None:
-        super().__init__(context, compile_)
+    def __init__(
+        self, context: IbbFileContext, compile_kernel: Callable[[Kernel], Kernel], correct_page: FrameCorrector
+    ) -> None:
+        super().__init__(context, compile_kernel)
         self.crossed: tuple[Finding, ...] = ()
-        self._doubt = doubt
+        self._correct_page = correct_page
 
-    def behind(self) -> Iterator[bytes]:
+    def iter_following_pages(self) -> Iterator[bytes]:
         """See `RecordAssembler.iter_following_pages`."""
-        yield from own_pages(self.context, self._reached)
-        yield from next_pages(self.context, self._taken)
+        yield from iter_own_pages(self.context, self._read_end)
+        yield from iter_next_file_pages(self.context, self._accept_page)
 
-    def _taken(self, page: bytes, file_no: int, page_no: int) -> bytes | None:
-        if page_crc_right(page):
+    def _accept_page(self, page: bytes, file_no: int, page_no: int) -> bytes | None:
+        if is_page_crc_right(page):
             return page
-        found = self._doubt(page, page_no * len(page)) if any(page) else None
-        if found is None or not well_framed(found[0]) or self._open is None:
+        doubtful_page = self._correct_page(page, page_no * len(page)) if any(page) else None
+        if doubtful_page is None or not find_framed_end(doubtful_page[0]) or self._open_record is None:
             return None
-        part, why = self._open, found[1]
-        self.crossed += (elsewhere(why, part.place, part.here, file_no, page_no),)
-        return found[0]
+        partial, reason = self._open_record, doubtful_page[1]
+        self.crossed += (relocate_finding(reason, partial.offset, partial.size_in_file, file_no, page_no),)
+        return doubtful_page[0]
 
 
-def elsewhere(why: Finding, place: int, size: int, file_no: int, page_no: int) -> Finding:
+def relocate_finding(reason: Finding, offset: int, size: int, file_no: int, page_no: int) -> Finding:
     """Return why a page of another file is unproven, as a finding about a record of this file."""
-    text = f"page {page_no} of {file_name(file_no)}: {why.message}"
-    return structs.replace(why, offset=place, length=size, message=text)
+    text = f"page {page_no} of {file_name(file_no)}: {reason.message}"
+    return structs.replace(reason, offset=offset, length=size, message=text)
 
 
-class DoubtfulRecords:
+class IbbSalvagedRecords:
     """`formats.layouts.Doubtful` at level `record`."""
 
-    def __init__(self, context: FileContext, compile_: Callable[[Kernel], Kernel], doubt: Doubt) -> None:
+    def __init__(
+        self, context: IbbFileContext, compile_kernel: Callable[[Kernel], Kernel], correct_page: FrameCorrector
+    ) -> None:
         self.context = context
-        self._records = _Records(context, compile_, doubt)
-        self._doubts: Doubts = []
+        self._records = _SalvageAssembler(context, compile_kernel, correct_page)
+        self._unproven_pages: UnprovenPages = []
 
-    def feed(self, batch: Batch, why: Finding | None = None) -> Iterator[Doubted]:
+    def feed(self, batch: Batch, reason: Finding | None = None) -> Iterator[UnprovenRecords]:
         """See `formats.layouts.Doubtful`."""
-        return self._sound(self.all(batch, why))
+        return self._select_sound_records(self.iter_all_records(batch, reason))
 
-    def damage(self, start: int, end: int) -> Iterator[Doubted]:
+    def skip_damage(self, start: int, end: int) -> Iterator[UnprovenRecords]:
         """Yield the salvaged records before skipped pages."""
-        return self._sound(self.skip(start, end))
+        return self._select_sound_records(self.skip_pages(start, end))
 
-    def finish(self) -> Iterator[Doubted]:
+    def finish(self) -> Iterator[UnprovenRecords]:
         """Yield the salvaged record that continues in the next file."""
-        return self._sound(self.rest())
+        return self._select_sound_records(self.iter_remaining_records())
 
-    def all(self, batch: Batch, why: Finding | None) -> Iterator[Doubted]:
+    def iter_all_records(self, batch: Batch, reason: Finding | None) -> Iterator[UnprovenRecords]:
         """Iterate over all records that end in these pages, including proven ones."""
         start = batch.base + int(batch.frames["offset"][0])
-        if why is not None:
+        if reason is not None:
             page = batch.frame_bytes(0)
-            reach = well_framed(page)
-            if not reach:
-                yield from self.skip(start, start + len(page))
+            framed_end = find_framed_end(page)
+            if not framed_end:
+                yield from self.skip_pages(start, start + len(page))
                 return
-            self._doubts.append((start, start + len(page), why))
-            batch = _cut(batch, page, reach)
-        yield from self._runs(self._records.feed(batch))
-        if self._records.pending is None:
-            self._doubts.clear()
+            self._unproven_pages.append((start, start + len(page), reason))
+            batch = _blank_page_rest(batch, page, framed_end)
+        yield from self._split_by_reasons(self._records.feed(batch))
+        if self._records.pending_at is None:
+            self._unproven_pages.clear()
 
-    def skip(self, start: int, end: int) -> Iterator[Doubted]:
+    def skip_pages(self, start: int, end: int) -> Iterator[UnprovenRecords]:
         """Iterate over the records that wait for the end of one that continues in skipped pages."""
-        return self._runs(self._records.damage(start, end))
+        return self._split_by_reasons(self._records.skip_damage(start, end))
 
-    def rest(self) -> Iterator[Doubted]:
+    def iter_remaining_records(self) -> Iterator[UnprovenRecords]:
         """Iterate over the records that are left at the end of the file."""
-        crossing = self._records.pending
-        for batch, whys in self._runs(self._records.finish()):
+        crossing = self._records.pending_at
+        for batch, reasons in self._split_by_reasons(self._records.finish()):
             crossed = self._records.crossed
-            if crossed and batch.places is not None and batch.places[0][0] == crossing:
-                yield _part(batch, 0, 1), (*whys, *crossed)
+            if crossed and batch.positions is not None and batch.positions[0][0] == crossing:
+                yield _slice_batch(batch, 0, 1), (*reasons, *crossed)
                 if batch.frames.count == 1:
                     continue
-                batch = _part(batch, 1, batch.frames.count)
-            yield batch, whys
+                batch = _slice_batch(batch, 1, batch.frames.count)
+            yield batch, reasons
 
-    def _runs(self, made: Iterator[Batch | Finding]) -> Iterator[Doubted]:
+    def _split_by_reasons(self, batches: Iterator[Batch | Finding]) -> Iterator[UnprovenRecords]:
         """Split batches into runs of records with the same reasons for doubt."""
-        for batch in made:
-            if isinstance(batch, Finding) or batch.places is None:
+        for batch in batches:
+            if isinstance(batch, Finding) or batch.positions is None:
                 continue
-            if not self._doubts:
+            if not self._unproven_pages:
                 yield batch, ()
                 continue
-            whys = [self._whys(*span) for span in zip(batch.places[0], batch.frames["stop"], strict=True)]
+            reasons = [self._reasons_for(*span) for span in zip(batch.positions[0], batch.frames["stop"], strict=True)]
             start = 0
-            for why, run in groupby(whys):
+            for run_reasons, run in groupby(reasons):
                 stop = start + len(list(run))
-                yield _part(batch, start, stop), why
+                yield _slice_batch(batch, start, stop), run_reasons
                 start = stop
 
-    def _whys(self, start: int, end: int) -> tuple[Finding, ...]:
-        return tuple(why for low, high, why in self._doubts if start < high and low < end)
+    def _reasons_for(self, start: int, end: int) -> tuple[Finding, ...]:
+        return tuple(why for low, high, why in self._unproven_pages if start < high and low < end)
 
-    def _sound(self, made: Iterator[Doubted]) -> Iterator[Doubted]:
+    def _select_sound_records(self, batches: Iterator[UnprovenRecords]) -> Iterator[UnprovenRecords]:
         number = self.context.number or 0
-        for batch, whys in made:
+        for batch, reasons in batches:
             codes, lows, highs = (batch.frames[name] for name in ("type_code", "offset", "end"))
-            for i in range(batch.frames.count if whys else 0):
-                assert batch.places is not None
-                place = Place(number, int(batch.places[0][i]))
-                if is_sound(codes[i], batch.window[lows[i] : highs[i]], place):
-                    yield _part(batch, i, i + 1), whys
+            for i in range(batch.frames.count if reasons else 0):
+                assert batch.positions is not None
+                place = IbbPosition(number, int(batch.positions[0][i]))
+                if is_sound_record(codes[i], batch.window[lows[i] : highs[i]], place):
+                    yield _slice_batch(batch, i, i + 1), reasons
 
 
-def _cut(batch: Batch, page: bytes, reach: int) -> Batch:
+def _blank_page_rest(batch: Batch, page: bytes, framed_end: int) -> Batch:
     """Return the batch with zeros after the well-framed part of its page."""
-    if reach == len(page):
+    if framed_end == len(page):
         return batch
     low = int(batch.frames["offset"][0])
     window = bytearray(batch.window)
-    window[low + reach : low + len(page) - CRC_SIZE] = bytes(len(page) - CRC_SIZE - reach)
+    window[low + framed_end : low + len(page) - CRC_SIZE] = bytes(len(page) - CRC_SIZE - framed_end)
     view = memoryview(window)
     return structs.replace(batch, window=view, arena=view)
 
 
-def _part(batch: Batch, start: int, stop: int) -> Batch:
+def _slice_batch(batch: Batch, start: int, stop: int) -> Batch:
     """Return the records `[start, stop)` of a batch."""
     columns = {name: column[start:stop] for name, column in batch.frames.columns.items()}
     return structs.replace(
-        batch, frames=Table(stop - start, columns), first_record=batch.first_record + start,
-        first_frame=batch.first_frame + start, places=RecordPlaces(columns["place"], columns["size"]),
+        batch, frames=ColumnTable(stop - start, columns), first_record=batch.first_record + start,
+        first_frame=batch.first_frame + start, positions=RecordPositions(columns["place"], columns["size"]),
     )  # fmt: skip
 
 
-def doubtful_records(context: FileContext, compile_: Callable[[Kernel], Kernel], doubt: Doubt) -> Doubtful:
+def make_salvaged_records(
+    context: IbbFileContext, compile_kernel: Callable[[Kernel], Kernel], correct_page: FrameCorrector
+) -> SalvageAssembler:
     """Create the reader for `FileLayout.make_salvage_assembler` at level `record`."""
-    return DoubtfulRecords(context, compile_, doubt)
+    return IbbSalvagedRecords(context, compile_kernel, correct_page)

@@ -16,30 +16,30 @@ MAX_SIZE = 9
 
 
 @kernel()
-def read_compr_int(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
+def read_compr_int(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
     """Read a compressed integer: (value as 64-bit pattern, next position); -1 = truncated, -2 = over 64 bits."""
-    if p >= n:
+    if pos >= limit:
         return 0, -1
-    first = buf[p]
+    first = buf[pos]
     size = (first & 7) + 1
-    if size > n - p:
+    if size > limit - pos:
         return 0, -1
     value = first >> 3
     if size == 1:
-        return value, p + 1
+        return value, pos + 1
     if size == 8:
-        if n - p < 9:
+        if limit - pos < 9:
             return 0, -1
-        if buf[p + 8] > 7:
+        if buf[pos + 8] > 7:
             return 0, -2
     for k in range(1, min(size, 8)):
-        value |= buf[p + k] << 8 * k - 3
+        value |= buf[pos + k] << 8 * k - 3
     if size < 8:
-        return value, p + size
-    value |= (buf[p + 8] & 3) << 61
-    if buf[p + 8] & 4:
+        return value, pos + size
+    value |= (buf[pos + 8] & 3) << 61
+    if buf[pos + 8] & 4:
         value = value - 9223372036854775807 - 1
-    return value, p + 9
+    return value, pos + 9
 
 
 def compr_int_size(value: int) -> int:
@@ -48,23 +48,23 @@ def compr_int_size(value: int) -> int:
     return size if size < 8 else MAX_SIZE
 
 
-def build_compr_int(value: int) -> bytes:
+def encode_compr_int(value: int) -> bytes:
     """Encode a compressed integer in its shortest form, as the server does."""
     size = compr_int_size(value)
     return (value << 3 | min(size - 1, 7)).to_bytes(size, "little")
 
 
-def take(data: bytes | memoryview, at: int) -> tuple[int, int]:
+def parse_compr_int(data: bytes | memoryview, offset: int) -> tuple[int, int]:
     """Parse the integer at `data[offset]`; returns (value, its end).
 
     Raises:
         MalformedError: it does not end inside the bytes, or has more than 64 bits.
     """
-    value, after = read_compr_int(data, at, len(data))
-    if after < 0:
-        why = "does not end inside the record" if after == -1 else "has more than 64 bits"
-        raise MalformedError(f"a compressed integer {why}", finding_id="varint-overlong")
-    return value & 0xFFFFFFFFFFFFFFFF, after
+    value, end = read_compr_int(data, offset, len(data))
+    if end < 0:
+        reason = "does not end inside the record" if end == -1 else "has more than 64 bits"
+        raise MalformedError(f"a compressed integer {reason}", finding_id="varint-overlong")
+    return value & 0xFFFFFFFFFFFFFFFF, end
 
 
 class ComprInt(Construct):  # type: ignore[misc]
@@ -76,9 +76,9 @@ class ComprInt(Construct):  # type: ignore[misc]
         first = stream_read(stream, 1, path)
         size = first[0] & 7
         data = first + stream_read(stream, MAX_SIZE - 1 if size == 7 else size, path)
-        return take(data, 0)[0]
+        return parse_compr_int(data, 0)[0]
 
     def _build(self, obj: int, stream: Any, context: Any, path: str) -> int:
-        data = build_compr_int(obj)
+        data = encode_compr_int(obj)
         stream_write(stream, data, len(data), path)
         return obj

@@ -7,20 +7,20 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from binlogtool.formats.derived import place_of, unpacker_of
+from binlogtool.formats.derived import field_offset, make_unpacker
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.mariadb_innodb_binlog.codes import RecordType
-from binlogtool.formats.mariadb_innodb_binlog.records.integers import compr_int_size, take
+from binlogtool.formats.mariadb_innodb_binlog.codes import IbbRecordType
+from binlogtool.formats.mariadb_innodb_binlog.records.integers import compr_int_size, parse_compr_int
 from binlogtool.formats.mariadb_innodb_binlog.schema import XID
 
-Data = bytes | memoryview
+RecordBytes = bytes | memoryview
 
 MAX_XID_PART = 64
-_XID_HEAD = place_of(XID, "xid")
-_xid_head = unpacker_of(XID, "format_id", "gtrid_length", "bqual_length")
+_XID_HEAD_SIZE = field_offset(XID, "xid")
+_unpack_xid_head = make_unpacker(XID, "format_id", "gtrid_length", "bqual_length")
 
 
-class Place(NamedTuple):
+class IbbPosition(NamedTuple):
     """Where a record starts; (0, 0) = none. Positions of one log are ordered."""
 
     file_no: int
@@ -33,18 +33,18 @@ class Place(NamedTuple):
         return f"({self.file_no}, {self.offset:#x})"
 
 
-NOWHERE = Place(0, 0)
+NO_POSITION = IbbPosition(0, 0)
 
 
-class Reference(NamedTuple):
+class OobReference(NamedTuple):
     """Reference to out-of-band data: number of nodes, position of the node with index 0, position of the last one."""
 
     nodes: int
-    first: Place
-    last: Place
+    first: IbbPosition
+    last: IbbPosition
 
 
-class Gtid(NamedTuple):
+class IbbGtid(NamedTuple):
     """GTID of MariaDB."""
 
     domain_id: int
@@ -55,18 +55,18 @@ class Gtid(NamedTuple):
         return f"{self.domain_id}-{self.server_id}-{self.seq_no}"
 
 
-class Commit(msgspec.Struct, frozen=True):
+class CommitRecord(msgspec.Struct, frozen=True):
     """A COMMIT record.
 
     Attributes:
         payload_at: where the events start in it.
     """
 
-    references: tuple[Reference, ...]
-    payload: int
+    references: tuple[OobReference, ...]
+    payload_at: int
 
 
-class State(msgspec.Struct, frozen=True):
+class GtidStateRecord(msgspec.Struct, frozen=True):
     """A GTID_STATE record.
 
     Attributes:
@@ -74,11 +74,11 @@ class State(msgspec.Struct, frozen=True):
     """
 
     xa_ref_plus_1: int
-    gtids: tuple[Gtid, ...]
+    gtids: tuple[IbbGtid, ...]
     rest: int = 0
 
 
-class Node(NamedTuple):
+class OobNode(NamedTuple):
     """Header of an OOB_DATA record.
 
     Attributes:
@@ -86,12 +86,12 @@ class Node(NamedTuple):
     """
 
     node_index: int
-    left: Place
-    right: Place
-    data: int
+    left: IbbPosition
+    right: IbbPosition
+    data_at: int
 
 
-class Xid(NamedTuple):
+class IbbXaId(NamedTuple):
     """An XA transaction id as it is stored."""
 
     format_id: int
@@ -99,15 +99,15 @@ class Xid(NamedTuple):
     bqual: bytes
 
 
-class Prepared(msgspec.Struct, frozen=True):
+class XaPrepareRecord(msgspec.Struct, frozen=True):
     """An XA_PREPARE record."""
 
     engine_count: int
-    xid: Xid
-    reference: Reference
+    xid: IbbXaId
+    reference: OobReference
 
 
-class Completed(msgspec.Struct, frozen=True):
+class XaCompleteRecord(msgspec.Struct, frozen=True):
     """An XA_COMPLETE record.
 
     Attributes:
@@ -115,128 +115,128 @@ class Completed(msgspec.Struct, frozen=True):
     """
 
     flags: int
-    xid: Xid
+    xid: IbbXaId
 
     @property
-    def rollback(self) -> bool:
+    def is_rollback(self) -> bool:
         """True if the transaction was rolled back."""
         return bool(self.flags & 1)
 
 
-def _place(data: Data, at: int) -> tuple[Place, int]:
-    file_no, at = take(data, at)
-    offset, at = take(data, at)
-    return Place(file_no, offset), at
+def _parse_position(data: RecordBytes, pos: int) -> tuple[IbbPosition, int]:
+    file_no, pos = parse_compr_int(data, pos)
+    offset, pos = parse_compr_int(data, pos)
+    return IbbPosition(file_no, offset), pos
 
 
-def _reference(data: Data, nodes: int, at: int) -> tuple[Reference, int]:
-    first, at = _place(data, at)
-    last, at = _place(data, at)
-    return Reference(nodes, first, last), at
+def _parse_reference(data: RecordBytes, nodes: int, pos: int) -> tuple[OobReference, int]:
+    first, pos = _parse_position(data, pos)
+    last, pos = _parse_position(data, pos)
+    return OobReference(nodes, first, last), pos
 
 
-def parse_commit(data: Data) -> Commit:
+def parse_commit(data: RecordBytes) -> CommitRecord:
     """Parse the header of a COMMIT record.
 
     Raises:
         MalformedError: it does not fit into the record.
     """
-    nodes, at = take(data, 0)
+    nodes, pos = parse_compr_int(data, 0)
     if not nodes:
-        return Commit((), at)
-    one, at = _reference(data, nodes, at)
-    nodes, at = take(data, at)
+        return CommitRecord((), pos)
+    first, pos = _parse_reference(data, nodes, pos)
+    nodes, pos = parse_compr_int(data, pos)
     if not nodes:
-        return Commit((one,), at)
-    two, at = _reference(data, nodes, at)
-    return Commit((one, two), at)
+        return CommitRecord((first,), pos)
+    second, pos = _parse_reference(data, nodes, pos)
+    return CommitRecord((first, second), pos)
 
 
-def parse_state(data: Data) -> State:
+def parse_state(data: RecordBytes) -> GtidStateRecord:
     """Parse a GTID_STATE record.
 
     Raises:
         MalformedError: a number is truncated or out of range, or there are more GTIDs than bytes.
     """
-    count, at = take(data, 0)
-    xa_ref, at = take(data, at)
-    if 3 * count > len(data) - at:
-        text = f"{count:,} GTIDs in {len(data) - at:,} bytes"
+    count, pos = parse_compr_int(data, 0)
+    xa_ref, pos = parse_compr_int(data, pos)
+    if 3 * count > len(data) - pos:
+        text = f"{count:,} GTIDs in {len(data) - pos:,} bytes"
         raise MalformedError(text, finding_id="count-out-of-bounds")
     gtids = []
     for _ in range(count):
-        domain, at = take(data, at)
-        server, at = take(data, at)
-        seq_no, at = take(data, at)
+        domain, pos = parse_compr_int(data, pos)
+        server, pos = parse_compr_int(data, pos)
+        seq_no, pos = parse_compr_int(data, pos)
         if domain >> 32 or server >> 32:
             raise MalformedError(f"GTID {domain}-{server}-{seq_no}: domain or server over 32 bits")
-        gtids.append(Gtid(domain, server, seq_no))
-    return State(xa_ref, tuple(gtids), len(data) - at)
+        gtids.append(IbbGtid(domain, server, seq_no))
+    return GtidStateRecord(xa_ref, tuple(gtids), len(data) - pos)
 
 
-def parse_node(data: Data) -> Node:
+def parse_node(data: RecordBytes) -> OobNode:
     """Parse the header of an OOB_DATA record.
 
     Raises:
         MalformedError: it does not fit into the record, or no data follows.
     """
-    index, at = take(data, 0)
-    left, at = _place(data, at)
-    right, at = _place(data, at)
-    if at >= len(data):
+    index, pos = parse_compr_int(data, 0)
+    left, pos = _parse_position(data, pos)
+    right, pos = _parse_position(data, pos)
+    if pos >= len(data):
         raise MalformedError("an out-of-band node without data")
-    return Node(index, left, right, at)
+    return OobNode(index, left, right, pos)
 
 
-def _xid(data: Data, at: int) -> tuple[Xid, int]:
-    if len(data) < at + _XID_HEAD:
+def _parse_xid(data: RecordBytes, pos: int) -> tuple[IbbXaId, int]:
+    if len(data) < pos + _XID_HEAD_SIZE:
         raise MalformedError(f"an XID in a record of {len(data)} bytes")
-    format_id, gtrid, bqual = _xid_head(data, at)
-    if max(gtrid, bqual) > MAX_XID_PART:
-        raise MalformedError(f"an XID of {gtrid} + {bqual} bytes; each part has at most {MAX_XID_PART}")
-    start, end = at + _XID_HEAD, at + _XID_HEAD + gtrid + bqual
+    format_id, gtrid_size, bqual_size = _unpack_xid_head(data, pos)
+    if max(gtrid_size, bqual_size) > MAX_XID_PART:
+        raise MalformedError(f"an XID of {gtrid_size} + {bqual_size} bytes; each part has at most {MAX_XID_PART}")
+    start, end = pos + _XID_HEAD_SIZE, pos + _XID_HEAD_SIZE + gtrid_size + bqual_size
     if end > len(data):
-        raise MalformedError(f"an XID of {gtrid} + {bqual} bytes runs over the end of the record")
-    return Xid(format_id, bytes(data[start : start + gtrid]), bytes(data[start + gtrid : end])), end
+        raise MalformedError(f"an XID of {gtrid_size} + {bqual_size} bytes runs over the end of the record")
+    return IbbXaId(format_id, bytes(data[start : start + gtrid_size]), bytes(data[start + gtrid_size : end])), end
 
 
-def parse_prepared(data: Data) -> Prepared:
+def parse_xa_prepare(data: RecordBytes) -> XaPrepareRecord:
     """Parse an XA_PREPARE record.
 
     Raises:
         MalformedError: it is truncated, its XID is too long, or bytes are left over.
     """
-    xid, at = _xid(data, 1)
-    nodes, at = take(data, at)
-    reference, at = _reference(data, nodes, at)
-    _no_rest(data, at)
-    return Prepared(data[0], xid, reference)
+    xid, pos = _parse_xid(data, 1)
+    nodes, pos = parse_compr_int(data, pos)
+    reference, pos = _parse_reference(data, nodes, pos)
+    _check_no_rest(data, pos)
+    return XaPrepareRecord(data[0], xid, reference)
 
 
-def parse_completed(data: Data) -> Completed:
+def parse_xa_complete(data: RecordBytes) -> XaCompleteRecord:
     """Parse an XA_COMPLETE record.
 
     Raises:
         MalformedError: it is truncated, its XID is too long, or bytes are left over.
     """
-    xid, at = _xid(data, 1)
-    _no_rest(data, at)
-    return Completed(data[0], xid)
+    xid, pos = _parse_xid(data, 1)
+    _check_no_rest(data, pos)
+    return XaCompleteRecord(data[0], xid)
 
 
-def _no_rest(data: Data, at: int) -> None:
-    if at != len(data):
-        raise MalformedError(f"{len(data) - at} bytes behind the last field", finding_id="unmapped-bytes")
+def _check_no_rest(data: RecordBytes, pos: int) -> None:
+    if pos != len(data):
+        raise MalformedError(f"{len(data) - pos} bytes behind the last field", finding_id="unmapped-bytes")
 
 
-def shortest(record: Commit | Node, data: Data) -> bool:
+def has_shortest_integers(record: CommitRecord | OobNode, data: RecordBytes) -> bool:
     """Check that all integers of the header are in their shortest form, as the server writes them."""
-    if isinstance(record, Node):
-        numbers, end = [record.node_index, *record.left, *record.right], record.data
+    if isinstance(record, OobNode):
+        numbers, end = [record.node_index, *record.left, *record.right], record.data_at
     else:
-        numbers, end = [], record.payload
-        for one in record.references:
-            numbers += [one.nodes, *one.first, *one.last]
+        numbers, end = [], record.payload_at
+        for reference in record.references:
+            numbers += [reference.nodes, *reference.first, *reference.last]
         numbers += [] if len(record.references) == 2 else [0]
     return end == sum(map(compr_int_size, numbers))
 
@@ -244,23 +244,23 @@ def shortest(record: Commit | Node, data: Data) -> bool:
 # -- as JSON -----------------------------------------------------------------------------------------------------------
 
 
-def _at(place: Place) -> list[int] | None:
-    return list(place) if place else None
+def _position_as_json(position: IbbPosition) -> list[int] | None:
+    return list(position) if position else None
 
 
-def _reference_body(reference: Reference) -> dict[str, Any]:
+def _reference_as_json(reference: OobReference) -> dict[str, Any]:
     return {"nodes": reference.nodes, "first": list(reference.first), "last": list(reference.last)}
 
 
-def _commit_body(data: Data) -> dict[str, Any]:
+def _decode_commit_body(data: RecordBytes) -> dict[str, Any]:
     commit = parse_commit(data)
     return {
-        "oob": [_reference_body(reference) for reference in commit.references],
-        "payload_bytes": len(data) - commit.payload,
+        "oob": [_reference_as_json(reference) for reference in commit.references],
+        "payload_bytes": len(data) - commit.payload_at,
     }
 
 
-def _state_body(data: Data) -> dict[str, Any]:
+def _decode_state_body(data: RecordBytes) -> dict[str, Any]:
     state = parse_state(data)
     return {
         "count": len(state.gtids),
@@ -269,41 +269,41 @@ def _state_body(data: Data) -> dict[str, Any]:
     }
 
 
-def _node_body(data: Data) -> dict[str, Any]:
+def _decode_node_body(data: RecordBytes) -> dict[str, Any]:
     node = parse_node(data)
     return {
         "node_index": node.node_index,
-        "left": _at(node.left),
-        "right": _at(node.right),
-        "data_bytes": len(data) - node.data,
+        "left": _position_as_json(node.left),
+        "right": _position_as_json(node.right),
+        "data_bytes": len(data) - node.data_at,
     }
 
 
-def _xid_body(xid: Xid) -> dict[str, Any]:
+def _xid_as_json(xid: IbbXaId) -> dict[str, Any]:
     return {"format_id": xid.format_id, "gtrid": xid.gtrid, "bqual": xid.bqual}
 
 
-def _prepared_body(data: Data) -> dict[str, Any]:
-    prepared = parse_prepared(data)
-    shown = {"engine_count": prepared.engine_count, **_xid_body(prepared.xid)}
-    return {**shown, "oob": _reference_body(prepared.reference)}
+def _decode_xa_prepare_body(data: RecordBytes) -> dict[str, Any]:
+    prepared = parse_xa_prepare(data)
+    body = {"engine_count": prepared.engine_count, **_xid_as_json(prepared.xid)}
+    return {**body, "oob": _reference_as_json(prepared.reference)}
 
 
-def _completed_body(data: Data) -> dict[str, Any]:
-    completed = parse_completed(data)
-    return {"result": "rollback" if completed.rollback else "commit", **_xid_body(completed.xid)}
+def _decode_xa_complete_body(data: RecordBytes) -> dict[str, Any]:
+    completed = parse_xa_complete(data)
+    return {"result": "rollback" if completed.is_rollback else "commit", **_xid_as_json(completed.xid)}
 
 
-def _dummy_body(data: Data) -> dict[str, Any]:
+def _decode_dummy_body(data: RecordBytes) -> dict[str, Any]:
     return {"bytes": len(data)}
 
 
-BODIES: Mapping[int, Callable[[Data], dict[str, Any]]] = {
-    RecordType.COMMIT: _commit_body,
-    RecordType.GTID_STATE: _state_body,
-    RecordType.OOB_DATA: _node_body,
-    RecordType.DUMMY: _dummy_body,
-    RecordType.XA_PREPARE: _prepared_body,
-    RecordType.XA_COMPLETE: _completed_body,
+BODY_READERS: Mapping[int, Callable[[RecordBytes], dict[str, Any]]] = {
+    IbbRecordType.COMMIT: _decode_commit_body,
+    IbbRecordType.GTID_STATE: _decode_state_body,
+    IbbRecordType.OOB_DATA: _decode_node_body,
+    IbbRecordType.DUMMY: _decode_dummy_body,
+    IbbRecordType.XA_PREPARE: _decode_xa_prepare_body,
+    IbbRecordType.XA_COMPLETE: _decode_xa_complete_body,
 }
 """By type: what `dump` shows of a record. They raise `MalformedError`."""

@@ -35,13 +35,13 @@ BINLOG_SPACES = (0xFFFFFFF0, 0xFFFFFFF1)
 BINLOG_WRITE_END = 65535
 """A binlog write ends before this offset in the page."""
 
-LEVEL = 0x70
+TYPE_MASK = 0x70
 """Bits of a record's first byte that hold its type; bit 7 is SAME_PAGE, bits 0..3 the length."""
 
 SAME_PAGE = 0x80
 
 
-class LogFormat(enum.IntEnum):
+class RedoLogFormat(enum.IntEnum):
     """First field of the file. Formats before 10.8 are listed to be rejected.
 
     See docs/spec/mariadb-innodb-binlog.md#111-file-header-big-endian.
@@ -59,17 +59,17 @@ class LogFormat(enum.IntEnum):
 FORMAT_ENCRYPTED = 1 << 31
 """Flag of an encrypted log in the formats 10.2 to 10.5."""
 
-RELEASES = {
-    LogFormat.FORMAT_3_23: "MySQL 3.23 to 5.6 or MariaDB up to 10.1",
-    LogFormat.FORMAT_10_2: "MariaDB 10.2",
-    LogFormat.FORMAT_10_3: "MariaDB 10.3",
-    LogFormat.FORMAT_10_4: "MariaDB 10.4",
-    LogFormat.FORMAT_10_5: "MariaDB 10.5 to 10.7",
+FORMAT_RELEASES = {
+    RedoLogFormat.FORMAT_3_23: "MySQL 3.23 to 5.6 or MariaDB up to 10.1",
+    RedoLogFormat.FORMAT_10_2: "MariaDB 10.2",
+    RedoLogFormat.FORMAT_10_3: "MariaDB 10.3",
+    RedoLogFormat.FORMAT_10_4: "MariaDB 10.4",
+    RedoLogFormat.FORMAT_10_5: "MariaDB 10.5 to 10.7",
 }
 """Who wrote the formats that cannot hold binlog records."""
 
 
-class RecordType(enum.IntEnum):
+class RedoRecordType(enum.IntEnum):
     """Page records by bits 4..6, file records by bits 4..7 of their first byte.
 
     See docs/spec/mariadb-innodb-binlog.md#115-record.

@@ -11,23 +11,23 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.findings import Finding, Severity, finding
+from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.formats.checksums import CRC32C
-from binlogtool.formats.fields import Verified
+from binlogtool.formats.fields import ChecksumResult
 from binlogtool.formats.mariadb_innodb_binlog.redo.codes import (
     CHECKPOINT_OFFSETS,
     CHECKPOINT_RECORD_SIZE,
     CHECKPOINT_SIZE,
     FORMAT_ENCRYPTED,
+    FORMAT_RELEASES,
     HEADER_SIZE,
-    RELEASES,
     START_OFFSET,
-    LogFormat,
+    RedoLogFormat,
 )
 from binlogtool.formats.mariadb_innodb_binlog.redo.schema import CHECKPOINT, HEADER
 from binlogtool.formats.syndrome import locate_flip
 
-_FIELDS = ((0, "format"), (4, "zero"), (8, "first_lsn"), (16, "creator"), (48, "encryption"))
+_HEADER_FIELDS = ((0, "format"), (4, "zero"), (8, "first_lsn"), (16, "creator"), (48, "encryption"))
 _CHECKPOINT_FIELDS = ((0, "checkpoint_lsn"), (8, "end_lsn"), (16, "zero"))
 _BLOCK = 4096
 
@@ -50,11 +50,11 @@ class RedoHeader(msgspec.Struct, frozen=True):
     @property
     def format_name(self) -> str:
         """Name of the format, or its number."""
-        known = self.format in LogFormat.__members__.values()
-        return LogFormat(self.format).name if known else f"{self.format:#010x}"
+        is_known = self.format in RedoLogFormat.__members__.values()
+        return RedoLogFormat(self.format).name if is_known else f"{self.format:#010x}"
 
 
-class Checkpoint(msgspec.Struct, frozen=True):
+class RedoCheckpoint(msgspec.Struct, frozen=True):
     """A checkpoint block.
 
     Attributes:
@@ -68,12 +68,12 @@ class Checkpoint(msgspec.Struct, frozen=True):
     problem: str = ""
 
     @property
-    def valid(self) -> bool:
+    def is_valid(self) -> bool:
         """True if recovery may start from it."""
         return not self.problem
 
 
-class Head(msgspec.Struct, frozen=True):
+class RedoHead(msgspec.Struct, frozen=True):
     """Content of the first 12 KiB.
 
     Attributes:
@@ -81,97 +81,104 @@ class Head(msgspec.Struct, frozen=True):
     """
 
     header: RedoHeader | None
-    checkpoints: tuple[Checkpoint, ...]
-    checkpoint: Checkpoint | None
+    checkpoints: tuple[RedoCheckpoint, ...]
+    checkpoint: RedoCheckpoint | None
     findings: tuple[Finding, ...]
 
 
-def read_head(data: bytes, size: int) -> Head:
+def read_redo_head(data: bytes, size: int) -> RedoHead:
     """Read header and checkpoints from the first `START_OFFSET` bytes of a file of `size` bytes."""
     if len(data) < HEADER_SIZE:
-        return Head(None, (), None, (_too_small(size),))
+        return RedoHead(None, (), None, (_report_too_small(size),))
     fields = HEADER.parse(data[:HEADER_SIZE])
-    header = _header(fields)
-    refusal = _refusal(header, fields, size)
-    if refusal is not None:
-        return Head(header, (), None, (refusal,))
+    header = _make_header(fields)
+    rejection = _check_format(header, fields, size)
+    if rejection is not None:
+        return RedoHead(header, (), None, (rejection,))
     if len(data) < START_OFFSET or size < START_OFFSET + CHECKPOINT_RECORD_SIZE:
-        return Head(header, (), None, (_too_small(size),))
-    findings = [_sealed(header)] if header.encrypted else []
+        return RedoHead(header, (), None, (_report_too_small(size),))
+    findings = [_report_encrypted(header)] if header.encrypted else []
     if size % _BLOCK:
-        findings.append(_odd_size(size))
+        findings.append(_report_odd_size(size))
     blocks = [CHECKPOINT.parse(data[at : at + CHECKPOINT_SIZE]) for at in CHECKPOINT_OFFSETS]
-    checkpoints = tuple(_checkpoint(block, at, header) for block, at in zip(blocks, CHECKPOINT_OFFSETS, strict=True))
-    usable = [one for one in checkpoints if one.valid]
-    chosen = max(usable, key=_order) if usable else None
-    for block, one in zip(blocks, checkpoints, strict=True):
-        findings.extend(_about(block, one, chosen))
+    checkpoints = tuple(
+        _make_checkpoint(block, at, header) for block, at in zip(blocks, CHECKPOINT_OFFSETS, strict=True)
+    )
+    usable = [one for one in checkpoints if one.is_valid]
+    chosen = max(usable, key=_checkpoint_order) if usable else None
+    for block, checkpoint in zip(blocks, checkpoints, strict=True):
+        findings.extend(_check_checkpoint(block, checkpoint, chosen))
     if chosen is None:
         text = f"no valid checkpoint was found; the redo log was created with {header.creator}"
-        at, diagnosis = CHECKPOINT_OFFSETS[0], "redo-no-checkpoint"
-        findings.append(finding("bad-header", at, CHECKPOINT_SIZE, text, diagnosis=diagnosis))
-    return Head(header, checkpoints, chosen, tuple(findings))
+        offset, diagnosis = CHECKPOINT_OFFSETS[0], "redo-no-checkpoint"
+        findings.append(make_finding("bad-header", offset, CHECKPOINT_SIZE, text, diagnosis=diagnosis))
+    return RedoHead(header, checkpoints, chosen, tuple(findings))
 
 
-def _order(checkpoint: Checkpoint) -> tuple[int, int]:
+def _checkpoint_order(checkpoint: RedoCheckpoint) -> tuple[int, int]:
     """Sort key of checkpoints: the greater LSN is preferred, on a tie the second block."""
     return checkpoint.checkpoint_lsn, checkpoint.offset
 
 
-def _header(fields: Any) -> RedoHeader:
+def _make_header(fields: Any) -> RedoHeader:
     number = int(fields.format)
     creator = fields.creator.rstrip(b"\0").decode("utf-8", "backslashreplace")
-    encrypted = number == LogFormat.FORMAT_ENC_11 or any(fields.encryption[:4])
+    encrypted = number == RedoLogFormat.FORMAT_ENC_11 or any(fields.encryption[:4])
     return RedoHeader(number, fields.first_lsn, creator, encrypted, bool(fields.checksum.ok))
 
 
-def _refusal(header: RedoHeader, fields: Any, size: int) -> Finding | None:
+def _check_format(header: RedoHeader, fields: Any, size: int) -> Finding | None:
     """Return the finding about a header after which nothing can be read; None if it is usable."""
     number = header.format
-    if number == LogFormat.FORMAT_3_23:
-        return _older(header)
+    if number == RedoLogFormat.FORMAT_3_23:
+        return _report_older_format(header)
     if not header.crc_ok:
-        return _damaged(fields.checksum, _FIELDS, 0, "the redo log's header", "redo-header-damaged", Severity.ERROR)
-    if number & ~FORMAT_ENCRYPTED in RELEASES:
-        return _older(header)
-    if number not in (LogFormat.FORMAT_10_8, LogFormat.FORMAT_ENC_11):
+        return _report_wrong_crc(
+            fields.checksum, _HEADER_FIELDS, 0, "the redo log's header", "redo-header-damaged", Severity.ERROR
+        )
+    if number & ~FORMAT_ENCRYPTED in FORMAT_RELEASES:
+        return _report_older_format(header)
+    if number not in (RedoLogFormat.FORMAT_10_8, RedoLogFormat.FORMAT_ENC_11):
         text = f"redo log format {number:#010x} is not known; the log was created with {header.creator}"
-        return finding("unsupported-version", 0, 4, text, format=number)
+        return make_finding("unsupported-version", 0, 4, text, format=number)
     if fields.zero or header.first_lsn < START_OFFSET:
         text = f"invalid header: zero is {fields.zero}, first_lsn is {header.first_lsn} (at least {START_OFFSET})"
-        return finding("bad-header", 4, 12, text, diagnosis="redo-header-damaged")
+        return make_finding("bad-header", 4, 12, text, diagnosis="redo-header-damaged")
     return None
 
 
-def _older(header: RedoHeader) -> Finding:
+def _report_older_format(header: RedoHeader) -> Finding:
     number = header.format & ~FORMAT_ENCRYPTED
     text = (
-        f"redo log format {header.format} of {RELEASES[LogFormat(number)]}: too old to hold binlog records; it is not "
+        f"redo log format {header.format} of {FORMAT_RELEASES[RedoLogFormat(number)]}: too old to hold "
+        f"binlog records; it is not "
         "read. Start and shut down that server cleanly before an upgrade"
     )
-    return finding("unsupported-version", 0, 4, text, format=header.format, diagnosis="redo-older-format")
+    return make_finding("unsupported-version", 0, 4, text, format=header.format, diagnosis="redo-older-format")
 
 
-def _sealed(header: RedoHeader) -> Finding:
+def _report_encrypted(header: RedoHeader) -> Finding:
     text = (
         f"the redo log is encrypted ({header.format_name}, created with {header.creator}): the last durable LSN can be "
         "found, the binlog writes cannot be read"
     )
-    return finding("payload-undecodable", 0, HEADER_SIZE, text, severity=Severity.WARNING, diagnosis="redo-encrypted")
+    return make_finding(
+        "payload-undecodable", 0, HEADER_SIZE, text, severity=Severity.WARNING, diagnosis="redo-encrypted"
+    )
 
 
-def _too_small(size: int) -> Finding:
+def _report_too_small(size: int) -> Finding:
     text = f"{size} bytes are no redo log: header and checkpoints alone take {START_OFFSET}"
-    return finding("bad-header", 0, size, text, diagnosis="redo-too-small")
+    return make_finding("bad-header", 0, size, text, diagnosis="redo-too-small")
 
 
-def _odd_size(size: int) -> Finding:
+def _report_odd_size(size: int) -> Finding:
     text = f"the size of the file, {size}, is no multiple of {_BLOCK}: it was cut, and LSNs may lie elsewhere"
-    at = size - size % _BLOCK
-    return finding("torn-tail", at, size - at, text, severity=Severity.WARNING, diagnosis="redo-odd-size")
+    offset = size - size % _BLOCK
+    return make_finding("torn-tail", offset, size - offset, text, severity=Severity.WARNING, diagnosis="redo-odd-size")
 
 
-def _checkpoint(block: Any, offset: int, header: RedoHeader) -> Checkpoint:
+def _make_checkpoint(block: Any, offset: int, header: RedoHeader) -> RedoCheckpoint:
     lsn, end = block.checkpoint_lsn, block.end_lsn
     problem = ""
     if not block.checksum.ok:
@@ -180,36 +187,54 @@ def _checkpoint(block: Any, offset: int, header: RedoHeader) -> Checkpoint:
         problem = "bytes 16 to 59 are not zero"
     elif not header.first_lsn <= lsn <= end:
         problem = f"{header.first_lsn} <= {lsn} <= {end} does not hold"
-    return Checkpoint(offset, lsn, end, problem)
+    return RedoCheckpoint(offset, lsn, end, problem)
 
 
-def _about(block: Any, one: Checkpoint, chosen: Checkpoint | None) -> Iterator[Finding]:
-    never_written = not (one.checkpoint_lsn or one.end_lsn or any(block.zero) or block.crc32c)
-    if one.valid or (never_written and chosen is not None):
+def _check_checkpoint(block: Any, checkpoint: RedoCheckpoint, chosen: RedoCheckpoint | None) -> Iterator[Finding]:
+    never_written = not (checkpoint.checkpoint_lsn or checkpoint.end_lsn or any(block.zero) or block.crc32c)
+    if checkpoint.is_valid or (never_written and chosen is not None):
         return
-    what = f"the checkpoint block at {one.offset}"
-    used = f"; the block at {chosen.offset} is used" if chosen else ""
+    label = f"the checkpoint block at {checkpoint.offset}"
+    fallback_text = f"; the block at {chosen.offset} is used" if chosen else ""
     severity = Severity.WARNING if chosen else Severity.ERROR
     if not block.checksum.ok:
-        yield _damaged(block.checksum, _CHECKPOINT_FIELDS, one.offset, what, "redo-checkpoint-damaged", severity, used)
+        yield _report_wrong_crc(
+            block.checksum,
+            _CHECKPOINT_FIELDS,
+            checkpoint.offset,
+            label,
+            "redo-checkpoint-damaged",
+            severity,
+            fallback_text,
+        )
         return
-    text = f"{what} is not valid: {one.problem}{used}"
-    yield finding(
-        "bad-header", one.offset, CHECKPOINT_SIZE, text, severity=severity, diagnosis="redo-checkpoint-damaged"
+    text = f"{label} is not valid: {checkpoint.problem}{fallback_text}"
+    yield make_finding(
+        "bad-header", checkpoint.offset, CHECKPOINT_SIZE, text, severity=severity, diagnosis="redo-checkpoint-damaged"
     )
 
 
-def _damaged(
-    checksum: Verified, names: Any, base: int, what: str, diagnosis: str, severity: Severity, more: str = ""
+def _report_wrong_crc(
+    checksum: ChecksumResult,
+    fields: Any,
+    base: int,
+    label: str,
+    diagnosis: str,
+    severity: Severity,
+    extra_text: str = "",
 ) -> Finding:
     """Report a wrong CRC, with the field that holds the flipped bit if one flipped bit explains it."""
     length = checksum.end - checksum.start
     facts: dict[str, Any] = {"diagnosis": diagnosis, "stored": checksum.stored, "computed": checksum.computed}
-    text = f"{what} has a wrong checksum: {checksum.stored:08x} is stored, {checksum.computed:08x} computed"
+    text = f"{label} has a wrong checksum: {checksum.stored:08x} is stored, {checksum.computed:08x} computed"
     flip = locate_flip(CRC32C, checksum.stored, checksum.computed, length)
     if flip is not None:
-        at = flip.byte if flip.where == "data" else length + 3 - flip.byte
-        field = next((name for start, name in reversed(names) if at >= start), "") if at < length else "crc32c"
-        facts |= {"flipped_field": field, "flipped_byte": base + at, "flipped_bit": flip.bit}
-        text += f"; one flipped bit explains it: bit {flip.bit} of byte {base + at}, in {field}"
-    return finding("checksum-mismatch", base, length + 4, text + more, severity=severity, **facts)
+        flipped_at = flip.byte if flip.where == "data" else length + 3 - flip.byte
+        field = (
+            next((name for start, name in reversed(fields) if flipped_at >= start), "")
+            if flipped_at < length
+            else "crc32c"
+        )
+        facts |= {"flipped_field": field, "flipped_byte": base + flipped_at, "flipped_bit": flip.bit}
+        text += f"; one flipped bit explains it: bit {flip.bit} of byte {base + flipped_at}, in {field}"
+    return make_finding("checksum-mismatch", base, length + 4, text + extra_text, severity=severity, **facts)

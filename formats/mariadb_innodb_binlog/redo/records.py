@@ -13,57 +13,57 @@ from binlogtool.formats.fields import MalformedError, kernel
 from binlogtool.formats.kernel_types import UInt8s
 from binlogtool.formats.mariadb_innodb_binlog.redo.codes import (
     FIL_PAGE_TYPE,
-    LEVEL,
     PAGE_SIZE_MAX,
     SAME_PAGE,
+    TYPE_MASK,
     ExtendedType,
-    RecordType,
+    RedoRecordType,
 )
 from binlogtool.formats.mariadb_innodb_binlog.redo.varint import read_varint
 
-_NOT_SAME = -1
+_NO_OFFSET = -1
 """In place of the current byte offset: the next record must not be same_page."""
 
 
 @kernel(read_varint)
-def next_record(buf: UInt8s, p: int, n: int) -> int:
+def find_record_end(buf: UInt8s, pos: int, limit: int) -> int:
     """Find the end of the record at `pos`; -1 = not before `limit`, -2 = an impossible length.
 
     `buf[pos]` must be greater than 1 (0 and 1 are the end byte of the mini-transaction).
     """
-    size: int = buf[p] & 15
-    p += 1
+    size: int = buf[pos] & 15
+    pos += 1
     if size == 0:
-        start = p
-        extra, p = read_varint(buf, p, n)
-        if p < 0:
-            return p
-        if p - start > 3 or extra >= 1048576:
+        start = pos
+        extra, pos = read_varint(buf, pos, limit)
+        if pos < 0:
+            return pos
+        if pos - start > 3 or extra >= 1048576:
             return -2
-        size = extra + 15 - (p - start)
-    if size > n - p:
+        size = extra + 15 - (pos - start)
+    if size > limit - pos:
         return -1
-    return p + size
+    return pos + size
 
 
-@kernel(next_record)
-def records_end(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
+@kernel(find_record_end)
+def find_records_end(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
     """Return (number of records at `pos`, position of the end byte after them).
 
     The position is -1 if the end byte is not before `limit`, -2 for a bad length, no record, or MTR_SIZE_MAX bytes of
     them.
     """
-    start = p
+    start = pos
     count = 0
-    while p < n:
-        if buf[p] <= 1:
+    while pos < limit:
+        if buf[pos] <= 1:
             if count == 0:
                 return 0, -2
-            return count, p
-        p = next_record(buf, p, n)
-        if p < 0:
-            return count, p
-        if p - start >= 1048576:
+            return count, pos
+        pos = find_record_end(buf, pos, limit)
+        if pos < 0:
+            return count, pos
+        if pos - start >= 1048576:
             return count, -2
         count += 1
     return count, -1
@@ -83,7 +83,7 @@ class RedoRecord(NamedTuple):
         problem: why the server would consider the record corrupted; "" = nothing.
     """
 
-    type: RecordType
+    type: RedoRecordType
     lsn: int
     size: int
     space_id: int | None = None
@@ -98,7 +98,7 @@ class RedoRecord(NamedTuple):
     problem: str = ""
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def file_names(self) -> tuple[str, ...]:
         """File names of a file record: one, two for FILE_RENAME (old, new)."""
         if self.type not in FILE_TYPES:
             return ()
@@ -107,18 +107,20 @@ class RedoRecord(NamedTuple):
     @property
     def subtype_name(self) -> str | None:
         """Name of an EXTENDED record's subtype, or its number."""
-        if self.type is not RecordType.EXTENDED or self.subtype is None:
+        if self.type is not RedoRecordType.EXTENDED or self.subtype is None:
             return None
-        known = self.subtype in ExtendedType.__members__.values()
-        return ExtendedType(self.subtype).name if known else str(self.subtype)
+        is_known = self.subtype in ExtendedType.__members__.values()
+        return ExtendedType(self.subtype).name if is_known else str(self.subtype)
 
 
-FILE_TYPES = frozenset({RecordType.FILE_CREATE, RecordType.FILE_DELETE, RecordType.FILE_RENAME, RecordType.FILE_MODIFY})
-_CHANGES = (RecordType.WRITE, RecordType.MEMSET, RecordType.MEMMOVE)
-_TYPES = {int(type_): type_ for type_ in RecordType}
+FILE_TYPES = frozenset(
+    {RedoRecordType.FILE_CREATE, RedoRecordType.FILE_DELETE, RedoRecordType.FILE_RENAME, RedoRecordType.FILE_MODIFY}
+)
+_RANGE_TYPES = (RedoRecordType.WRITE, RedoRecordType.MEMSET, RedoRecordType.MEMMOVE)
+_TYPES = {int(type_): type_ for type_ in RedoRecordType}
 
 
-def decode_records(body: bytes, lsn: int) -> Iterator[RedoRecord]:
+def decode_redo_records(body: bytes, lsn: int) -> Iterator[RedoRecord]:
     """Decode the records of one mini-transaction.
 
     A record whose content is wrong has a `problem`; the next one is found by its length. Ends early only where a
@@ -129,79 +131,81 @@ def decode_records(body: bytes, lsn: int) -> Iterator[RedoRecord]:
         body: all its bytes before the end byte.
         lsn: of the first byte.
     """
-    at, page = 0, _Page()
-    while at < len(body) and body[at] > 1:
-        end = next_record(body, at, len(body))
+    offset, decoder = 0, _PageRecordDecoder()
+    while offset < len(body) and body[offset] > 1:
+        end = find_record_end(body, offset, len(body))
         if end < 0:
             return
-        yield page.record(body, at, end, lsn + at)
-        at = end
+        yield decoder.decode_record(body, offset, end, lsn + offset)
+        offset = end
 
 
-class _Page:
+class _PageRecordDecoder:
     """State that one record passes to the next: the page, and the end of the last write."""
 
     def __init__(self) -> None:
         self.space_id: int | None = None
         self.page_no: int | None = None
         self.offset = 0
-        self.pages = False
+        self.seen_page_record = False
 
-    def record(self, body: bytes, at: int, end: int, lsn: int) -> RedoRecord:
+    def decode_record(self, body: bytes, record_at: int, end: int, lsn: int) -> RedoRecord:
         """Decode the record at `body[record_at:end]`."""
-        first = body[at]
-        start = at + 1 if first & 15 else read_varint(body, at + 1, end)[1]
-        same = first >= SAME_PAGE
-        if same and not self.pages:
-            return _file_record(body, first, start, end, lsn, end - at)
-        kind = _TYPES[first & LEVEL]
+        first_byte = body[record_at]
+        content_at = record_at + 1 if first_byte & 15 else read_varint(body, record_at + 1, end)[1]
+        is_same_page = first_byte >= SAME_PAGE
+        if is_same_page and not self.seen_page_record:
+            return _decode_file_record(body, first_byte, content_at, end, lsn, end - record_at)
+        record_type = _TYPES[first_byte & TYPE_MASK]
         try:
-            if not same:
-                self.pages, self.offset, self.space_id, self.page_no = True, _NOT_SAME, None, None
-                self.space_id, self.page_no, start = _page_id(body, start, end)
+            if not is_same_page:
+                self.seen_page_record, self.offset, self.space_id, self.page_no = True, _NO_OFFSET, None, None
+                self.space_id, self.page_no, content_at = _read_page_id(body, content_at, end)
                 self.offset = 0
-            head = _Head(kind, lsn, end - at, self.space_id, self.page_no, same)
-            return self._page_record(head, body, start, end)
+            head = _RedoRecordHead(record_type, lsn, end - record_at, self.space_id, self.page_no, is_same_page)
+            return self._decode_page_record(head, body, content_at, end)
         except MalformedError as error:
-            self.offset = _NOT_SAME
-            return RedoRecord(kind, lsn, end - at, self.space_id, self.page_no, same, problem=str(error.args[0]))
+            self.offset = _NO_OFFSET
+            return RedoRecord(
+                record_type, lsn, end - record_at, self.space_id, self.page_no, is_same_page, problem=str(error.args[0])
+            )
 
-    def _page_record(self, head: _Head, body: bytes, at: int, end: int) -> RedoRecord:
-        kind = head.type
-        if kind in _CHANGES:
-            return self._change(head, body, at, end)
-        if kind is RecordType.FREE_PAGE or kind is RecordType.INIT_PAGE:
-            _require(not head.same_page and at == end, f"{kind.name} with more than a page id")
-            self.offset = FIL_PAGE_TYPE if kind is RecordType.INIT_PAGE else _NOT_SAME
+    def _decode_page_record(self, head: _RedoRecordHead, body: bytes, content_at: int, end: int) -> RedoRecord:
+        record_type = head.type
+        if record_type in _RANGE_TYPES:
+            return self._decode_range_change(head, body, content_at, end)
+        if record_type is RedoRecordType.FREE_PAGE or record_type is RedoRecordType.INIT_PAGE:
+            _require(not head.same_page and content_at == end, f"{record_type.name} with more than a page id")
+            self.offset = FIL_PAGE_TYPE if record_type is RedoRecordType.INIT_PAGE else _NO_OFFSET
             return RedoRecord(*head)
-        _require(kind is not RecordType.RESERVED, "a record of the reserved type")
-        if kind is RecordType.EXTENDED:
-            _require(at < end, "EXTENDED without a subtype")
-            self.offset = _NOT_SAME if body[at] == ExtendedType.TRIM_PAGES else FIL_PAGE_TYPE
-        return RedoRecord(*head, body[at] if at < end else None, data=body[at + 1 : end])
+        _require(record_type is not RedoRecordType.RESERVED, "a record of the reserved type")
+        if record_type is RedoRecordType.EXTENDED:
+            _require(content_at < end, "EXTENDED without a subtype")
+            self.offset = _NO_OFFSET if body[content_at] == ExtendedType.TRIM_PAGES else FIL_PAGE_TYPE
+        return RedoRecord(*head, body[content_at] if content_at < end else None, data=body[content_at + 1 : end])
 
-    def _change(self, head: _Head, body: bytes, at: int, end: int) -> RedoRecord:
+    def _decode_range_change(self, head: _RedoRecordHead, body: bytes, pos: int, end: int) -> RedoRecord:
         """Decode a WRITE, MEMSET or MEMMOVE, which change a range of the page."""
-        _require(self.offset != _NOT_SAME, "same_page behind a record that ends its page")
-        delta, at = _number(body, at, end)
-        offset, length, source = self.offset + delta, end - at, None
-        if head.type is not RecordType.WRITE:
-            length, at = _number(body, at, end)
-        if head.type is RecordType.MEMMOVE:
-            coded, at = _number(body, at, end)
+        _require(self.offset != _NO_OFFSET, "same_page behind a record that ends its page")
+        delta, pos = _read_number(body, pos, end)
+        offset, length, source = self.offset + delta, end - pos, None
+        if head.type is not RedoRecordType.WRITE:
+            length, pos = _read_number(body, pos, end)
+        if head.type is RedoRecordType.MEMMOVE:
+            coded, pos = _read_number(body, pos, end)
             source = offset - (coded >> 1) - 1 if coded & 1 else offset + (coded >> 1) + 1
-            _require(at == end and source >= 0, "MEMMOVE with a bad source")
+            _require(pos == end and source >= 0, "MEMMOVE with a bad source")
         else:
-            _require(at < end, "a write without data")
+            _require(pos < end, "a write without data")
         _require(max(offset, source or 0) + length <= PAGE_SIZE_MAX, "a write behind the end of the page")
         self.offset = offset + length
-        return RedoRecord(*head, None, offset, length, source, body[at:end])
+        return RedoRecord(*head, None, offset, length, source, body[pos:end])
 
 
-class _Head(NamedTuple):
+class _RedoRecordHead(NamedTuple):
     """The first members of a `RedoRecord`."""
 
-    type: RecordType
+    type: RedoRecordType
     lsn: int
     size: int
     space_id: int | None
@@ -209,39 +213,43 @@ class _Head(NamedTuple):
     same_page: bool
 
 
-def _file_record(body: bytes, first: int, at: int, end: int, lsn: int, size: int) -> RedoRecord:
+def _decode_file_record(body: bytes, first_byte: int, pos: int, end: int, lsn: int, size: int) -> RedoRecord:
     """Decode a record of the group that comes before any page record."""
-    kind = _TYPES.get(first & 0xF0)
-    if kind is None:
-        return RedoRecord(RecordType.RESERVED, lsn, size, same_page=True, problem=f"{first:#04x} is no file record")
-    found = RedoRecord(kind, lsn, size, same_page=True)
-    if kind is RecordType.FILE_CHECKPOINT and not any(body[at:end]):
-        return found  # padding
+    record_type = _TYPES.get(first_byte & 0xF0)
+    if record_type is None:
+        return RedoRecord(
+            RedoRecordType.RESERVED, lsn, size, same_page=True, problem=f"{first_byte:#04x} is no file record"
+        )
+    record = RedoRecord(record_type, lsn, size, same_page=True)
+    if record_type is RedoRecordType.FILE_CHECKPOINT and not any(body[pos:end]):
+        return record  # padding
     try:
-        space_id, page_no, at = _page_id(body, at, end)
-        found = found._replace(space_id=space_id, page_no=page_no, data=body[at:end])
-        _require(page_no == 0, f"{kind.name} names a page")
-        if kind is RecordType.FILE_CHECKPOINT:
-            _require(space_id == 0 and end - at == 8, "FILE_CHECKPOINT of another length")
+        space_id, page_no, pos = _read_page_id(body, pos, end)
+        record = record._replace(space_id=space_id, page_no=page_no, data=body[pos:end])
+        _require(page_no == 0, f"{record_type.name} names a page")
+        if record_type is RedoRecordType.FILE_CHECKPOINT:
+            _require(space_id == 0 and end - pos == 8, "FILE_CHECKPOINT of another length")
             _require(end == len(body), "FILE_CHECKPOINT is not the last record of its mini-transaction")
-            return found._replace(checkpoint_lsn=int.from_bytes(body[at:end], "big"))
-        halves = 2 if kind is RecordType.FILE_RENAME else 1
-        _require(space_id != 0 and len(found.data.split(b"\0")) == halves, f"{kind.name} with bad file names")
+            return record._replace(checkpoint_lsn=int.from_bytes(body[pos:end], "big"))
+        name_count = 2 if record_type is RedoRecordType.FILE_RENAME else 1
+        _require(
+            space_id != 0 and len(record.data.split(b"\0")) == name_count, f"{record_type.name} with bad file names"
+        )
     except MalformedError as error:
-        return found._replace(problem=str(error.args[0]))
-    return found
+        return record._replace(problem=str(error.args[0]))
+    return record
 
 
-def _page_id(body: bytes, at: int, end: int) -> tuple[int, int, int]:
-    space_id, at = _number(body, at, end, 5)
-    page_no, at = _number(body, at, end, 5)
-    return space_id, page_no, at
+def _read_page_id(body: bytes, pos: int, end: int) -> tuple[int, int, int]:
+    space_id, pos = _read_number(body, pos, end, 5)
+    page_no, pos = _read_number(body, pos, end, 5)
+    return space_id, page_no, pos
 
 
-def _number(body: bytes, at: int, end: int, widest: int = 3) -> tuple[int, int]:
-    value, after = read_varint(body, at, end)
-    _require(0 <= after <= at + widest, "a number that is cut or too long")
-    return value, after
+def _read_number(body: bytes, pos: int, end: int, max_bytes: int = 3) -> tuple[int, int]:
+    value, number_end = read_varint(body, pos, end)
+    _require(0 <= number_end <= pos + max_bytes, "a number that is cut or too long")
+    return value, number_end
 
 
 def _require(condition: bool, text: str) -> None:

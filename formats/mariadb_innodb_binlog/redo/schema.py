@@ -17,13 +17,13 @@ from binlogtool.formats.mariadb_innodb_binlog.redo.codes import (
     HEADER_SIZE,
     NONCE_SIZE,
     START_OFFSET,
-    LogFormat,
+    RedoLogFormat,
 )
-from binlogtool.formats.mariadb_innodb_binlog.redo.mtr import Records
+from binlogtool.formats.mariadb_innodb_binlog.redo.mtr import MtrRecords
 
 HEADER = Struct(
     "start" / Tell,
-    "format" / Enum(Int32ub, LogFormat),
+    "format" / Enum(Int32ub, RedoLogFormat),
     "zero" / Int32ub,
     "first_lsn" / Int64ub,
     "creator" / Bytes(32),
@@ -57,7 +57,7 @@ HEAD = Struct(
 
 MTR = Struct(
     "start" / Tell,
-    "records" / Records(),
+    "records" / MtrRecords(),
     "covered_end" / Tell,
     "sequence_bit" / Magic(Int8ub, even_round=1, odd_round=0),
     "crc32c" / Int32ub,
@@ -66,7 +66,7 @@ MTR = Struct(
 """A mini-transaction (section 11.4). Bytes of one that wraps at the end of the file must be joined first."""
 
 MTR_ENCRYPTED = Struct(
-    "records" / Records(encrypted=True),
+    "records" / MtrRecords(encrypted=True),
     "sequence_bit" / Magic(Int8ub, even_round=1, odd_round=0),
     "nonce" / Bytes(NONCE_SIZE),
     "crc32c" / Int32ub,

@@ -9,7 +9,7 @@ from typing import Any
 
 from construct import Construct, stream_read, stream_write
 
-from binlogtool.formats.fields import Form, MalformedError, ScalarKernel, kernel
+from binlogtool.formats.fields import MalformedError, ScalarForm, ScalarKernel, kernel
 from binlogtool.formats.kernel_types import UInt8s
 
 _BASES = (0, 128, 16512, 2113664, 270549120)
@@ -17,35 +17,35 @@ _PREFIXES = (0x00, 0x80, 0xC0, 0xE0, 0xF0)
 
 
 @kernel()
-def read_varint(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
+def read_varint(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
     """Read a varint: (value, next position); -1 = truncated, -2 = a reserved first byte or over 32 bits."""
-    if p >= n:
+    if pos >= limit:
         return 0, -1
-    first = buf[p]
+    first = buf[pos]
     if first < 0x80:
-        return first, p + 1
+        return first, pos + 1
     if first < 0xC0:
-        if p + 2 > n:
+        if pos + 2 > limit:
             return 0, -1
-        return 128 + ((first & 0x3F) << 8 | buf[p + 1]), p + 2
+        return 128 + ((first & 0x3F) << 8 | buf[pos + 1]), pos + 2
     if first < 0xE0:
-        if p + 3 > n:
+        if pos + 3 > limit:
             return 0, -1
-        return 16512 + ((first & 0x1F) << 16 | buf[p + 1] << 8 | buf[p + 2]), p + 3
+        return 16512 + ((first & 0x1F) << 16 | buf[pos + 1] << 8 | buf[pos + 2]), pos + 3
     if first < 0xF0:
-        if p + 4 > n:
+        if pos + 4 > limit:
             return 0, -1
-        return 2113664 + ((first & 0x0F) << 24 | buf[p + 1] << 16 | buf[p + 2] << 8 | buf[p + 3]), p + 4
+        return 2113664 + ((first & 0x0F) << 24 | buf[pos + 1] << 16 | buf[pos + 2] << 8 | buf[pos + 3]), pos + 4
     if first >= 0xF8:
         return 0, -2
-    if p + 5 > n:
+    if pos + 5 > limit:
         return 0, -1
     if first != 0xF0:
         return 0, -2
-    value = 270549120 + (buf[p + 1] << 24 | buf[p + 2] << 16 | buf[p + 3] << 8 | buf[p + 4])
+    value = 270549120 + (buf[pos + 1] << 24 | buf[pos + 2] << 16 | buf[pos + 3] << 8 | buf[pos + 4])
     if value > 0xFFFFFFFF:
         return 0, -2
-    return value, p + 5
+    return value, pos + 5
 
 
 def varint_size(first: int) -> int:
@@ -53,7 +53,7 @@ def varint_size(first: int) -> int:
     return next((size for size, end in ((1, 0x80), (2, 0xC0), (3, 0xE0), (4, 0xF0), (5, 0xF8)) if first < end), 0)
 
 
-def build_varint(value: int) -> bytes:
+def encode_varint(value: int) -> bytes:
     """Encode a value of 0 to 2**32 - 1; the encoding is unique."""
     size = max(size for size, base in enumerate(_BASES, 1) if value >= base)
     data = bytearray((value - _BASES[size - 1]).to_bytes(size, "big"))
@@ -61,10 +61,10 @@ def build_varint(value: int) -> bytes:
     return bytes(data)
 
 
-class Varint(Construct):  # type: ignore[misc]
+class RedoVarint(Construct):  # type: ignore[misc]
     """Construct of a varint of at most 32 bits."""
 
-    kernel = ScalarKernel(read_varint, (Form(0, 127),))
+    kernel = ScalarKernel(read_varint, (ScalarForm(0, 127),))
 
     def _parse(self, stream: Any, context: Any, path: str) -> int:
         first = stream_read(stream, 1, path)
@@ -78,6 +78,6 @@ class Varint(Construct):  # type: ignore[misc]
         return value
 
     def _build(self, obj: int, stream: Any, context: Any, path: str) -> int:
-        data = build_varint(obj)
+        data = encode_varint(obj)
         stream_write(stream, data, len(data), path)
         return obj

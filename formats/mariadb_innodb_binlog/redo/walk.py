@@ -16,19 +16,19 @@ import msgspec
 
 from binlogtool.formats.checksums import CRC32C
 from binlogtool.formats.mariadb_innodb_binlog.redo.codes import CRC_SIZE, MTR_SIZE_MAX, NONCE_SIZE, START_OFFSET
-from binlogtool.formats.mariadb_innodb_binlog.redo.records import RedoRecord, decode_records, records_end
+from binlogtool.formats.mariadb_innodb_binlog.redo.records import RedoRecord, decode_redo_records, find_records_end
 
 Read = Callable[[int, int], bytes]
 """`read(offset, size)`: the bytes `[offset, offset + size)` of a file, fewer at its end."""
 
-LONGEST = MTR_SIZE_MAX + 1 + NONCE_SIZE + CRC_SIZE
+MAX_MTR_BYTES = MTR_SIZE_MAX + 1 + NONCE_SIZE + CRC_SIZE
 """No mini-transaction takes more bytes."""
 
-_WINDOW = 4 * MTR_SIZE_MAX
+_WINDOW_BYTES = 4 * MTR_SIZE_MAX
 """Bytes of the log in memory."""
 
 
-class Ring(msgspec.Struct, frozen=True):
+class RedoRing(msgspec.Struct, frozen=True):
     """Maps LSNs to offsets in the file.
 
     Attributes:
@@ -45,7 +45,7 @@ class Ring(msgspec.Struct, frozen=True):
         """Bytes of one round."""
         return self.size - START_OFFSET
 
-    def offset(self, lsn: int) -> int:
+    def offset_of_lsn(self, lsn: int) -> int:
         """Return the offset of an LSN in the file."""
         return START_OFFSET + (lsn - self.first_lsn) % self.capacity
 
@@ -53,17 +53,17 @@ class Ring(msgspec.Struct, frozen=True):
         """Return the end byte of a mini-transaction whose end byte is at `lsn`."""
         return 1 - (lsn - self.first_lsn) // self.capacity % 2
 
-    def bytes_at(self, lsn: int, size: int) -> bytes:
+    def read_at_lsn(self, lsn: int, size: int) -> bytes:
         """Read at most one round from `lsn` on, across the end of the file; fewer bytes if it cannot be read."""
         size = min(size, self.capacity)
-        at = self.offset(lsn)
-        head = self.read(at, min(size, self.size - at))
-        if len(head) == size or len(head) < self.size - at:
+        offset = self.offset_of_lsn(lsn)
+        head = self.read(offset, min(size, self.size - offset))
+        if len(head) == size or len(head) < self.size - offset:
             return head
         return head + self.read(START_OFFSET, size - len(head))
 
 
-class EndReason(enum.StrEnum):
+class RedoEndReason(enum.StrEnum):
     """Why the walk ended. All but the last three are normal ends of a sound log."""
 
     EMPTY = "no record stands there"
@@ -86,12 +86,12 @@ class Mtr(NamedTuple):
     end_lsn: int
     body: bytes
 
-    def records(self) -> Iterator[RedoRecord]:
+    def decode_records(self) -> Iterator[RedoRecord]:
         """Decode its records (not for an encrypted log)."""
-        return decode_records(self.body, self.start_lsn)
+        return decode_redo_records(self.body, self.start_lsn)
 
 
-class LogEnd(msgspec.Struct, frozen=True):
+class RedoLogEnd(msgspec.Struct, frozen=True):
     """Where the walk ended.
 
     Attributes:
@@ -105,7 +105,7 @@ class LogEnd(msgspec.Struct, frozen=True):
     """
 
     lsn: int
-    reason: EndReason
+    reason: RedoEndReason
     mtrs: int
     next_valid: int | None = None
     wraps: bool = False
@@ -118,8 +118,8 @@ class MtrWalk:
         end: set when the pass is over.
     """
 
-    def __init__(self, ring: Ring, lsn: int, encrypted: bool) -> None:
-        self.end: LogEnd | None = None
+    def __init__(self, ring: RedoRing, lsn: int, encrypted: bool) -> None:
+        self.end: RedoLogEnd | None = None
         self._ring = ring
         self._lsn = lsn
         self._limit = lsn + ring.capacity
@@ -130,66 +130,70 @@ class MtrWalk:
     def __iter__(self) -> Iterator[Mtr]:
         lsn = self._lsn
         count = 0
-        while isinstance(found := self._mtr(lsn), Mtr):
+        while isinstance(result := self._read_mtr(lsn), Mtr):
             count += 1
-            yield found
-            lsn = found.end_lsn
-        reason, behind = found
-        beyond = behind if reason is EndReason.CHECKSUM and isinstance(self._mtr(behind), Mtr) else None
-        self.end = LogEnd(lsn, reason, count, beyond, reason is not EndReason.EMPTY and self._wraps(lsn))
+            yield result
+            lsn = result.end_lsn
+        reason, rejected_end = result
+        next_valid = (
+            rejected_end if reason is RedoEndReason.CHECKSUM and isinstance(self._read_mtr(rejected_end), Mtr) else None
+        )
+        self.end = RedoLogEnd(
+            lsn, reason, count, next_valid, reason is not RedoEndReason.EMPTY and self._reaches_file_end(lsn)
+        )
 
-    def run(self) -> LogEnd:
+    def run_to_end(self) -> RedoLogEnd:
         """Walk to the end; returns it."""
         for _ in self:
             pass
         assert self.end is not None
         return self.end
 
-    def _mtr(self, lsn: int) -> Mtr | tuple[EndReason, int]:
+    def _read_mtr(self, lsn: int) -> Mtr | tuple[RedoEndReason, int]:
         """Return the mini-transaction at `lsn`, or why there is none and where it would have ended."""
-        at = lsn - self._base
-        _, end = records_end(self._window, at, len(self._window))
+        window_at = lsn - self._base
+        _, end = find_records_end(self._window, window_at, len(self._window))
         if end < 0 or end + 1 + self._nonce + CRC_SIZE > len(self._window):
-            self._refill(lsn)
-            at = lsn - self._base
-            _, end = records_end(self._window, at, len(self._window))
+            self._refill_window(lsn)
+            window_at = lsn - self._base
+            _, end = find_records_end(self._window, window_at, len(self._window))
         if end < 0 or end + 1 + self._nonce + CRC_SIZE > len(self._window):
-            return self._no_end(at, end), lsn
-        return self._checked(lsn, at, end)
+            return self._reason_without_end(window_at, end), lsn
+        return self._check_mtr(lsn, window_at, end)
 
-    def _checked(self, lsn: int, at: int, end: int) -> Mtr | tuple[EndReason, int]:
+    def _check_mtr(self, lsn: int, window_at: int, end: int) -> Mtr | tuple[RedoEndReason, int]:
         window, stored_at = self._window, end + 1 + self._nonce
-        after = self._base + stored_at + CRC_SIZE
+        end_lsn = self._base + stored_at + CRC_SIZE
         if window[end] != self._ring.sequence_bit(self._base + end):
-            return EndReason.OLD_ROUND, after
-        body = window[at:end]
+            return RedoEndReason.OLD_ROUND, end_lsn
+        body = window[window_at:end]
         stored = int.from_bytes(window[stored_at : stored_at + CRC_SIZE], "big")
         if CRC32C(body + window[end + 1 : stored_at] if self._nonce else body) != stored:
-            return EndReason.CHECKSUM, after
-        return Mtr(lsn, after, body)
+            return RedoEndReason.CHECKSUM, end_lsn
+        return Mtr(lsn, end_lsn, body)
 
-    def _no_end(self, at: int, end: int) -> EndReason:
+    def _reason_without_end(self, window_at: int, end: int) -> RedoEndReason:
         """Return why no end byte was found from `window_at` on, in a window of maximum size."""
-        left = len(self._window) - at
-        if left and self._window[at] <= 1:
-            return EndReason.EMPTY
+        bytes_left = len(self._window) - window_at
+        if bytes_left and self._window[window_at] <= 1:
+            return RedoEndReason.EMPTY
         if end == -2:
-            return EndReason.LENGTH if left < LONGEST else EndReason.TOO_LONG
-        expected = min(LONGEST, self._limit - self._base - at)
-        return EndReason.SHORT if left < expected else EndReason.ROUND
+            return RedoEndReason.LENGTH if bytes_left < MAX_MTR_BYTES else RedoEndReason.TOO_LONG
+        expected = min(MAX_MTR_BYTES, self._limit - self._base - window_at)
+        return RedoEndReason.SHORT if bytes_left < expected else RedoEndReason.ROUND
 
-    def _wraps(self, lsn: int) -> bool:
+    def _reaches_file_end(self, lsn: int) -> bool:
         """Check if the mini-transaction at `lsn` reaches the end of the file before it ends."""
-        left = self._ring.size - self._ring.offset(lsn)
-        if left > LONGEST:
+        bytes_left = self._ring.size - self._ring.offset_of_lsn(lsn)
+        if bytes_left > MAX_MTR_BYTES:
             return False
-        data = self._ring.bytes_at(lsn, left)
-        _, end = records_end(data, 0, len(data))
-        return end == -1 or end + 1 + self._nonce + CRC_SIZE > left
+        data = self._ring.read_at_lsn(lsn, bytes_left)
+        _, end = find_records_end(data, 0, len(data))
+        return end == -1 or end + 1 + self._nonce + CRC_SIZE > bytes_left
 
-    def _refill(self, lsn: int) -> None:
-        left = self._base + len(self._window) - lsn
-        wanted = min(_WINDOW, self._limit - lsn)
-        if left < wanted:
-            self._window = self._ring.bytes_at(lsn, wanted)
+    def _refill_window(self, lsn: int) -> None:
+        bytes_left = self._base + len(self._window) - lsn
+        window_size = min(_WINDOW_BYTES, self._limit - lsn)
+        if bytes_left < window_size:
+            self._window = self._ring.read_at_lsn(lsn, window_size)
             self._base = lsn

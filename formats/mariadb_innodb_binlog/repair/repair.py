@@ -13,21 +13,21 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity
-from binlogtool.formats.detecting import Readable
+from binlogtool.formats.detecting import ReadableFile
 from binlogtool.formats.mariadb_innodb_binlog.codes import (
-    CHUNK_HEAD,
+    CHUNK_HEAD_SIZE,
     CRC_SIZE,
-    KIND,
-    SHIFTS,
-    RecordType,
+    PAGE_SIZE_SHIFTS,
+    TYPE_MASK,
+    IbbRecordType,
     file_name,
     file_number,
 )
 from binlogtool.formats.mariadb_innodb_binlog.records.context import (
-    FileHeader,
-    page_crc_right,
+    IbbFileHeader,
+    is_page_crc_right,
+    is_short_crc_right,
     parse_header,
-    short_crc_right,
 )
 from binlogtool.formats.mariadb_innodb_binlog.redo.recovery import (
     PAGE_SIZE,
@@ -35,28 +35,38 @@ from binlogtool.formats.mariadb_innodb_binlog.redo.recovery import (
     PageRelation,
     RecoveredPage,
     RecoveryOutcome,
-    binlog_file,
     compare_page,
+    make_recovery_file,
 )
-from binlogtool.formats.mariadb_innodb_binlog.redo.redo import RedoLog, RedoSummary, page_writes, redo_summary
-from binlogtool.formats.mariadb_innodb_binlog.repair.pages import Rebuilt, content, cut_page, written_pages
-from binlogtool.formats.repair_rules import EngineLock, Remade, Repair, Settled, Stand
+from binlogtool.formats.mariadb_innodb_binlog.redo.redo import (
+    RedoLog,
+    RedoSummary,
+    iter_page_writes,
+    summarize_redo_log,
+)
+from binlogtool.formats.mariadb_innodb_binlog.repair.pages import (
+    RebuiltFile,
+    content_size,
+    iter_nonzero_pages,
+    truncate_page,
+)
+from binlogtool.formats.repair_rules import EngineLock, JointRepair, RepairRules, RewrittenFile, VerifiedFile
 from binlogtool.limits import MIB
 
-MOST_NEW = 8 * MIB
+MAX_REDO_BYTES = 8 * MIB
 """Bytes that a repair takes from the redo log; a disk that is further behind is left to the server."""
 
-LARGEST_FILE = 1 << 30
+MAX_FILE_SIZE = 1 << 30
 """The largest max_binlog_size: no file is made longer than this."""
 
-_LEAST_ROOM = 8
+_MIN_FREE_BYTES = 8
 """A page with fewer bytes left, the CRC among them, has no room for a chunk: it is full."""
 
-_DERIVED = frozenset({RecordType.GTID_STATE.name, RecordType.DUMMY.name})
-_NEVER = ("gap-in-sequence", "missing-member", "changed-while-read")
+_DERIVED_TYPES = frozenset({IbbRecordType.GTID_STATE.name, IbbRecordType.DUMMY.name})
+_BLOCKING_FINDINGS = ("gap-in-sequence", "missing-member", "changed-while-read")
 
 
-class _File(NamedTuple):
+class _RepairFile(NamedTuple):
     """A file of the log.
 
     Attributes:
@@ -64,10 +74,10 @@ class _File(NamedTuple):
         is_preallocated: it is all zeros.
     """
 
-    stand: Stand
+    verified: VerifiedFile
     number: int
-    header: FileHeader | None
-    reserve: bool
+    header: IbbFileHeader | None
+    is_preallocated: bool
 
     @property
     def page_size(self) -> int:
@@ -77,201 +87,219 @@ class _File(NamedTuple):
     @property
     def full_size(self) -> int:
         """Size in bytes that the header declares."""
-        return self.stand.size if self.header is None else self.header.page_count * self.page_size
+        return self.verified.size if self.header is None else self.header.page_count * self.page_size
 
 
-def settle(stands: Sequence[Stand], redo: Readable | None, discard: bool) -> Settled:
+def plan_log_repair(verified_files: Sequence[VerifiedFile], redo: ReadableFile | None, discard: bool) -> JointRepair:
     """Plan the joint repair of a log's files (`RepairRules.plan_joint_repair`)."""
-    files = [_file(one) for one in stands]
-    named = [one.stand.name for one in files if one.stand.name != file_name(one.number)]
-    if named:
-        return Settled(reasons=tuple(f"{name}: no server opens a file of this name" for name in named))
+    files = [_make_repair_file(one) for one in verified_files]
+    misnamed = [one.verified.name for one in files if one.verified.name != file_name(one.number)]
+    if misnamed:
+        return JointRepair(reasons=tuple(f"{name}: no server opens a file of this name" for name in misnamed))
     if redo is None:
-        return _by_records(files, discard)
+        return _plan_by_records(files, discard)
     log = RedoLog(redo.read, redo.size)
-    if log.encrypted:
-        made = _by_records(files, discard)
+    if log.is_encrypted:
+        repair = _plan_by_records(files, discard)
         note = "the redo log is encrypted and proves nothing; the end is that of the last whole record"
-        return Settled(made.files, made.reasons, (note, *made.notes))
-    return _by_redo(files, log, discard)
+        return JointRepair(repair.files, repair.reasons, (note, *repair.notes))
+    return _plan_by_redo_log(files, log, discard)
 
 
-def _file(stand: Stand) -> _File:
-    head = stand.read(0, PAGE_SIZE)
-    header = parse_header(head) if short_crc_right(head) else None
-    if header is not None and (header.page_size_shift not in SHIFTS or not header.page_count):
+def _make_repair_file(verified: VerifiedFile) -> _RepairFile:
+    head = verified.read(0, PAGE_SIZE)
+    header = parse_header(head) if is_short_crc_right(head) else None
+    if header is not None and (header.page_size_shift not in PAGE_SIZE_SHIFTS or not header.page_count):
         header = None
-    if header is not None and not stand.record_types and not page_crc_right(stand.read(0, 1 << header.page_size_shift)):
+    if (
+        header is not None
+        and not verified.record_types
+        and not is_page_crc_right(verified.read(0, 1 << header.page_size_shift))
+    ):
         header = None  # the server considers such a file empty, and it has no records
-    reserve = not stand.durable_end and not stand.record_types and not any(head)
-    return _File(stand, file_number(stand.name) or 0, header, reserve)
+    is_preallocated = not verified.durable_end and not verified.record_types and not any(head)
+    return _RepairFile(verified, file_number(verified.name) or 0, header, is_preallocated)
 
 
 # -- by the records ----------------------------------------------------------------------------------------------------
 
 
-def _by_records(files: Sequence[_File], discard: bool) -> Settled:
+def _plan_by_records(files: Sequence[_RepairFile], discard: bool) -> JointRepair:
     """Plan without a redo log: the log ends after the last complete record before the first damage.
 
     See docs/spec/mariadb-innodb-binlog.md#b-without-ib_logfile0.
     """
-    full = [one for one in files if not one.reserve]
-    last = full[-1] if full else None
-    first = next((one for one in full if _wants_cut(one, one is last, discard)), None)
+    data_files = [one for one in files if not one.is_preallocated]
+    last = data_files[-1] if data_files else None
+    first = next((one for one in data_files if _needs_truncation(one, one is last, discard)), None)
     if first is None or last is None:
-        return Settled()
+        return JointRepair()
     later = [one for one in files if one.number > first.number]
-    reasons = [text for one in (first, *later) for text in _barred(one, first, one is last, discard)]
+    reasons = [text for one in (first, *later) for text in _iter_truncation_barriers(one, first, one is last, discard)]
     if first.header is None:
-        made: tuple[Remade, ...] = ()
-        gone = [first, *later]
-        if first.number == full[0].number:
-            what = "header page is not whole" if first.stand.size < first.page_size else "header is damaged"
-            reasons.append(f"{first.stand.name}: the {what}, and no file is before it: nothing would be left")
+        rewritten: tuple[RewrittenFile, ...] = ()
+        removed_files = [first, *later]
+        if first.number == data_files[0].number:
+            defect = "header page is not whole" if first.verified.size < first.page_size else "header is damaged"
+            reasons.append(f"{first.verified.name}: the {defect}, and no file is before it: nothing would be left")
     else:
-        rebuilt, why = _cut(first, discard)
-        reasons += why
-        made = () if why else _remade(first, rebuilt, first.stand.durable_end or 0)
-        gone = later if any(not one.reserve for one in later) else []
-    reasons += [text for one in gone for text in _too_long(one)]
+        rebuilt, problems = _truncate_file(first, discard)
+        reasons += problems
+        rewritten = () if problems else _make_rewritten_file(first, rebuilt, first.verified.durable_end or 0)
+        removed_files = later if any(not one.is_preallocated for one in later) else []
+    reasons += [text for one in removed_files for text in _check_file_size(one)]
     if not discard:
-        reasons += [f"{one.stand.name}: it holds complete records" for one in gone if _records(one)]
+        reasons += [f"{one.verified.name}: it holds complete records" for one in removed_files if _count_records(one)]
     if reasons:
-        return Settled(reasons=tuple(reasons))
-    changed = (*made, *(_removed(one) for one in gone))
-    return Settled(changed, (), tuple(_doubts((first, *later))) if changed else ())
+        return JointRepair(reasons=tuple(reasons))
+    changed = (*rewritten, *(_make_removed_file(one) for one in removed_files))
+    return JointRepair(changed, (), tuple(_iter_redo_notes((first, *later))) if changed else ())
 
 
-def _doubts(files: Sequence[_File]) -> Iterator[str]:
+def _iter_redo_notes(files: Sequence[_RepairFile]) -> Iterator[str]:
     """Iterate over notes on what is unknown without the redo log."""
     yield (
         "without the redo log this is the end of the last whole record; the tables may have less than that: "
         "--redo ib_logfile0 finds the end that is proven durable"
     )
-    if any(found.facts.get("diagnosis") == "torn-tail-page" for one in files for found in one.stand.findings):
+    if any(found.facts.get("diagnosis") == "torn-tail-page" for one in files for found in one.verified.findings):
         yield "the redo log has what belongs into the torn page: with --redo nothing durable of it is lost"
 
 
-def _wants_cut(file: _File, is_last: bool, discard: bool) -> bool:
+def _needs_truncation(file: _RepairFile, is_last: bool, discard: bool) -> bool:
     """Check if something after the last complete record does not belong there."""
     return any(
-        _is_tail(found) or (is_last and _is_short(found)) or (discard and _is_error_behind(found, file))
-        for found in file.stand.findings
+        _is_tail_finding(found)
+        or (is_last and _is_truncated_file(found))
+        or (discard and _is_error_after_end(found, file))
+        for found in file.verified.findings
     )
 
 
-def _is_tail(found: Finding) -> bool:
-    usual = not str(found.facts.get("diagnosis")).startswith("redo-")
-    return usual and found.id in ("torn-tail", "garbage-tail")
+def _is_tail_finding(problem: Finding) -> bool:
+    is_own = not str(problem.facts.get("diagnosis")).startswith("redo-")
+    return is_own and problem.id in ("torn-tail", "garbage-tail")
 
 
-def _is_short(found: Finding) -> bool:
-    return found.facts.get("diagnosis") == "truncated-file"
+def _is_truncated_file(problem: Finding) -> bool:
+    return problem.facts.get("diagnosis") == "truncated-file"
 
 
-def _is_error_behind(found: Finding, file: _File) -> bool:
-    end = (found.offset or 0) + max(found.length, 1)
-    return found.severity is Severity.ERROR and end > (file.stand.durable_end or 0)
+def _is_error_after_end(problem: Finding, file: _RepairFile) -> bool:
+    end = (problem.offset or 0) + max(problem.length, 1)
+    return problem.severity is Severity.ERROR and end > (file.verified.durable_end or 0)
 
 
-def _barred(file: _File, first: _File, is_last: bool, discard: bool) -> Iterator[str]:
+def _iter_truncation_barriers(file: _RepairFile, first: _RepairFile, is_last: bool, discard: bool) -> Iterator[str]:
     """Iterate over damage after the new end that is not the tail of a crash: it may hide records."""
-    for found in file.stand.findings:
-        behind = file is not first or _is_error_behind(found, file)
-        if found.severity is not Severity.ERROR or not behind or (is_last and _is_short(found)):
+    for problem in file.verified.findings:
+        is_after_end = file is not first or _is_error_after_end(problem, file)
+        if problem.severity is not Severity.ERROR or not is_after_end or (is_last and _is_truncated_file(problem)):
             continue
-        if found.id in _NEVER:
-            yield f"{file.stand.name}: {found.id}: {found.message}; cutting would hide that"
+        if problem.id in _BLOCKING_FINDINGS:
+            yield f"{file.verified.name}: {problem.id}: {problem.message}; cutting would hide that"
         elif not discard:
-            flip = "flipped_bit" in found.facts
-            why = "a crash leaves no such damage" if flip else "damage that is not at the end, and is no torn page"
-            yield f"{file.stand.name}: {found.id}: {found.message}; {why}"
+            is_bit_flip = "flipped_bit" in problem.facts
+            reason = (
+                "a crash leaves no such damage" if is_bit_flip else "damage that is not at the end, and is no torn page"
+            )
+            yield f"{file.verified.name}: {problem.id}: {problem.message}; {reason}"
 
 
-def _records(file: _File) -> int:
-    return sum(count for name, count in file.stand.record_types.items() if name not in _DERIVED)
+def _count_records(file: _RepairFile) -> int:
+    return sum(count for name, count in file.verified.record_types.items() if name not in _DERIVED_TYPES)
 
 
-def _cut(file: _File, discard: bool) -> tuple[Rebuilt, list[str]]:
+def _truncate_file(file: _RepairFile, discard: bool) -> tuple[RebuiltFile, list[str]]:
     """Return the file with zeros after its durable end, as long as its header says, and the reasons against it."""
-    stand, size = file.stand, file.page_size
-    rebuilt, why = Rebuilt(file.full_size), _too_long(file)
-    number, used = divmod(max(stand.durable_end or 0, size), size)
-    page = stand.read(number * size, size) if used else b""
-    if used and not page_crc_right(page):
-        why.append(f"{stand.name}: page {number} is not proven by its CRC; no other is made for it")
+    verified, size = file.verified, file.page_size
+    rebuilt, problems = RebuiltFile(file.full_size), _check_file_size(file)
+    number, used = divmod(max(verified.durable_end or 0, size), size)
+    page = verified.read(number * size, size) if used else b""
+    if used and not is_page_crc_right(page):
+        problems.append(f"{verified.name}: page {number} is not proven by its CRC; no other is made for it")
     if used and not discard and _hides_chunks(page, used):
-        why.append(
-            f"{stand.name}: page {number} goes on with records behind a type byte of 0; cutting would discard them"
+        problems.append(
+            f"{verified.name}: page {number} goes on with records behind a type byte of 0; cutting would discard them"
         )
-    if why:
-        return rebuilt, why
-    if used and used <= size - _LEAST_ROOM and cut_page(page, used) != page:
-        rebuilt.put(number, page, cut_page(page, used))
-    rebuilt.clear(stand.read, number + bool(used), stand.size, size)
+    if problems:
+        return rebuilt, problems
+    if used and used <= size - _MIN_FREE_BYTES and truncate_page(page, used) != page:
+        rebuilt.replace_page(number, page, truncate_page(page, used))
+    rebuilt.clear_pages(verified.read, number + bool(used), verified.size, size)
     return rebuilt, []
 
 
 def _hides_chunks(page: bytes, used: int) -> bool:
     """Check if the bytes after the end of data would be valid chunks if their first byte were not 0."""
     end = len(page) - CRC_SIZE
-    at = used
-    while at <= len(page) - _LEAST_ROOM and (page[at] or at == used):
-        length = int.from_bytes(page[at + 1 : at + CHUNK_HEAD], "little")
-        known = at == used or page[at] & KIND in tuple(RecordType)
-        if not length or not known or at + CHUNK_HEAD + length > end:
+    offset = used
+    while offset <= len(page) - _MIN_FREE_BYTES and (page[offset] or offset == used):
+        length = int.from_bytes(page[offset + 1 : offset + CHUNK_HEAD_SIZE], "little")
+        is_known_type = offset == used or page[offset] & TYPE_MASK in tuple(IbbRecordType)
+        if not length or not is_known_type or offset + CHUNK_HEAD_SIZE + length > end:
             return False
-        at += CHUNK_HEAD + length
-    return page[used] == 0 and not any(page[at:end].strip(b"\xff"))
+        offset += CHUNK_HEAD_SIZE + length
+    return page[used] == 0 and not any(page[offset:end].strip(b"\xff"))
 
 
-def _too_long(file: _File) -> list[str]:
-    most = max(file.full_size, file.stand.size - file.page_size)
-    if most <= LARGEST_FILE:
+def _check_file_size(file: _RepairFile) -> list[str]:
+    needed_size = max(file.full_size, file.verified.size - file.page_size)
+    if needed_size <= MAX_FILE_SIZE:
         return []
-    return [f"{file.stand.name}: {most:,} bytes, or so the header says; no server writes so many"]
+    return [f"{file.verified.name}: {needed_size:,} bytes, or so the header says; no server writes so many"]
 
 
-def _remade(file: _File, rebuilt: Rebuilt, end: int, **proof: object) -> tuple[Remade, ...]:
+def _make_rewritten_file(
+    file: _RepairFile, rebuilt: RebuiltFile, end: int, **proof: object
+) -> tuple[RewrittenFile, ...]:
     """Return the rewritten file; nothing if it does not change."""
-    stand = file.stand
-    if not rebuilt.pages and rebuilt.size == stand.size:
+    verified = file.verified
+    if not rebuilt.pages and rebuilt.size == verified.size:
         return ()
-    pieces = rebuilt.pieces(stand.read, stand.size, file.page_size)
-    return (Remade(stand.name, "rewrite" if rebuilt.news else "zero-fill", pieces, end, rebuilt.lost, proof),)
+    pieces = rebuilt.to_pieces(verified.read, verified.size, file.page_size)
+    return (
+        RewrittenFile(
+            verified.name, "rewrite" if rebuilt.new_bytes else "zero-fill", pieces, end, rebuilt.lost_bytes, proof
+        ),
+    )
 
 
-def _removed(file: _File) -> Remade:
+def _make_removed_file(file: _RepairFile) -> RewrittenFile:
     size = file.page_size
-    pages = written_pages(file.stand.read, 0, file.stand.size, size)
-    lost = sum(content(page.ljust(size, b"\0")) for _, page in pages)
-    return Remade(file.stand.name, "remove", (), None, lost)
+    pages = iter_nonzero_pages(file.verified.read, 0, file.verified.size, size)
+    lost = sum(content_size(page.ljust(size, b"\0")) for _, page in pages)
+    return RewrittenFile(file.verified.name, "remove", (), None, lost)
 
 
 # -- by the redo log ---------------------------------------------------------------------------------------------------
 
 
-def _by_redo(files: Sequence[_File], log: RedoLog, discard: bool) -> Settled:
+def _plan_by_redo_log(files: Sequence[_RepairFile], log: RedoLog, discard: bool) -> JointRepair:
     """Plan what the server's recovery does to the files (docs/spec/mariadb-innodb-binlog.md#a-with-ib_logfile0)."""
-    summary = redo_summary(log)
-    if not summary.durable:
-        said = [one.message for one in summary.findings if one.severity is Severity.ERROR]
-        return Settled(reasons=tuple(f"the redo log proves nothing: {text}" for text in said or ["it has no end"]))
+    summary = summarize_redo_log(log)
+    if not summary.is_acceptable:
+        messages = [one.message for one in summary.findings if one.severity is Severity.ERROR]
+        return JointRepair(
+            reasons=tuple(f"the redo log proves nothing: {text}" for text in messages or ["it has no end"])
+        )
     if any(one.header is not None and one.page_size != PAGE_SIZE for one in files):
-        return Settled(reasons=(f"recovery knows only pages of {PAGE_SIZE:,} bytes",))
-    run = _Run({one.number: one for one in files})
-    outcome = run.recover(log)
-    made = [] if run.reasons or not outcome.succeeds else [*run.made(outcome, summary)]
+        return JointRepair(reasons=(f"recovery knows only pages of {PAGE_SIZE:,} bytes",))
+    run = _RecoveryPlan({one.number: one for one in files})
+    outcome = run.run_recovery(log)
+    rewritten = [] if run.reasons or not outcome.succeeds else [*run.iter_rewritten_files(outcome, summary)]
     reasons = [*run.reasons, *(one.message for one in outcome.findings if not (outcome.succeeds and discard))]
     if run.reasons or not outcome.succeeds:
-        return Settled(reasons=tuple(reasons))
-    made += [_removed(run.files[number]) for number in outcome.removed]
-    return Settled(tuple(made), tuple(reasons), tuple(_notes(files, outcome, summary)), proven=True)
+        return JointRepair(reasons=tuple(reasons))
+    rewritten += [_make_removed_file(run.files[number]) for number in outcome.removed]
+    return JointRepair(
+        tuple(rewritten), tuple(reasons), tuple(_iter_recovery_notes(files, outcome, summary)), proven=True
+    )
 
 
-def _notes(files: Sequence[_File], outcome: RecoveryOutcome, summary: RedoSummary) -> Iterator[str]:
-    inside = any(_is_tail(found) for one in files for found in one.stand.findings)
-    if not outcome.writes and inside:
+def _iter_recovery_notes(files: Sequence[_RepairFile], outcome: RecoveryOutcome, summary: RedoSummary) -> Iterator[str]:
+    ends_inside = any(_is_tail_finding(found) for one in files for found in one.verified.findings)
+    if not outcome.writes and ends_inside:
         yield (
             "the redo log has no binlog record behind its checkpoint: the server changes nothing, and nothing is "
             "changed here; without --redo the incomplete record at the end is cut"
@@ -283,7 +311,7 @@ def _notes(files: Sequence[_File], outcome: RecoveryOutcome, summary: RedoSummar
         )
 
 
-class _Run(msgspec.Struct):
+class _RecoveryPlan(msgspec.Struct):
     """Recovery, compared with the files on disk.
 
     Attributes:
@@ -291,74 +319,81 @@ class _Run(msgspec.Struct):
         created: files that are created from the redo log -> the file whose owner and mode they get.
     """
 
-    files: dict[int, _File]
+    files: dict[int, _RepairFile]
     reasons: list[str] = msgspec.field(default_factory=list)
-    changed: dict[int, Rebuilt] = msgspec.field(default_factory=dict)
-    ends: dict[int, int] = msgspec.field(default_factory=dict)
+    changed: dict[int, RebuiltFile] = msgspec.field(default_factory=dict)
+    file_ends: dict[int, int] = msgspec.field(default_factory=dict)
     relations: Counter[PageRelation] = msgspec.field(default_factory=Counter)
-    new: dict[int, str] = msgspec.field(default_factory=dict)
+    created: dict[int, str] = msgspec.field(default_factory=dict)
 
-    def recover(self, log: RedoLog) -> RecoveryOutcome:
+    def run_recovery(self, log: RedoLog) -> RecoveryOutcome:
         """Run recovery to its end, or until too much would have to be written."""
-        known = [binlog_file(one.number, one.stand.read(0, PAGE_SIZE), one.stand.size) for one in self.files.values()]
-        recovery = BinlogRecovery(page_writes(log), known)
-        for page in recovery.pages():
-            self.ends[page.file_no] = page.page_no * PAGE_SIZE + page.used
+        recovery_files = [
+            make_recovery_file(one.number, one.verified.read(0, PAGE_SIZE), one.verified.size)
+            for one in self.files.values()
+        ]
+        recovery = BinlogRecovery(iter_page_writes(log), recovery_files)
+        for page in recovery.iter_pages():
+            self.file_ends[page.file_no] = page.page_no * PAGE_SIZE + page.used
             if page.file_no not in self.files:
-                self._create(page.file_no)
-            self._page(self.files[page.file_no].stand, page)
-            if sum(one.news for one in self.changed.values()) > MOST_NEW:
-                self.reasons.append(f"more than {MOST_NEW:,} bytes are only in the redo log; the server writes them")
+                self._create_file(page.file_no)
+            self._add_page(self.files[page.file_no].verified, page)
+            if sum(one.new_bytes for one in self.changed.values()) > MAX_REDO_BYTES:
+                self.reasons.append(
+                    f"more than {MAX_REDO_BYTES:,} bytes are only in the redo log; the server writes them"
+                )
                 break
         return recovery.outcome
 
-    def _create(self, number: int) -> None:
+    def _create_file(self, number: int) -> None:
         """Add a file that only the redo log has: recovery writes it from its header page on."""
-        self.new[number] = self.files[max(self.files)].stand.name
-        self.files[number] = _File(Stand(file_name(number), 0, None, {}, (), _nothing), number, None, False)
-        self.changed[number] = Rebuilt(0)
+        self.created[number] = self.files[max(self.files)].verified.name
+        self.files[number] = _RepairFile(
+            VerifiedFile(file_name(number), 0, None, {}, (), _read_nothing), number, None, False
+        )
+        self.changed[number] = RebuiltFile(0)
 
-    def _page(self, stand: Stand, page: RecoveredPage) -> None:
-        old = stand.read(page.page_no * PAGE_SIZE, PAGE_SIZE)
+    def _add_page(self, verified: VerifiedFile, page: RecoveredPage) -> None:
+        old = verified.read(page.page_no * PAGE_SIZE, PAGE_SIZE)
         relation = compare_page(old, page)
         self.relations[relation] += 1
         if relation is PageRelation.CONFLICT:
             text = "holds other bytes than the redo log proves: damage, or the redo log of another server"
-            self.reasons.append(f"{stand.name}: page {page.page_no} {text}")
+            self.reasons.append(f"{verified.name}: page {page.page_no} {text}")
         elif relation is not PageRelation.EQUAL:
-            rebuilt = self.changed.setdefault(page.file_no, Rebuilt(stand.size))
-            rebuilt.put(page.page_no, old, page.data)
-            if page.file_no in self.new:
+            rebuilt = self.changed.setdefault(page.file_no, RebuiltFile(verified.size))
+            rebuilt.replace_page(page.page_no, old, page.data)
+            if page.file_no in self.created:
                 rebuilt.size = (page.page_no + 1) * PAGE_SIZE
 
-    def made(self, outcome: RecoveryOutcome, summary: RedoSummary) -> Iterator[Remade]:
+    def iter_rewritten_files(self, outcome: RecoveryOutcome, summary: RedoSummary) -> Iterator[RewrittenFile]:
         """Iterate over the files that recovery changes."""
         if outcome.file_no is not None and outcome.page_no is not None and outcome.page_count is not None:
-            stand = self.files[outcome.file_no].stand
-            last = self.changed.setdefault(outcome.file_no, Rebuilt(stand.size))
-            last.size = outcome.page_count * PAGE_SIZE
-            last.clear(stand.read, outcome.page_no + 1, stand.size, PAGE_SIZE)
-            if last.size > max(LARGEST_FILE, stand.size):
+            verified = self.files[outcome.file_no].verified
+            last_file = self.changed.setdefault(outcome.file_no, RebuiltFile(verified.size))
+            last_file.size = outcome.page_count * PAGE_SIZE
+            last_file.clear_pages(verified.read, outcome.page_no + 1, verified.size, PAGE_SIZE)
+            if last_file.size > max(MAX_FILE_SIZE, verified.size):
                 self.reasons.append(
-                    f"{stand.name}: {last.size:,} bytes, as its header says, is more than servers write"
+                    f"{verified.name}: {last_file.size:,} bytes, as its header says, is more than servers write"
                 )
         pages = {str(relation): count for relation, count in sorted(self.relations.items())}
         for number, rebuilt in sorted(self.changed.items()):
-            end, lsn = self.ends[number], summary.end_lsn
-            for one in _remade(self.files[number], rebuilt, end, durable_lsn=lsn, pages=pages):
-                yield replace(one, like=self.new.get(number))
+            end, lsn = self.file_ends[number], summary.end_lsn
+            for rewritten in _make_rewritten_file(self.files[number], rebuilt, end, durable_lsn=lsn, pages=pages):
+                yield replace(rewritten, like=self.created.get(number))
 
 
-def _nothing(offset: int, size: int) -> bytes:
+def _read_nothing(offset: int, size: int) -> bytes:
     """Read a file that does not exist."""
     return b""
 
 
-REPAIR = Repair(
+REPAIR = RepairRules(
     locks=(EngineLock("aria_log_control", "record"), EngineLock("ibdata1", "record")),
-    salvage="references between records are places in files: no record can move",
-    derived=_DERIVED,
-    settle=settle,
+    salvage_obstacle="references between records are places in files: no record can move",
+    derived=_DERIVED_TYPES,
+    plan_joint_repair=plan_log_repair,
     redo=(
         "ib_logfile0",
         "../ib_logfile0",

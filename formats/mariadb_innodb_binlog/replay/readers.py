@@ -15,32 +15,32 @@ from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.layouts import Read
+from binlogtool.formats.layouts import RangeReader
 from binlogtool.formats.mariadb_innodb_binlog.codes import (
-    CHUNK_HEAD,
+    CHUNK_HEAD_SIZE,
     CRC_SIZE,
-    FILLER,
-    KIND,
-    LAST,
-    NESTED,
-    RecordType,
+    FILLER_BYTE,
+    LAST_CHUNK_FLAG,
+    NESTABLE_TYPES,
+    TYPE_MASK,
+    IbbRecordType,
     file_name,
     file_number,
 )
-from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext
-from binlogtool.formats.mariadb_innodb_binlog.records.records import Place, State, parse_state
-from binlogtool.formats.mariadb_innodb_binlog.records.store import Store, UnreadableError
-from binlogtool.formats.replay_rules import Examined, Situation
+from binlogtool.formats.mariadb_innodb_binlog.records.context import IbbFileContext
+from binlogtool.formats.mariadb_innodb_binlog.records.records import GtidStateRecord, IbbPosition, parse_state
+from binlogtool.formats.mariadb_innodb_binlog.records.store import PageStore, UnreadableError
+from binlogtool.formats.replay_rules import ExaminedFile, ReplaySituation
 from binlogtool.limits import MIB
 
-_HEADER = ("header-damaged", "header-lost", "unsupported-version", "unsupported-page-size")
-_MALFORMED = ("commit-malformed", "event-misaligned", "record-too-long", "page-order")
-_UNREACHED = ("oob-missing", "oob-wrong-type", "oob-shape", "oob-too-large")
-_GOES_ON = "and more follows in later files"
-_MOST_STATE = 64 * MIB
+_HEADER_DIAGNOSES = ("header-damaged", "header-lost", "unsupported-version", "unsupported-page-size")
+_MALFORMED_DIAGNOSES = ("commit-malformed", "event-misaligned", "record-too-long", "page-order")
+_OOB_DIAGNOSES = ("oob-missing", "oob-wrong-type", "oob-shape", "oob-too-large")
+_MORE_FOLLOWS = "and more follows in later files"
+_MAX_STATE_BYTES = 64 * MIB
 
 
-class Damage(NamedTuple):
+class ReaderStop(NamedTuple):
     """Where a reader stops, and why.
 
     Attributes:
@@ -48,8 +48,8 @@ class Damage(NamedTuple):
     """
 
     offset: int
-    why: str
-    perhaps: bool = False
+    reason: str
+    is_conditional: bool = False
 
 
 class ReadFile(msgspec.Struct, frozen=True):
@@ -66,35 +66,37 @@ class ReadFile(msgspec.Struct, frozen=True):
         is_exactly_full: FLUSH BINARY LOGS found it full (`flush-exact-end`).
     """
 
-    file: Examined
+    file: ExaminedFile
     number: int
-    context: FileContext | None
-    damages: tuple[Damage, ...] = ()
-    end: int | None = None
-    short: bool = False
-    open: int = 0
-    leading: int = 0
-    blank: bool = False
-    exact: bool = False
+    context: IbbFileContext | None
+    stops: tuple[ReaderStop, ...] = ()
+    reader_end: int | None = None
+    is_short: bool = False
+    open_type: int = 0
+    leading_type: int = 0
+    is_blank: bool = False
+    is_exactly_full: bool = False
 
     @property
     def page_size(self) -> int:
         """Page size in bytes; 0 if the file could not be opened."""
         return 0 if self.context is None else self.context.page_size
 
-    def state(self) -> State | None:
+    def read_state(self) -> GtidStateRecord | None:
         """Read the full GTID state at its start; None if there is none that can be read."""
         if self.context is None:
             return None
-        store = Store(replace(self.context, read=None))
+        store = PageStore(replace(self.context, read=None))
         try:
-            record = store.record(Place(self.number, self.page_size), RecordType.GTID_STATE, _MOST_STATE)
+            record = store.read_record(
+                IbbPosition(self.number, self.page_size), IbbRecordType.GTID_STATE, _MAX_STATE_BYTES
+            )
             return parse_state(record)
         except (UnreadableError, MalformedError):
             return None
 
 
-class Chosen(msgspec.Struct, frozen=True):
+class ReadableFiles(msgspec.Struct, frozen=True):
     """The files that are read, in order, and the reasons why others are not.
 
     Attributes:
@@ -102,128 +104,136 @@ class Chosen(msgspec.Struct, frozen=True):
     """
 
     files: tuple[ReadFile, ...]
-    passed: Mapping[str, str] = msgspec.field(default_factory=dict)
+    skipped: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-def choose(situation: Situation, healed: tuple[int, int] | None = None) -> Chosen:
+def select_files(situation: ReplaySituation, recovered_from: tuple[int, int] | None = None) -> ReadableFiles:
     """Select the files of the log that a reader reads.
 
     Args:
         recovered_from: (file number, offset) from which recovery rewrites all pages before any reader; None = no
             recovery.
     """
-    passed: dict[str, str] = {}
+    skipped: dict[str, str] = {}
     read: list[ReadFile] = []
-    empty: list[Examined] = []
+    empty: list[ExaminedFile] = []
     for file in situation.files:
         number = file_number(file.name)
-        if situation.whole and (number is None or file.name.rsplit("/", 1)[-1] != file_name(number)):
-            passed[file.name] = "not-a-log"
-        elif _reserve(file):
+        if situation.is_directory and (number is None or file.name.rsplit("/", 1)[-1] != file_name(number)):
+            skipped[file.name] = "not-a-log"
+        elif _is_preallocated(file):
             empty.append(file)
         else:
-            read.append(_made(file, situation, healed))
+            read.append(_make_read_file(file, situation, recovered_from))
     last = read[-1].number if read else -1
     for file in empty:
         number = file_number(file.name) or 0
         if number > last:
-            passed[file.name] = "reserve"
+            skipped[file.name] = "reserve"
         else:
             read.append(
-                ReadFile(file, number, _context(file), (Damage(0, "a file of zeros, and files with data follow"),))
+                ReadFile(
+                    file, number, _get_context(file), (ReaderStop(0, "a file of zeros, and files with data follow"),)
+                )
             )
-    return Chosen(tuple(sorted(read, key=lambda one: one.number)), passed)
+    return ReadableFiles(tuple(sorted(read, key=lambda one: one.number)), skipped)
 
 
-def _context(file: Examined) -> FileContext | None:
-    known = None if file.layout is None else file.layout.context
-    return known if isinstance(known, FileContext) else None
+def _get_context(file: ExaminedFile) -> IbbFileContext | None:
+    context = None if file.layout is None else file.layout.context
+    return context if isinstance(context, IbbFileContext) else None
 
 
-def _reserve(file: Examined) -> bool:
-    context = _context(file)
-    return context is not None and context.empty and context.reserve
+def _is_preallocated(file: ExaminedFile) -> bool:
+    context = _get_context(file)
+    return context is not None and context.starts_with_zeros and context.is_preallocated
 
 
-def _made(file: Examined, situation: Situation, healed: tuple[int, int] | None) -> ReadFile:
-    context = _context(file)
+def _make_read_file(file: ExaminedFile, situation: ReplaySituation, recovered_from: tuple[int, int] | None) -> ReadFile:
+    context = _get_context(file)
     number = file_number(file.name)
     if context is None:
-        return ReadFile(file, number or 0, None, (Damage(0, "it cannot be read"),))
+        return ReadFile(file, number or 0, None, (ReaderStop(0, "it cannot be read"),))
     number = context.number or 0 if number is None else number
-    seen, found = context.seen, file.findings
-    if healed is not None and number >= healed[0]:
-        start = healed[1] if number == healed[0] else 0
-        found = tuple(one for one in found if (one.offset or 0) < start)
-    end = _end(found, context)
-    read = None if situation.beside is None else situation.beside(file.name)
-    damages: dict[int, Damage] = {}
-    for one in _damages(found):
-        damages.setdefault(one.offset, one)
+    summary, findings = context.scan_summary, file.findings
+    if recovered_from is not None and number >= recovered_from[0]:
+        start = recovered_from[1] if number == recovered_from[0] else 0
+        findings = tuple(one for one in findings if (one.offset or 0) < start)
+    end = _find_reader_end(findings, context)
+    read = None if situation.read_sibling is None else situation.read_sibling(file.name)
+    stops: dict[int, ReaderStop] = {}
+    for item in _iter_stops(findings):
+        stops.setdefault(item.offset, item)
     return ReadFile(
         file, number, context,
-        damages=tuple(damages[at] for at in sorted(damages) if end is None or at < end),
-        end=end,
-        short=any(_ends_early(one) for one in found),
-        open=seen.open if end is None else _open_at(read, end, context.page_size),
-        leading=seen.leading,
-        blank=not seen.leading and (not file.records or (end is not None and end <= context.page_size)),
-        exact=any(one.facts.get("diagnosis") == "flush-exact-end" for one in found),
+        stops=tuple(stops[at] for at in sorted(stops) if end is None or at < end),
+        reader_end=end,
+        is_short=any(_is_short_file(one) for one in findings),
+        open_type=summary.open_type if end is None else _find_open_type(read, end, context.page_size),
+        leading_type=summary.leading_type,
+        is_blank=not summary.leading_type and (not file.records or (end is not None and end <= context.page_size)),
+        is_exactly_full=any(one.facts.get("diagnosis") == "flush-exact-end" for one in findings),
     )  # fmt: skip
 
 
 # -- what stands in the way --------------------------------------------------------------------------------------------
 
 
-def _end(found: Sequence[Finding], context: FileContext) -> int | None:
+def _find_reader_end(findings: Sequence[Finding], context: IbbFileContext) -> int | None:
     """Find the offset at which readers see an end of data and ignore the rest of the file."""
     ends = []
-    for one in found:
-        diagnosis, at = one.facts.get("diagnosis"), one.offset or 0
+    for problem in findings:
+        diagnosis, offset = problem.facts.get("diagnosis"), problem.offset or 0
         if diagnosis == "hole":
-            known = context.seen.data_end
-            ends.append(at if known is None else min(at, known))
-        elif diagnosis == "garbage-after-end" and one.severity is Severity.ERROR:
-            ends.append(at - at % context.page_size)
+            data_end = context.scan_summary.data_end
+            ends.append(offset if data_end is None else min(offset, data_end))
+        elif diagnosis == "garbage-after-end" and problem.severity is Severity.ERROR:
+            ends.append(offset - offset % context.page_size)
     return min(ends, default=None)
 
 
-def _damages(found: Sequence[Finding]) -> Iterator[Damage]:
+def _iter_stops(findings: Sequence[Finding]) -> Iterator[ReaderStop]:
     """Iterate over the places where readers stop with an error."""
-    for one in found:
-        diagnosis, at = str(one.facts.get("diagnosis")), one.offset or 0
-        if diagnosis in _HEADER:
-            yield Damage(0, one.message)
-        elif diagnosis == "torn-tail-page" or (one.severity is Severity.ERROR and _stops(one, diagnosis)):
-            yield Damage(at, one.message)
-        elif diagnosis in _UNREACHED and one.severity is Severity.ERROR and one.facts.get("gtid") is not None:
-            yield Damage(at, one.message, perhaps=True)
+    for problem in findings:
+        diagnosis, offset = str(problem.facts.get("diagnosis")), problem.offset or 0
+        if diagnosis in _HEADER_DIAGNOSES:
+            yield ReaderStop(0, problem.message)
+        elif diagnosis == "torn-tail-page" or (
+            problem.severity is Severity.ERROR and _stops_reader(problem, diagnosis)
+        ):
+            yield ReaderStop(offset, problem.message)
+        elif (
+            diagnosis in _OOB_DIAGNOSES and problem.severity is Severity.ERROR and problem.facts.get("gtid") is not None
+        ):
+            yield ReaderStop(offset, problem.message, is_conditional=True)
 
 
-def _stops(found: Finding, diagnosis: str) -> bool:
+def _stops_reader(problem: Finding, diagnosis: str) -> bool:
     """Check for a page with a wrong CRC, or an impossible chunk or record."""
-    if found.id in ("checksum-mismatch", "damaged-range"):
+    if problem.id in ("checksum-mismatch", "damaged-range"):
         return diagnosis not in ("hole", "header-tail-damaged")
     if diagnosis == "bad-chunk":
-        return found.id in ("bad-header", "length-out-of-bounds")
-    return diagnosis in _MALFORMED or (diagnosis == "missing-end-chunk" and not found.message.endswith(_GOES_ON))
+        return problem.id in ("bad-header", "length-out-of-bounds")
+    return diagnosis in _MALFORMED_DIAGNOSES or (
+        diagnosis == "missing-end-chunk" and not problem.message.endswith(_MORE_FOLLOWS)
+    )
 
 
-def _ends_early(found: Finding) -> bool:
+def _is_short_file(problem: Finding) -> bool:
     """Check if the file has less than its header says, or ends inside a record although the next one has more."""
-    cut = found.facts.get("diagnosis") == "truncated-file"
-    return found.severity is Severity.ERROR and (cut or found.message.endswith(_GOES_ON))
+    is_truncated = problem.facts.get("diagnosis") == "truncated-file"
+    return problem.severity is Severity.ERROR and (is_truncated or problem.message.endswith(_MORE_FOLLOWS))
 
 
-def _open_at(read: Read | None, end: int, size: int) -> int:
+def _find_open_type(read: RangeReader | None, end: int, size: int) -> int:
     """Return the type of the record that is incomplete before `end`, where a reader sees an end of data; 0 = none."""
     number = (end - 1) // size
     if read is None or number < 1:
         return 0
-    page, at, kind = read(number * size, size), 0, 0
+    page, offset, open_type = read(number * size, size), 0, 0
     limit = min(end - number * size, len(page) - CRC_SIZE)
-    while at < limit - CHUNK_HEAD and page[at] not in (0, FILLER):
-        if page[at] & KIND not in NESTED:
-            kind = 0 if page[at] & LAST else page[at] & KIND
-        at += CHUNK_HEAD + int.from_bytes(page[at + 1 : at + CHUNK_HEAD], "little")
-    return kind
+    while offset < limit - CHUNK_HEAD_SIZE and page[offset] not in (0, FILLER_BYTE):
+        if page[offset] & TYPE_MASK not in NESTABLE_TYPES:
+            open_type = 0 if page[offset] & LAST_CHUNK_FLAG else page[offset] & TYPE_MASK
+        offset += CHUNK_HEAD_SIZE + int.from_bytes(page[offset + 1 : offset + CHUNK_HEAD_SIZE], "little")
+    return open_type

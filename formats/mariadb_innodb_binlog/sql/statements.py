@@ -14,16 +14,21 @@ from msgspec.structs import replace
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding
 from binlogtool.formats.binlog_events.codes import MAGIC, EventType
-from binlogtool.formats.binlog_events.events.event import event_at
-from binlogtool.formats.binlog_events.events.writing import description_body, event, reframed, started
-from binlogtool.formats.binlog_events.sql.statements import script as script_of_events
-from binlogtool.formats.binlog_events.stream.context import FileContext as EventContext
+from binlogtool.formats.binlog_events.events.event import get_event
+from binlogtool.formats.binlog_events.events.writing import (
+    description_for_new_file,
+    encode_description_body,
+    encode_event,
+    reframe_event,
+)
+from binlogtool.formats.binlog_events.sql.statements import create_script as script_of_events
+from binlogtool.formats.binlog_events.stream.context import BinlogFileContext as EventContext
 from binlogtool.formats.binlog_events.wire.description import FormatDescription, parse_description
-from binlogtool.formats.described import Noted
+from binlogtool.formats.described import BodyWithFindings
 from binlogtool.formats.layouts import Batch, Kernel
-from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext
-from binlogtool.formats.scripting import Script, Wording
-from binlogtool.formats.unrolled import Unrolled
+from binlogtool.formats.mariadb_innodb_binlog.records.context import IbbFileContext
+from binlogtool.formats.scripting import ScriptOptions, ScriptWriter
+from binlogtool.formats.unrolled import FlatRecords
 from binlogtool.limits import Limits
 
 
@@ -35,11 +40,13 @@ class GroupStatements(msgspec.Struct):
         _contexts: the context of a file, and the one passed to `writer`.
     """
 
-    writer: Script
-    _described: tuple[FormatDescription, FormatDescription] | None = None
-    _own: tuple[EventContext, EventContext] | None = None
+    writer: ScriptWriter
+    _descriptions: tuple[FormatDescription, FormatDescription] | None = None
+    _contexts: tuple[EventContext, EventContext] | None = None
 
-    def records(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[bytes | Noted]:
+    def read_records(
+        self, context: IbbFileContext, batch: Batch, start: int, stop: int, limits: Limits
+    ) -> list[bytes | BodyWithFindings]:
         """Return the text for each event.
 
         Raises:
@@ -47,27 +54,33 @@ class GroupStatements(msgspec.Struct):
         """
         if context.events is None:
             raise UsageError(f"--level {context.level}: such records are no statements; --level event has them")
-        return self.writer.records(self._told(context.events.context, batch, start), batch, start, stop, limits)
+        return self.writer.read_records(
+            self._writer_context(context.events.context, batch, start), batch, start, stop, limits
+        )
 
-    def _told(self, own: EventContext, batch: Batch, start: int) -> EventContext:
+    def _writer_context(self, file_context: EventContext, batch: Batch, start: int) -> EventContext:
         """Return the context of these events, with the FORMAT_DESCRIPTION of a classic binary log."""
-        said = own.description
-        if self._described is None or self._described[0] is not said:
-            self._described = said, _whole(said, batch, start)
-        told = self._described[1]
-        if self._own is None or self._own[0] is not own or self._own[1].description is not told:
-            self._own = own, replace(own, description=told)
-        return self._own[1]
+        log_description = file_context.description
+        if self._descriptions is None or self._descriptions[0] is not log_description:
+            self._descriptions = log_description, _encode_description(log_description, batch, start)
+        writer_description = self._descriptions[1]
+        if (
+            self._contexts is None
+            or self._contexts[0] is not file_context
+            or self._contexts[1].description is not writer_description
+        ):
+            self._contexts = file_context, replace(file_context, description=writer_description)
+        return self._contexts[1]
 
     @property
-    def stopped(self) -> Finding | None:
+    def stop_finding(self) -> Finding | None:
         """See `formats.scripting.Script`."""
-        return self.writer.stopped
+        return self.writer.stop_finding
 
-    def quick(
+    def write_compiled(
         self,
-        context: FileContext,
-        batch: Batch | Unrolled,
+        context: IbbFileContext,
+        batch: Batch | FlatRecords,
         start: int,
         stop: int,
         limits: Limits,
@@ -76,10 +89,10 @@ class GroupStatements(msgspec.Struct):
         """Return nothing: the events have no checksums, which compiled code would copy."""
         return b"", start
 
-    def pass_by(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> None:
+    def skip_records(self, context: IbbFileContext, batch: Batch, start: int, stop: int, limits: Limits) -> None:
         """See `formats.scripting.Script`."""
         if context.events is not None:
-            self.writer.pass_by(context.events.context, batch, start, stop, limits)
+            self.writer.skip_records(context.events.context, batch, start, stop, limits)
 
     @property
     def row_changes(self) -> int | None:
@@ -91,26 +104,28 @@ class GroupStatements(msgspec.Struct):
         """See `formats.scripting.Script`."""
         return self.writer.is_empty
 
-    def lost(self, what: str = "") -> bytes:
+    def note_gap(self, what: str = "") -> bytes:
         """See `formats.scripting.Script`."""
-        return self.writer.lost(what)
+        return self.writer.note_gap(what)
 
-    def end(self) -> bytes:
+    def finish(self) -> bytes:
         """See `formats.scripting.Script`."""
-        return self.writer.end()
+        return self.writer.finish()
 
-    def remarks(self) -> Sequence[Finding]:
+    def final_findings(self) -> Sequence[Finding]:
         """See `formats.scripting.Script`."""
-        return self.writer.remarks()
+        return self.writer.final_findings()
 
 
-def _whole(said: FormatDescription, batch: Batch, start: int) -> FormatDescription:
+def _encode_description(description: FormatDescription, batch: Batch, start: int) -> FormatDescription:
     """Return the description with its event as the server that wrote the group of event `start` would write it."""
-    first = event_at(batch, next(i for i in range(start, -1, -1) if not batch.inner_of(i)))
-    body = description_body(started(said, said.create_timestamp))
-    return parse_description(reframed(event(EventType.FORMAT_DESCRIPTION, first.time, first.server, body), len(MAGIC)))
+    first = get_event(batch, next(i for i in range(start, -1, -1) if not batch.inner_offset(i)))
+    body = encode_description_body(description_for_new_file(description, description.create_timestamp))
+    return parse_description(
+        reframe_event(encode_event(EventType.FORMAT_DESCRIPTION, first.time, first.server_id, body), len(MAGIC))
+    )
 
 
-def script(wording: Wording) -> GroupStatements:
+def make_group_script(wording: ScriptOptions) -> GroupStatements:
     """See `formats.base.Output.sql`."""
     return GroupStatements(script_of_events(wording))

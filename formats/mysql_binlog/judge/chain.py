@@ -16,38 +16,38 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.binlog_events.gtid.states import ListState, spans_fact, spans_text
-from binlogtool.formats.binlog_events.wire.description import version_numbers
-from binlogtool.formats.judging import Member, SetFinding
+from binlogtool.findings import Finding, Severity, make_finding
+from binlogtool.formats.binlog_events.gtid.states import MariadbGtidState, format_ranges, ranges_to_json
+from binlogtool.formats.binlog_events.wire.description import parse_version_numbers
+from binlogtool.formats.judging import SetFinding, SetMember
 from binlogtool.formats.mysql_binlog.judge.links import (
-    Log,
-    exchanged,
-    exchanged_findings,
-    follows_exactly,
-    link_findings,
-    lost_between,
+    ChainedLog,
+    check_link,
+    find_exchanged_files,
+    find_lost_gtids,
+    is_proven_successor,
+    iter_exchanged_findings,
 )
 from binlogtool.formats.mysql_binlog.members.gtid_index import GtidIndexContext
-from binlogtool.formats.mysql_binlog.members.index import Listing, TextContext, TextKind
-from binlogtool.formats.mysql_binlog.members.names import GTID_INDEX, LogName, log_name, printable
+from binlogtool.formats.mysql_binlog.members.index import IndexListing, TextContext, TextKind
+from binlogtool.formats.mysql_binlog.members.names import GTID_INDEX_NAME, LogName, parse_log_name, to_printable
 
 MAX_MISSING = 100
 """Missing files that are told one by one."""
 
-_CLEARS_FLAG = (5, 6)
+_FLAG_CLEARED_SINCE = (5, 6)
 """MySQL clears the in-use flag behind its recovery from this version on; MariaDB never does."""
 
 _OPEN_ENDS = ("torn-tail", "incomplete-transaction")
 
 
-class Listed:
+class ListedFiles:
     """Files of one log that an index lists; empty without an index."""
 
-    def __init__(self, index: Member | None = None, listing: Listing | None = None) -> None:
+    def __init__(self, index: SetMember | None = None, listing: IndexListing | None = None) -> None:
         self.index = index
         self._listing = listing
-        self._numbers = listing.ordered() if listing is not None else array("q")
+        self._numbers = listing.sorted_numbers() if listing is not None else array("q")
 
     def __contains__(self, number: int) -> bool:
         at = bisect_left(self._numbers, number)
@@ -56,128 +56,128 @@ class Listed:
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def name(self, number: int) -> str:
+    def name_of(self, number: int) -> str:
         """Return the name that is listed for a number."""
         assert self._listing is not None
-        return self._listing.name(number)
+        return self._listing.name_of(number)
 
     @property
-    def first(self) -> int:
+    def lowest(self) -> int:
         """The lowest number."""
         return self._numbers[0]
 
     @property
-    def last(self) -> int:
+    def highest(self) -> int:
         """The highest number."""
         return self._numbers[-1]
 
-    def outside(self, low: int, high: int) -> tuple[int, Iterator[int]]:
+    def find_outside(self, low: int, high: int) -> tuple[int, Iterator[int]]:
         """Return the number of listed numbers below `low` or above `high`, and these numbers."""
         below, above = bisect_left(self._numbers, low), bisect_right(self._numbers, high)
         count = below + len(self._numbers) - above
         return count, chain_of(islice(self._numbers, below), islice(self._numbers, above, None))
 
 
-class Chain(msgspec.Struct, frozen=True):
+class LogChain(msgspec.Struct, frozen=True):
     """One log; `logs`: by number, no number twice; `listed`: what an index lists of it."""
 
     base: str
-    logs: list[Log]
-    listed: Listed
+    logs: list[ChainedLog]
+    listed: ListedFiles
 
 
-def judge_set(members: Sequence[Member]) -> list[SetFinding]:
+def validate_set(members: Sequence[SetMember]) -> list[SetFinding]:
     """Return all findings about the files together, log by log."""
-    return list(_judged(members))
+    return list(_iter_findings(members))
 
 
-def _judged(members: Sequence[Member]) -> Iterator[SetFinding]:
+def _iter_findings(members: Sequence[SetMember]) -> Iterator[SetFinding]:
     """Yield all findings about the files together."""
-    logs = _logs(members)
-    texts = [(member, context) for member in members if isinstance(context := _context(member), TextContext)]
+    logs = _group_logs(members)
+    texts = [(member, context) for member in members if isinstance(context := _get_context(member), TextContext)]
     indexes = [(member, context) for member, context in texts if context.kind is TextKind.INDEX]
-    listings = _listings(indexes)
+    listings = _collect_listings(indexes)
     for base in sorted({*logs, *listings}):
-        listed, own = listings.get(base, Listed()), logs.get(base, [])
-        if own:
-            yield from _doubles(own)
-            yield from _judge_chain(Chain(base, _single(own), listed))
-        elif listed.index is not None:
-            yield _all_missing(listed.index, listed)
+        listed_files, chain_logs = listings.get(base, ListedFiles()), logs.get(base, [])
+        if chain_logs:
+            yield from _find_duplicates(chain_logs)
+            yield from _validate_chain(LogChain(base, _drop_duplicates(chain_logs), listed_files))
+        elif listed_files.index is not None:
+            yield _all_missing_finding(listed_files.index, listed_files)
     for member, context in texts:
-        yield from _text_member(member, context, logs)
+        yield from _check_text_file(member, context, logs)
     for member in members:
-        matched = GTID_INDEX.fullmatch(member.name)
-        if matched and isinstance(_context(member), GtidIndexContext) and _find(logs, matched["log"]) is None:
-            text = f"the GTID index of {printable(matched['log'])}, which is not there"
-            yield SetFinding(member.name, finding("extra-member", 0, 0, text))
+        match = GTID_INDEX_NAME.fullmatch(member.name)
+        if match and isinstance(_get_context(member), GtidIndexContext) and _find_log(logs, match["log"]) is None:
+            text = f"the GTID index of {to_printable(match['log'])}, which is not there"
+            yield SetFinding(member.name, make_finding("extra-member", 0, 0, text))
 
 
-def _context(member: Member) -> Any:
+def _get_context(member: SetMember) -> Any:
     """Return the layout context of a member."""
     return None if member.layout is None else member.layout.context
 
 
-def _logs(members: Sequence[Member]) -> dict[str, list[Log]]:
+def _group_logs(members: Sequence[SetMember]) -> dict[str, list[ChainedLog]]:
     """Return the log files by base name, sorted by number."""
-    logs: dict[str, list[Log]] = {}
+    logs: dict[str, list[ChainedLog]] = {}
     for member in members:
-        name = log_name(member.name)
-        if name is None or isinstance(_context(member), TextContext | GtidIndexContext):
+        name = parse_log_name(member.name)
+        if name is None or isinstance(_get_context(member), TextContext | GtidIndexContext):
             continue
-        logs.setdefault(name.base, []).append(Log(member, name))
-    for own in logs.values():
-        own.sort(key=_by_number)
+        logs.setdefault(name.base, []).append(ChainedLog(member, name))
+    for chain_logs in logs.values():
+        chain_logs.sort(key=_sort_key)
     return logs
 
 
-def _by_number(log: Log) -> tuple[int, int, str]:
+def _sort_key(log: ChainedLog) -> tuple[int, int, str]:
     """Return the sort key of a log file."""
-    return _place(log.name)
+    return _name_sort_key(log.name)
 
 
-def _place(name: LogName) -> tuple[int, int, str]:
+def _name_sort_key(name: LogName) -> tuple[int, int, str]:
     """Return the sort key of a log name."""
     return name.number, len(name.name), name.name
 
 
-def _find(logs: Mapping[str, list[Log]], name: str) -> Log | None:
+def _find_log(logs: Mapping[str, list[ChainedLog]], name: str) -> ChainedLog | None:
     """Return the log file with this name."""
-    known = log_name(name)
-    own = [] if known is None or known.name != name else logs.get(known.base, [])
-    at = bisect_left(own, _place(known), key=_by_number) if known is not None else 0
-    return own[at] if at < len(own) and own[at].name.name == name else None
+    parsed = parse_log_name(name)
+    candidates = [] if parsed is None or parsed.name != name else logs.get(parsed.base, [])
+    index = bisect_left(candidates, _name_sort_key(parsed), key=_sort_key) if parsed is not None else 0
+    return candidates[index] if index < len(candidates) and candidates[index].name.name == name else None
 
 
-def _listings(indexes: Sequence[tuple[Member, TextContext]]) -> dict[str, Listed]:
+def _collect_listings(indexes: Sequence[tuple[SetMember, TextContext]]) -> dict[str, ListedFiles]:
     """Return the listing of each base; of two indexes the one named like the base counts."""
-    listings: dict[str, Listed] = {}
+    listings: dict[str, ListedFiles] = {}
     for member, context in indexes:
         for base, listing in context.listings.items():
             if base not in listings or member.name == f"{base}.index":
-                listings[base] = Listed(member, listing)
+                listings[base] = ListedFiles(member, listing)
     return listings
 
 
-def _all_missing(index: Member, listed: Listed) -> SetFinding:
+def _all_missing_finding(index: SetMember, listed: ListedFiles) -> SetFinding:
     """Return the finding about an index of whose files none exists."""
-    first, last = printable(listed.name(listed.first)), printable(listed.name(listed.last))
+    first, last = to_printable(listed.name_of(listed.lowest)), to_printable(listed.name_of(listed.highest))
     if len(listed) > 1:
         text = f"none of the {len(listed):,} listed files is in this directory: {first} to {last}"
     else:
         text = f"the one listed file is not in this directory: {first}"
-    return SetFinding(index.name, finding("missing-member", 0, 0, text, missing=len(listed)))
+    return SetFinding(index.name, make_finding("missing-member", 0, 0, text, missing=len(listed)))
 
 
-def _doubles(logs: list[Log]) -> Iterator[SetFinding]:
+def _find_duplicates(logs: list[ChainedLog]) -> Iterator[SetFinding]:
     """Yield findings about files with the same number."""
     for first, second in pairwise(logs):
         if first.name.number == second.name.number:
-            text = f"{printable(first.name.name)} has the same number: only one of them can belong to the log"
-            yield SetFinding(second.member.name, finding("duplicate-sequence", 0, 0, text))
+            text = f"{to_printable(first.name.name)} has the same number: only one of them can belong to the log"
+            yield SetFinding(second.member.name, make_finding("duplicate-sequence", 0, 0, text))
 
 
-def _single(logs: list[Log]) -> list[Log]:
+def _drop_duplicates(logs: list[ChainedLog]) -> list[ChainedLog]:
     """Return one file for each number: the one with the fewest digits, as servers write it."""
     return [next(same) for _, same in groupby(logs, lambda log: log.name.number)]
 
@@ -185,229 +185,248 @@ def _single(logs: list[Log]) -> list[Log]:
 # -- one log -----------------------------------------------------------------------------------------------------------
 
 
-def _judge_chain(chain: Chain) -> Iterator[SetFinding]:
+def _validate_chain(chain: LogChain) -> Iterator[SetFinding]:
     """Yield the findings about one log."""
-    yield from _missing(chain)
-    yield from _extra(chain)
-    pair = exchanged(chain.logs)
-    if pair is not None:
-        yield from exchanged_findings(chain.logs, pair)
+    yield from _find_missing(chain)
+    yield from _find_unlisted(chain)
+    exchanged_pair = find_exchanged_files(chain.logs)
+    if exchanged_pair is not None:
+        yield from iter_exchanged_findings(chain.logs, exchanged_pair)
     for before, after in pairwise(chain.logs):
-        touched = pair is not None and any(log in pair for log in (before, after))
-        if not touched and after.name.number == before.name.number + 1:
-            yield from link_findings(before, after)
-    yield from _last_rotation(chain)
-    yield from _checkpoints(chain, pair or ())
+        is_exchanged = exchanged_pair is not None and any(log in exchanged_pair for log in (before, after))
+        if not is_exchanged and after.name.number == before.name.number + 1:
+            yield from check_link(before, after)
+    yield from _check_last_rotation(chain)
+    yield from _check_checkpoints(chain, exchanged_pair or ())
     for log, after in pairwise(chain.logs):
-        yield from _not_last(chain, log, after)
-    yield from _groups(chain)
+        yield from _check_closed(chain, log, after)
+    yield from _check_open_groups(chain)
 
 
-def _missing(chain: Chain) -> Iterator[SetFinding]:
+def _find_missing(chain: LogChain) -> Iterator[SetFinding]:
     """Yield findings about files that the index names, or that a gap in the numbers shows."""
     newest = chain.logs[-1]
-    holes = [(before, after) for before, after in pairwise(chain.logs) if after.name.number > before.name.number + 1]
-    count, outside = chain.listed.outside(chain.logs[0].name.number, newest.name.number)
-    total = count + sum(after.name.number - before.name.number - 1 for before, after in holes)
-    told = 0
+    gaps = [(before, after) for before, after in pairwise(chain.logs) if after.name.number > before.name.number + 1]
+    count, outside = chain.listed.find_outside(chain.logs[0].name.number, newest.name.number)
+    total = count + sum(after.name.number - before.name.number - 1 for before, after in gaps)
+    reported = 0
     for number in islice(outside, MAX_MISSING):
-        told += 1
+        reported += 1
         last = newest if newest.name.number == number - 1 else None
-        yield _absent(chain, number, last, [], total if told == MAX_MISSING else 0)
-    for before, after in holes:
-        spans = lost_between(before, after)
+        yield _missing_finding(chain, number, last, [], total if reported == MAX_MISSING else 0)
+    for before, after in gaps:
+        gtid_ranges = find_lost_gtids(before, after)
         for number in range(before.name.number + 1, after.name.number):
-            if told == MAX_MISSING:
+            if reported == MAX_MISSING:
                 return
-            told += 1
+            reported += 1
             last = before if before.name.number == number - 1 else None
-            yield _absent(chain, number, last, spans, total if told == MAX_MISSING else 0)
-            spans = []
+            yield _missing_finding(chain, number, last, gtid_ranges, total if reported == MAX_MISSING else 0)
+            gtid_ranges = []
 
 
-def _absent(chain: Chain, number: int, before: Log | None, spans: list[Any], total: int) -> SetFinding:
+def _missing_finding(
+    chain: LogChain, number: int, previous: ChainedLog | None, gtid_ranges: list[Any], total: int
+) -> SetFinding:
     """Return the finding about a missing file, with everything that shows that it should exist."""
     index = chain.listed.index
-    named = index is not None and number in chain.listed
-    known = chain.listed.name(number) if named else chain.logs[0].name.sibling(number)
-    said = [f"listed in {printable(index.name)}"] if named and index is not None else []
-    if before is not None and before.rotates_to(known):
-        said.append(f"named by the ROTATE at the end of {printable(before.name.name)}")
-    why = " and ".join(said) or "its number lies between those of other files"
-    text = f"{printable(known)} is not there: {why}"
-    facts: dict[str, Any] = {"missing": printable(known)}
+    is_listed = index is not None and number in chain.listed
+    file_name = chain.listed.name_of(number) if is_listed else chain.logs[0].name.make_sibling(number)
+    reasons = [f"listed in {to_printable(index.name)}"] if is_listed and index is not None else []
+    if previous is not None and previous.rotates_to(file_name):
+        reasons.append(f"named by the ROTATE at the end of {to_printable(previous.name.name)}")
+    reason = " and ".join(reasons) or "its number lies between those of other files"
+    text = f"{to_printable(file_name)} is not there: {reason}"
+    facts: dict[str, Any] = {"missing": to_printable(file_name)}
     if chain.logs[0].name.number < number < chain.logs[-1].name.number:
         facts["between"] = True
-    if spans:
-        text += f"; transactions lost: {spans_text(spans)}"
-        facts["missing_gtids"] = spans_fact(spans)
+    if gtid_ranges:
+        text += f"; transactions lost: {format_ranges(gtid_ranges)}"
+        facts["missing_gtids"] = ranges_to_json(gtid_ranges)
     if total > MAX_MISSING:
         text += f" ({total:,} files are missing in all)"
-    return SetFinding(known, finding("missing-member", None, 0, text, **facts))
+    return SetFinding(file_name, make_finding("missing-member", None, 0, text, **facts))
 
 
-def _extra(chain: Chain) -> Iterator[SetFinding]:
+def _find_unlisted(chain: LogChain) -> Iterator[SetFinding]:
     """Yield findings about files that the index does not list; replicas skip the transactions of those in the
     middle.
     """
     index, listed = chain.listed.index, chain.listed
     if index is None:
         return
-    sound = getattr(_context(index), "sound", False)
-    for before, log in zip([None, *chain.logs], chain.logs, strict=False):
+    is_index_valid = getattr(_get_context(index), "sound", False)
+    for previous, log in zip([None, *chain.logs], chain.logs, strict=False):
         number = log.name.number
         if number in listed:
             continue
-        text = f"not listed in {printable(index.name)}: the server does not know it"
-        if before is not None and before.name.number == number - 1 and before.rotates_to(log.name.name):
-            text += f", although {printable(before.name.name)} ends with a ROTATE to it"
-        middle = len(listed) > 0 and listed.first < number < listed.last
-        if middle:
+        text = f"not listed in {to_printable(index.name)}: the server does not know it"
+        if previous is not None and previous.name.number == number - 1 and previous.rotates_to(log.name.name):
+            text += f", although {to_printable(previous.name.name)} ends with a ROTATE to it"
+        is_in_middle = len(listed) > 0 and listed.lowest < number < listed.highest
+        if is_in_middle:
             text += "; replicas would miss its transactions"
-        severity = Severity.ERROR if middle and sound else Severity.WARNING
-        found = finding("extra-member", 0, log.size, text, severity=severity, not_in_index=printable(log.name.name))
+        severity = Severity.ERROR if is_in_middle and is_index_valid else Severity.WARNING
+        found = make_finding(
+            "extra-member", 0, log.size, text, severity=severity, not_in_index=to_printable(log.name.name)
+        )
         yield SetFinding(log.member.name, found)
 
 
-def _last_rotation(chain: Chain) -> Iterator[SetFinding]:
+def _check_last_rotation(chain: LogChain) -> Iterator[SetFinding]:
     """Yield a finding if the newest file names a newer one."""
     last = chain.logs[-1]
     rotation = last.rotation
-    target = None if rotation is None else log_name(rotation.name)
+    target = None if rotation is None else parse_log_name(rotation.name)
     if rotation is None or target is None or last.name.number + 1 in chain.listed:
         return
     if target.number == last.name.number + 1:
-        text = f"the log goes on in {printable(rotation.name)}, which is not there"
-        found = finding("missing-member", rotation.offset, 0, text, severity=Severity.WARNING)
+        text = f"the log goes on in {to_printable(rotation.name)}, which is not there"
+        found = make_finding("missing-member", rotation.offset, 0, text, severity=Severity.WARNING)
         yield SetFinding(last.member.name, found)
 
 
-def _checkpoints(chain: Chain, exchanged_logs: Sequence[Log]) -> Iterator[SetFinding]:
+def _check_checkpoints(chain: LogChain, exchanged_logs: Sequence[ChainedLog]) -> Iterator[SetFinding]:
     """Yield findings about BINLOG_CHECKPOINT events: each must name this file or an older one of the log."""
     first, last = chain.logs[0], chain.logs[-1]
     for log in chain.logs:
-        if log.facts is None or log.facts.relay or log in exchanged_logs:
+        if log.facts is None or log.facts.is_relay or log in exchanged_logs:
             continue
-        for mark in dict.fromkeys(log.facts.checkpoints):
-            name = log_name(mark.name)
+        for checkpoint in dict.fromkeys(log.facts.checkpoints):
+            name = parse_log_name(checkpoint.name)
             if name is None or (name.base == chain.base and name.number > log.name.number):
-                text = f"BINLOG_CHECKPOINT names {printable(mark.name)}, which cannot be older than this file"
-                found = finding("meta-mismatch", log.listed_at, 0, text)
+                text = f"BINLOG_CHECKPOINT names {to_printable(checkpoint.name)}, which cannot be older than this file"
+                found = make_finding("meta-mismatch", log.gtid_list_offset, 0, text)
                 yield SetFinding(log.member.name, found)
-    marks = last.facts.checkpoints if last.facts is not None and last.facts.in_use else ()
-    needed = log_name(marks[-1].name) if marks else None
-    if needed is not None and needed.base == chain.base and needed.number < first.name.number:
-        text = f"the server needs {printable(needed.name)} for its recovery after a crash, and it is not there"
-        found = finding("missing-member", last.listed_at, 0, text, missing=printable(needed.name))
+    last_checkpoints = last.facts.checkpoints if last.facts is not None and last.facts.in_use else ()
+    needed_log = parse_log_name(last_checkpoints[-1].name) if last_checkpoints else None
+    if needed_log is not None and needed_log.base == chain.base and needed_log.number < first.name.number:
+        text = f"the server needs {to_printable(needed_log.name)} for its recovery after a crash, and it is not there"
+        found = make_finding("missing-member", last.gtid_list_offset, 0, text, missing=to_printable(needed_log.name))
         yield SetFinding(last.member.name, found)
 
 
-def _not_last(chain: Chain, log: Log, after: Log) -> Iterator[SetFinding]:
+def _check_closed(chain: LogChain, log: ChainedLog, next_log: ChainedLog) -> Iterator[SetFinding]:
     """Yield findings about a file that another one follows: it should have been closed."""
     facts, tail = log.facts, log.member.tail
     if facts is None or tail is None:
         return
-    never_cleared = facts.maria or version_numbers(facts.told.server_version) < _CLEARS_FLAG
+    never_cleared = facts.is_mariadb or parse_version_numbers(facts.facts.server_version) < _FLAG_CLEARED_SINCE
     severity = Severity.WARNING if never_cleared else Severity.ERROR
     if facts.in_use:
         durable = log.member.verdict.durable_end if log.member.verdict is not None else None
-        torn = tail.size - (tail.end if durable is None else min(durable, tail.size))
-        text = f"in-use flag set, and {printable(chain.logs[-1].name.name)} is newer: the server crashed; "
-        if facts.maria:
-            text += f"it left the file as it was and rolled back what is behind the last transaction ({torn:,} bytes)"
+        torn_bytes = tail.size - (tail.end if durable is None else min(durable, tail.size))
+        text = f"in-use flag set, and {to_printable(chain.logs[-1].name.name)} is newer: the server crashed; "
+        if facts.is_mariadb:
+            text += (
+                f"it left the file as it was and rolled back what is behind the last transaction ({torn_bytes:,} bytes)"
+            )
         elif never_cleared:
             text += "MySQL before 5.6 leaves the flag of such a file, and all behind its last transaction"
         else:
             text += "at its start a server repairs only the newest file"
-        plain = Severity.WARNING if torn else Severity.NOTE
-        found = finding(
-            "unclean-close", facts.head_at, facts.head_size, text, severity=plain if never_cleared else severity,
-            record=0, torn_bytes=torn,
+        note_severity = Severity.WARNING if torn_bytes else Severity.NOTE
+        found = make_finding(
+            "unclean-close", facts.head_at, facts.head_size, text,
+            severity=note_severity if never_cleared else severity,
+            record=0, torn_bytes=torn_bytes,
         )  # fmt: skip
         yield SetFinding(log.member.name, found, ("unclean-close",))
-    elif after.facts is not None and follows_exactly(log, after):
-        text = f"neither ROTATE nor STOP at the end, and {printable(after.name.name)} goes on exactly there: "
+    elif next_log.facts is not None and is_proven_successor(log, next_log):
+        text = f"neither ROTATE nor STOP at the end, and {to_printable(next_log.name.name)} goes on exactly there: "
         text += "the server cut the file in its recovery after a crash"
-        for one in _own_findings(log):
-            if one.id == "unclean-close":
-                yield SetFinding(log.member.name, replace(one, severity=Severity.NOTE, message=text), (one.id,))
-    raised = [one for one in _own_findings(log) if one.id in _OPEN_ENDS and one.severity is not severity]
-    for one in raised:
-        if one.id == "incomplete-transaction" and (facts.relay or not facts.in_use):
+        for item in _list_findings(log):
+            if item.id == "unclean-close":
+                yield SetFinding(log.member.name, replace(item, severity=Severity.NOTE, message=text), (item.id,))
+    open_end_findings = [one for one in _list_findings(log) if one.id in _OPEN_ENDS and one.severity is not severity]
+    for item in open_end_findings:
+        if item.id == "incomplete-transaction" and (facts.is_relay or not facts.in_use):
             continue
-        yield SetFinding(log.member.name, one.raised_to(severity), (one.id,))
+        yield SetFinding(log.member.name, item.with_severity(severity), (item.id,))
 
 
-def _own_findings(log: Log) -> Sequence[Finding]:
+def _list_findings(log: ChainedLog) -> Sequence[Finding]:
     """Return the findings about one file."""
     tail = log.member.tail.findings if log.member.tail is not None else ()
     return (*tail, *(log.member.verdict.findings if log.member.verdict is not None else ()))
 
 
-def _groups(chain: Chain) -> Iterator[SetFinding]:
+def _check_open_groups(chain: LogChain) -> Iterator[SetFinding]:
     """Yield findings about MariaDB relay logs, where a group may continue in the next file."""
-    for before, after in pairwise(chain.logs):
-        first, second = before.facts, after.facts
-        if first is None or second is None or not (second.relay and second.maria) or first.lost or second.lost:
+    for previous, next_log in pairwise(chain.logs):
+        first, second = previous.facts, next_log.facts
+        if (
+            first is None
+            or second is None
+            or not (second.is_relay and second.is_mariadb)
+            or first.is_damaged
+            or second.is_damaged
+        ):
             continue
-        if after.name.number != before.name.number + 1:
+        if next_log.name.number != previous.name.number + 1:
             continue
-        if second.carried and first.open_at is None:
-            text = f"it begins inside a transaction, and {printable(before.name.name)} does not end inside one"
-            yield SetFinding(after.member.name, finding("incomplete-transaction", second.head_at, 0, text))
-        elif first.open_at is not None and not second.carried:
-            text = f"a transaction is open at the end, and {printable(after.name.name)} does not go on with it"
-            found = finding("incomplete-transaction", first.open_at, 0, text, severity=Severity.WARNING)
-            yield SetFinding(before.member.name, found, ("incomplete-transaction",))
+        if second.begins_in_group and first.open_at is None:
+            text = f"it begins inside a transaction, and {to_printable(previous.name.name)} does not end inside one"
+            yield SetFinding(next_log.member.name, make_finding("incomplete-transaction", second.head_at, 0, text))
+        elif first.open_at is not None and not second.begins_in_group:
+            text = f"a transaction is open at the end, and {to_printable(next_log.name.name)} does not go on with it"
+            found = make_finding("incomplete-transaction", first.open_at, 0, text, severity=Severity.WARNING)
+            yield SetFinding(previous.member.name, found, ("incomplete-transaction",))
 
 
 # -- the files beside the logs -----------------------------------------------------------------------------------------
 
 
-def _text_member(member: Member, context: TextContext, logs: Mapping[str, list[Log]]) -> Iterator[SetFinding]:
+def _check_text_file(
+    member: SetMember, context: TextContext, logs: Mapping[str, list[ChainedLog]]
+) -> Iterator[SetFinding]:
     """Yield findings about a text file."""
     stem = member.name.rpartition(".")[0]
     if context.kind is TextKind.STATE:
-        own = logs.get(stem)
-        yield from _state(member, context, own[-1]) if own else _foreign(member)
+        chain_logs = logs.get(stem)
+        yield from _check_state(member, context, chain_logs[-1]) if chain_logs else _unrelated_finding(member)
     elif context.kind is TextKind.INDEX and not context.listings and stem not in logs:
-        yield from _foreign(member)
+        yield from _unrelated_finding(member)
     elif context.kind is TextKind.INFO and context.position is not None:
-        yield from _position(member, context.position, logs)
+        yield from _check_position(member, context.position, logs)
 
 
-def _foreign(member: Member) -> Iterator[SetFinding]:
+def _unrelated_finding(member: SetMember) -> Iterator[SetFinding]:
     """Yield the finding about a text file of no log here."""
     text = "no log of this directory has its name: it is not looked at"
-    found = finding("extra-member", 0, 0, text, severity=Severity.NOTE)
+    found = make_finding("extra-member", 0, 0, text, severity=Severity.NOTE)
     yield SetFinding(member.name, found, ("bad-header", "torn-tail", "count-out-of-bounds"))
 
 
-def _state(member: Member, context: TextContext, last: Log) -> Iterator[SetFinding]:
+def _check_state(member: SetMember, context: TextContext, last: ChainedLog) -> Iterator[SetFinding]:
     """Yield findings about a state file, which is written at shutdown and deleted at start."""
     facts = last.facts
-    if facts is None or not context.sound or not isinstance(facts.after, ListState) or facts.lost:
+    if facts is None or not context.sound or not isinstance(facts.state_after, MariadbGtidState) or facts.is_damaged:
         return
     if facts.in_use:
-        text = f"written at a clean shutdown, but {printable(last.name.name)} was not closed: from another moment"
-        yield SetFinding(member.name, finding("meta-mismatch", 0, 0, text, severity=Severity.WARNING))
-    elif facts.after.last != context.last:
-        state = ListState(context.last)
-        lacks, beyond = state.lacks(facts.after), facts.after.lacks(state)
-        text = f"it does not tell the state at the end of {printable(last.name.name)}"
-        text += f"; not in it: {spans_text(lacks)}" if lacks else ""
-        text += f"; not in the log: {spans_text(beyond)}" if beyond else ""
-        found = finding("meta-mismatch", 0, 0, text, state=dict(context.last), log=dict(facts.after.last))
+        text = f"written at a clean shutdown, but {to_printable(last.name.name)} was not closed: from another moment"
+        yield SetFinding(member.name, make_finding("meta-mismatch", 0, 0, text, severity=Severity.WARNING))
+    elif facts.state_after.last_numbers != context.last_numbers:
+        state = MariadbGtidState(context.last_numbers)
+        missing, unknown = state.find_missing(facts.state_after), facts.state_after.find_missing(state)
+        text = f"it does not tell the state at the end of {to_printable(last.name.name)}"
+        text += f"; not in it: {format_ranges(missing)}" if missing else ""
+        text += f"; not in the log: {format_ranges(unknown)}" if unknown else ""
+        found = make_finding(
+            "meta-mismatch", 0, 0, text, state=dict(context.last_numbers), log=dict(facts.state_after.last_numbers)
+        )
         yield SetFinding(member.name, found)
 
 
-def _position(member: Member, position: tuple[str, int], logs: Mapping[str, list[Log]]) -> Iterator[SetFinding]:
+def _check_position(
+    member: SetMember, position: tuple[str, int], logs: Mapping[str, list[ChainedLog]]
+) -> Iterator[SetFinding]:
     """Yield findings about the position where the replica continues."""
     name, offset = position
-    log, known = _find(logs, name), log_name(name)
-    if log is None and known is not None and known.base in logs:
-        text = f"the replica goes on in {printable(name)}, which is not there"
-        yield SetFinding(member.name, finding("meta-mismatch", 0, 0, text))
+    log, parsed = _find_log(logs, name), parse_log_name(name)
+    if log is None and parsed is not None and parsed.base in logs:
+        text = f"the replica goes on in {to_printable(name)}, which is not there"
+        yield SetFinding(member.name, make_finding("meta-mismatch", 0, 0, text))
     elif log is not None and log.member.tail is not None and offset > log.member.tail.size:
-        text = f"the replica goes on at {offset:,} in {printable(name)}, which has {log.member.tail.size:,} bytes"
-        yield SetFinding(member.name, finding("meta-mismatch", 0, 0, text))
+        text = f"the replica goes on at {offset:,} in {to_printable(name)}, which has {log.member.tail.size:,} bytes"
+        yield SetFinding(member.name, make_finding("meta-mismatch", 0, 0, text))

@@ -10,14 +10,14 @@ import msgspec
 from binlogtool.formats.binlog_events.gtid.bodies import ListedGtid, PreviousGtids
 
 
-class Interval(NamedTuple):
+class NumberRange(NamedTuple):
     """The numbers `[start, stop)`."""
 
     start: int
     stop: int
 
 
-class Rotation(msgspec.Struct, frozen=True):
+class RotateEvent(msgspec.Struct, frozen=True):
     """A ROTATE event: the next file and the position in it; `offset`: of the event."""
 
     name: str
@@ -25,14 +25,14 @@ class Rotation(msgspec.Struct, frozen=True):
     offset: int
 
 
-class Checkpoint(NamedTuple):
+class CheckpointEvent(NamedTuple):
     """A BINLOG_CHECKPOINT event: the oldest file that crash recovery needs; `offset`: of the event."""
 
     name: str
     offset: int
 
 
-class LogFacts(msgspec.Struct, frozen=True):
+class BinlogFacts(msgspec.Struct, frozen=True):
     """Facts about one log from its validator.
 
     `previous`: the set in PREVIOUS_GTIDS; `listed`: the entries of GTID_LIST in order; None without such an
@@ -49,24 +49,24 @@ class LogFacts(msgspec.Struct, frozen=True):
 
     server_version: str
     is_mariadb: bool
-    relay: bool
+    is_relay: bool
     checksum: str
     in_use: bool
     created: int
     previous: tuple[PreviousGtids, ...] | None
     listed: tuple[ListedGtid, ...] | None
-    gtids: Mapping[str, tuple[Interval, ...]]
+    gtids: Mapping[str, tuple[NumberRange, ...]]
     last_of_domain: Mapping[int, tuple[int, int]]
-    lost: tuple[tuple[str, int, int], ...]
-    rotation: Rotation | None
+    lost_ranges: tuple[tuple[str, int, int], ...]
+    rotation: RotateEvent | None
     sources: tuple[str, ...]
-    checkpoints: tuple[Checkpoint, ...]
+    checkpoints: tuple[CheckpointEvent, ...]
     open_group: int | None
-    stopped: bool
-    damaged: bool
+    ends_with_stop: bool
+    is_damaged: bool
     faults: int
     transactions: int
     first_time: int
     last_time: int
-    sealed: bool = False
-    carried: bool = False
+    lacks_key: bool = False
+    begins_in_group: bool = False

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from binlogtool.formats.binlog_events.events.places import DB_LEN, STATUS_LEN
-from binlogtool.formats.binlog_events.events.places import HEAD as POST_HEADER
+from binlogtool.formats.binlog_events.events.places import DB_LEN_AT, STATUS_LEN_AT
+from binlogtool.formats.binlog_events.events.places import QUERY_HEAD_SIZE as POST_HEADER
 from binlogtool.formats.binlog_events.events.type_codes import (
     ANNOTATE_ROWS,
     ANONYMOUS_GTID,
@@ -30,26 +30,26 @@ from binlogtool.formats.binlog_events.events.type_codes import (
     WRITE_ROWS_V2,
 )
 from binlogtool.formats.binlog_events.events.type_codes import XID as XID_EVENT
-from binlogtool.formats.binlog_events.groups.marks import ROW_FLAGS, STANDALONE, STMT_END
+from binlogtool.formats.binlog_events.groups.marks import ROW_FLAGS_AT, STANDALONE, STMT_END
 from binlogtool.formats.binlog_events.groups.steps import (
+    AFTER_GTID,
     BEGIN,
     BEGUN,
-    COMMITS,
-    HEAD,
-    HEAD_BEGUN,
-    HEAD_SINGLE,
-    HEADED,
+    COMMIT_EVENT,
+    MARIADB_GTID,
+    MARIADB_STANDALONE_GTID,
+    MYSQL_GTID,
     NO_GROUP,
-    SINGLE,
+    ONE_STATEMENT,
     STATEMENT,
-    behind,
+    group_after,
 )
 from binlogtool.formats.binlog_events.gtid.bodies import COMPLETED_XA, DDL, GROUP_COMMIT_ID, PREPARED_XA
 from binlogtool.formats.binlog_events.gtid.places import (
     COMMIT_ID,
     DOMAIN_ID,
     FLAGS2,
-    GNO,
+    GNO_OFFSET,
     LAST_COMMITTED,
     LT_TYPE,
     ORIGINAL_TIME,
@@ -57,20 +57,22 @@ from binlogtool.formats.binlog_events.gtid.places import (
     SEQUENCE_NUMBER,
     SID,
 )
-from binlogtool.formats.binlog_events.sql.kernels.walk import fits
-from binlogtool.formats.binlog_events.values.kernels import word_at
-from binlogtool.formats.binlog_events.wire.fields import lenenc
+from binlogtool.formats.binlog_events.sql.kernels.walk import has_valid_images
+from binlogtool.formats.binlog_events.values.kernels import load_word
+from binlogtool.formats.binlog_events.wire.fields import load_lenenc
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.kernel_types import Int64s, MutableInt64s, UInt8s
-from binlogtool.formats.loads import word32, word48, word64
+from binlogtool.formats.loads import load_int64, load_uint32, load_uint48
 
-LEAST_GTID = COMMIT_ID + 6
+MIN_MARIADB_GTID_SIZE = COMMIT_ID + 6
 """A GTID event of MariaDB has at least so many bytes."""
 
 # State: an array of 64-bit integers. Offsets are absolute.
 (
-    GROUP, SERVER, BEGINS, ENDS, BOUNDARY, FROZEN, SHIFT, POSITIONS, TIME, COUNT, XID, XIDS, STREAM, SOURCE_A, SOURCE_B,
-    NUMBER, SEQUENCE, DEEP, MAPS, ROWS_SEEN, FRESH, ODD_FLAGS, RELAY, CEILING, LAST_POSITION, RUN, WATCH, STATEMENTS,
+    GROUP_STATE, SERVER, GROUP_START, EXPECTED_GROUP_END, BOUNDARY, BOUNDARY_FROZEN, POSITION_SHIFT,
+    POSITION_MODE, LAST_TIME, GROUP_COUNT, HIGHEST_XID, XID_COUNT, GTID_STREAM, SOURCE_A, SOURCE_B,
+    LAST_GTID_NUMBER, LAST_SEQUENCE_NUMBER, CHECK_BODIES, MAP_COUNT, HAS_ROWS, HAS_NEW_MAP, FLAGS_TO_CHECK,
+    IS_RELAY, HIGHEST_GTID_NUMBER, LAST_POSITION, RUN_START, WATCH_GROUP_START, CHECK_STATEMENTS,
     SLOTS,
 ) = range(29)  # fmt: skip
 """GROUP: the group that is open, as in `groups.steps`; or `ADRIFT`. SERVER: its server. BEGINS: where it begins; ENDS:
@@ -91,7 +93,7 @@ DEEP: 1 = no checksum vouches for the bodies: the judge looks at each one that h
 statement; ROWS_SEEN: has it row events? FRESH: 1 = it has a table map that was not seen before: its row events are
 looked at. ODD_FLAGS: where they are set, the judge looks. RELAY: is it a relay log? STATEMENTS: 1 = the judge
 looks at each statement, for what it says of tables."""
-ADRIFT = 4
+AFTER_DAMAGE = 4
 """In place of a group: behind a damage nothing is known, the judge looks at each event."""
 
 UNCHAINED, CHAINED, MAY_BE_ZERO = range(3)
@@ -99,297 +101,304 @@ UNCHAINED, CHAINED, MAY_BE_ZERO = range(3)
 NOBODY, MARIADB, MYSQL = range(3)
 
 # Tables, after the slots.
-MOST_MAPS = 16
-KNOWN_MAPS = 1024
-SLOT = KNOWN_MAPS - 1
-RING_SIZE = 4096
+MAX_MAPS = 16
+KNOWN_MAP_SLOTS = 1024
+KNOWN_MAP_MASK = KNOWN_MAP_SLOTS - 1
+XID_RING_SIZE = 4096
 """XIDs that are remembered."""
-TYPES = 64
+TYPE_COUNTS = 64
 """How many events of each type there were."""
-MAP_IDS = TYPES + 256
-MAP_COLUMNS = MAP_IDS + MOST_MAPS
-MAP_FROM = MAP_COLUMNS + MOST_MAPS
+MAP_IDS = TYPE_COUNTS + 256
+MAP_COLUMNS = MAP_IDS + MAX_MAPS
+MAP_BODY_STARTS = MAP_COLUMNS + MAX_MAPS
 """Where in the window the body of a map is that the fold let pass, and where it ends; 0 = the judge has read it."""
-MAP_TO = MAP_FROM + MOST_MAPS
-MAP_RECORDS = MAP_TO + MOST_MAPS
+MAP_BODY_ENDS = MAP_BODY_STARTS + MAX_MAPS
+MAP_TEMPLATES = MAP_BODY_ENDS + MAX_MAPS
 """Where the record of the map is among those of the judge (`sql.event_record`); 0 = it has none."""
 KNOWN_IDS = 512
 """Of maps that were read before, by the low bits of their ids: id + 1, and number of columns."""
-KNOWN_COLUMNS = KNOWN_IDS + KNOWN_MAPS
-KNOWN_RECORDS = KNOWN_COLUMNS + KNOWN_MAPS
-RING = KNOWN_RECORDS + KNOWN_MAPS
-SIZE = RING + RING_SIZE
+KNOWN_COLUMNS = KNOWN_IDS + KNOWN_MAP_SLOTS
+KNOWN_TEMPLATES = KNOWN_COLUMNS + KNOWN_MAP_SLOTS
+XID_RING = KNOWN_TEMPLATES + KNOWN_MAP_SLOTS
+STATE_SIZE = XID_RING + XID_RING_SIZE
 
-DAY = 86400
+SECONDS_PER_DAY = 86400
 
 # Group states after events that break no rule.
-BEHIND_GTID, BEHIND_SINGLE, BEHIND_HEAD = (behind(NO_GROUP, mark) for mark in (HEAD_BEGUN, HEAD_SINGLE, HEAD))
-BEHIND_BEGIN = behind(HEADED, STATEMENT + BEGIN)
-BEHIND_XID, BEHIND_STATEMENT = behind(BEGUN, COMMITS), behind(SINGLE, STATEMENT)
+AFTER_MARIADB_GTID, AFTER_STANDALONE_GTID, AFTER_MYSQL_GTID = (
+    group_after(NO_GROUP, mark) for mark in (MARIADB_GTID, MARIADB_STANDALONE_GTID, MYSQL_GTID)
+)
+AFTER_BEGIN = group_after(AFTER_GTID, STATEMENT + BEGIN)
+AFTER_XID, AFTER_STATEMENT = group_after(BEGUN, COMMIT_EVENT), group_after(ONE_STATEMENT, STATEMENT)
 
 LETTER_B, LETTER_C, LETTER_D, LETTER_E, LETTER_G, LETTER_I, LETTER_N, LETTER_R, LETTER_S, LETTER_U, LETTER_X = (
     b"BCDEGINRSUX"
 )
-CAPITAL = 0xDF
+CASE_MASK = 0xDF
 """Bits of a letter without its case."""
 
-WIDE, WIDER = 0xFC, 250
+TWO_BYTE_COUNT, MAX_ONE_BYTE_COUNT = 0xFC, 250
 """A number of columns of two bytes follows; above WIDER, the first byte is none itself."""
-ODD_ROW_FLAGS = 0xFFFF & ~0x9F
+RARE_ROW_FLAGS = 0xFFFF & ~0x9F
 """Flags of row events that the fold does not let pass."""
-ROW_HEAD, EXTRA_LENGTH = 8, 2
+ROW_HEADER_SIZE, EXTRA_LENGTH_SIZE = 8, 2
 """Bytes of the head of a row event, and of the length of its extra data, which counts itself."""
-DATABASE, BEHIND_DATABASE = 8, 10
+DATABASE_LENGTH_AT, AFTER_EMPTY_DATABASE = 8, 10
 """Where the length of the database stands in a TABLE_MAP; what follows its name, where that has no letters."""
-LOGICAL_TIMES = 2
+LOGICAL_TIMESTAMPS = 2
 """lt_type of a GTID_LOG with last_committed and sequence_number."""
-TIME_SIZE, TWO_TIMES = 7, 0x80
+COMMIT_TIME_SIZE, SECOND_TIME_BIT = 7, 0x80
 """Bytes of a commit timestamp, and what its last one has set where a second one follows."""
 XID_SIZE, INTVAR_SIZE, RAND_SIZE = 8, 9, 16
 """Bytes of bodies that always have one size."""
 
 
 @kernel()
-def ends_group(group: int, end: int, state: MutableInt64s) -> bool:
+def end_group(group: int, end: int, state: MutableInt64s) -> bool:
     """End the transaction; return False if its length or its last statement is unexpected.
 
     Args:
         group: state after it.
     """
-    if state[MAPS] != 0 or (state[ENDS] != 0 and state[ENDS] != end):
+    if state[MAP_COUNT] != 0 or (state[EXPECTED_GROUP_END] != 0 and state[EXPECTED_GROUP_END] != end):
         return False
-    state[GROUP] = group
-    state[COUNT] += 1
-    if state[FROZEN] == 0:
+    state[GROUP_STATE] = group
+    state[GROUP_COUNT] += 1
+    if state[BOUNDARY_FROZEN] == 0:
         state[BOUNDARY] = end
     return True
 
 
-@kernel(word32, word64)
-def maria_gtid(p: int, n: int, start: int, server: int, state: MutableInt64s, buf: UInt8s) -> bool:
+@kernel(load_uint32, load_int64)
+def follow_mariadb_gtid(p: int, n: int, start: int, server: int, state: MutableInt64s, buf: UInt8s) -> bool:
     """Follow MariaDB's GTID with the next number of the same domain and server, without XA and DDL."""
-    if state[GROUP] != NO_GROUP or state[STREAM] != MARIADB or state[WATCH] != 0 or n - p < LEAST_GTID:
+    if (
+        state[GROUP_STATE] != NO_GROUP
+        or state[GTID_STREAM] != MARIADB
+        or state[WATCH_GROUP_START] != 0
+        or n - p < MIN_MARIADB_GTID_SIZE
+    ):
         return False
     flags = buf[p + FLAGS2]
     if flags & (DDL | PREPARED_XA | COMPLETED_XA) != 0 or (flags & GROUP_COMMIT_ID != 0 and n - p < COMMIT_ID + 8):
         return False
-    number = word64(buf, p + SEQ_NO)
-    if number != state[NUMBER] + 1 or number <= state[CEILING]:
+    number = load_int64(buf, p + SEQ_NO)
+    if number != state[LAST_GTID_NUMBER] + 1 or number <= state[HIGHEST_GTID_NUMBER]:
         return False
-    if word32(buf, p + DOMAIN_ID) != state[SOURCE_A] or server != state[SOURCE_B]:
+    if load_uint32(buf, p + DOMAIN_ID) != state[SOURCE_A] or server != state[SOURCE_B]:
         return False
-    state[NUMBER] = number
-    state[GROUP] = BEHIND_SINGLE if flags & STANDALONE != 0 else BEHIND_GTID
+    state[LAST_GTID_NUMBER] = number
+    state[GROUP_STATE] = AFTER_STANDALONE_GTID if flags & STANDALONE != 0 else AFTER_MARIADB_GTID
     state[SERVER] = server
-    state[BEGINS] = start
-    state[ENDS] = 0
+    state[GROUP_START] = start
+    state[EXPECTED_GROUP_END] = 0
     return True
 
 
-@kernel(lenenc)
-def transaction_length(p: int, n: int, buf: UInt8s) -> int:
+@kernel(load_lenenc)
+def read_transaction_length(p: int, n: int, buf: UInt8s) -> int:
     """Read transaction_length of a GTID_LOG body at `p`; -1 if there is none, or one of more than three bytes."""
     at = p + ORIGINAL_TIME
     if at > n:
         return -1
-    if buf[at - 1] >= TWO_TIMES:
-        at += TIME_SIZE
-    length, behind = lenenc(buf, at, n)
-    return -1 if behind < 0 or behind - at > 4 else length
+    if buf[at - 1] >= SECOND_TIME_BIT:
+        at += COMMIT_TIME_SIZE
+    length, end = load_lenenc(buf, at, n)
+    return -1 if end < 0 or end - at > 4 else length
 
 
-@kernel(word64, transaction_length)
-def mysql_gtid(code: int, p: int, n: int, start: int, server: int, state: MutableInt64s, buf: UInt8s) -> bool:
+@kernel(load_int64, read_transaction_length)
+def follow_mysql_gtid(code: int, p: int, n: int, start: int, server: int, state: MutableInt64s, buf: UInt8s) -> bool:
     """Follow GTID_LOG with the next number of the same source, or ANONYMOUS_GTID, with the next sequence_number."""
-    if state[GROUP] != NO_GROUP or state[WATCH] != 0 or n - p < ORIGINAL_TIME:
+    if state[GROUP_STATE] != NO_GROUP or state[WATCH_GROUP_START] != 0 or n - p < ORIGINAL_TIME:
         return False
-    length = transaction_length(p, n, buf)
-    committed = word64(buf, p + LAST_COMMITTED)
-    sequence = word64(buf, p + SEQUENCE_NUMBER)
+    length = read_transaction_length(p, n, buf)
+    committed = load_int64(buf, p + LAST_COMMITTED)
+    sequence = load_int64(buf, p + SEQUENCE_NUMBER)
     if (
         length < 0
-        or buf[p + LT_TYPE] != LOGICAL_TIMES
-        or sequence != state[SEQUENCE] + 1
+        or buf[p + LT_TYPE] != LOGICAL_TIMESTAMPS
+        or sequence != state[LAST_SEQUENCE_NUMBER] + 1
         or committed < 0
         or committed >= sequence
     ):
         return False
     if code == GTID_LOG:
-        number = word64(buf, p + GNO)
-        if state[STREAM] != MYSQL or number != state[NUMBER] + 1 or number <= state[CEILING]:
+        number = load_int64(buf, p + GNO_OFFSET)
+        if state[GTID_STREAM] != MYSQL or number != state[LAST_GTID_NUMBER] + 1 or number <= state[HIGHEST_GTID_NUMBER]:
             return False
-        if word64(buf, p + SID) != state[SOURCE_A] or word64(buf, p + SID + 8) != state[SOURCE_B]:
+        if load_int64(buf, p + SID) != state[SOURCE_A] or load_int64(buf, p + SID + 8) != state[SOURCE_B]:
             return False
-        state[NUMBER] = number
-    state[SEQUENCE] = sequence
-    state[GROUP] = BEHIND_HEAD
+        state[LAST_GTID_NUMBER] = number
+    state[LAST_SEQUENCE_NUMBER] = sequence
+    state[GROUP_STATE] = AFTER_MYSQL_GTID
     state[SERVER] = server
-    state[BEGINS] = start
-    state[ENDS] = start + length if state[RELAY] == 0 else 0
+    state[GROUP_START] = start
+    state[EXPECTED_GROUP_END] = start + length if state[IS_RELAY] == 0 else 0
     return True
 
 
-@kernel(ends_group)
-def query(p: int, n: int, end: int, state: MutableInt64s, buf: UInt8s) -> bool:
+@kernel(end_group)
+def follow_query(p: int, n: int, end: int, state: MutableInt64s, buf: UInt8s) -> bool:
     """Follow a QUERY: BEGIN, a plain INSERT, UPDATE or DELETE of a transaction, or the one statement of a group."""
-    if n - p < POST_HEADER + 1 or state[GROUP] == NO_GROUP:
+    if n - p < POST_HEADER + 1 or state[GROUP_STATE] == NO_GROUP:
         return False
-    at = p + POST_HEADER + 1 + (buf[p + STATUS_LEN] | buf[p + STATUS_LEN + 1] << 8) + buf[p + DB_LEN]
+    at = p + POST_HEADER + 1 + (buf[p + STATUS_LEN_AT] | buf[p + STATUS_LEN_AT + 1] << 8) + buf[p + DB_LEN_AT]
     if at + 5 > n:
         return False
-    first = buf[at] & CAPITAL
-    if state[GROUP] == HEADED:
+    first = buf[at] & CASE_MASK
+    if state[GROUP_STATE] == AFTER_GTID:
         if n - at != 5 or buf[at] != LETTER_B or buf[at + 1] != LETTER_E or buf[at + 2] != LETTER_G:
             return False
         if buf[at + 3] != LETTER_I or buf[at + 4] != LETTER_N:
             return False
-        state[GROUP] = BEHIND_BEGIN
+        state[GROUP_STATE] = AFTER_BEGIN
         return True
-    if state[DEEP] != 0 or state[STATEMENTS] != 0:
+    if state[CHECK_BODIES] != 0 or state[CHECK_STATEMENTS] != 0:
         return False
-    if state[GROUP] == BEGUN:
+    if state[GROUP_STATE] == BEGUN:
         if first == LETTER_I or first == LETTER_U:  # noqa: SIM109 - a kernel
             return True
-        return bool(first == LETTER_D and buf[at + 1] & CAPITAL == LETTER_E)
+        return bool(first == LETTER_D and buf[at + 1] & CASE_MASK == LETTER_E)
     if first == LETTER_B or first == LETTER_C or first == LETTER_R or first == LETTER_S or first == LETTER_X:  # noqa: SIM109
         return False
-    return ends_group(BEHIND_STATEMENT, end, state)
+    return end_group(AFTER_STATEMENT, end, state)
 
 
-@kernel(word_at)
-def is_known_map(p: int, n: int, buf: UInt8s, texts: UInt8s, r: int) -> bool:
+@kernel(load_word)
+def is_known_map(p: int, n: int, buf: UInt8s, texts: UInt8s, template: int) -> bool:
     """Return whether the TABLE_MAP body `buf[p:n]` equals that of the template at `texts[r]`, except for id and
     flags.
     """
-    size = word_at(texts, r + 20)
-    at = r + word_at(texts, r + 16)
+    size = load_word(texts, template + 20)
+    at = template + load_word(texts, template + 16)
     same = 0
     if n - p == size:
-        for i in range(ROW_HEAD, size):
+        for i in range(ROW_HEADER_SIZE, size):
             if buf[p + i] == texts[at + i]:
                 same += 1
-    return same > 0 and same == size - ROW_HEAD
+    return same > 0 and same == size - ROW_HEADER_SIZE
 
 
-@kernel(is_known_map, word48)
-def table_map(p: int, n: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s) -> bool:
+@kernel(is_known_map, load_uint48)
+def follow_table_map(p: int, n: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s) -> bool:
     """Follow a TABLE_MAP that was read before and is unchanged."""
-    count = state[MAPS]
-    if state[DEEP] != 0 or state[GROUP] < BEGUN or count >= MOST_MAPS or n - p < 14:
+    count = state[MAP_COUNT]
+    if state[CHECK_BODIES] != 0 or state[GROUP_STATE] < BEGUN or count >= MAX_MAPS or n - p < 14:
         return False
-    at = p + BEHIND_DATABASE + buf[p + DATABASE]
+    at = p + AFTER_EMPTY_DATABASE + buf[p + DATABASE_LENGTH_AT]
     if at >= n:
         return False
     at += buf[at] + 2
     if at + 2 >= n:
         return False
     columns = buf[at]
-    if columns == WIDE:
+    if columns == TWO_BYTE_COUNT:
         columns = buf[at + 1] | buf[at + 2] << 8
-    elif columns > WIDER:
+    elif columns > MAX_ONE_BYTE_COUNT:
         return False
-    table = word48(buf, p)
-    slot = table & SLOT
+    table = load_uint48(buf, p)
+    slot = table & KNOWN_MAP_MASK
     if state[KNOWN_IDS + slot] != table + 1 or state[KNOWN_COLUMNS + slot] != columns:
         return False
-    r = state[KNOWN_RECORDS + slot] + 0
-    if r == 0 or not is_known_map(p, n, buf, texts, r):
+    template = state[KNOWN_TEMPLATES + slot] + 0
+    if template == 0 or not is_known_map(p, n, buf, texts, template):
         return False
     for k in range(count):
         if state[MAP_IDS + k] == table:
-            state[MAP_RECORDS + k] = r
+            state[MAP_TEMPLATES + k] = template
             state[MAP_COLUMNS + k] = columns
-            state[MAP_FROM + k] = p
-            state[MAP_TO + k] = n
+            state[MAP_BODY_STARTS + k] = p
+            state[MAP_BODY_ENDS + k] = n
             return True
-    state[MAP_RECORDS + count] = r
+    state[MAP_TEMPLATES + count] = template
     state[MAP_IDS + count] = table
     state[MAP_COLUMNS + count] = columns
-    state[MAP_FROM + count] = p
-    state[MAP_TO + count] = n
-    state[MAPS] = count + 1
+    state[MAP_BODY_STARTS + count] = p
+    state[MAP_BODY_ENDS + count] = n
+    state[MAP_COUNT] = count + 1
     return True
 
 
-@kernel(fits, word48)
-def rows(code: int, p: int, n: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s) -> bool:
+@kernel(has_valid_images, load_uint48)
+def follow_rows(code: int, p: int, n: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s) -> bool:
     """Follow a row event of the open statement whose rows fit the table map."""
-    if state[GROUP] != BEGUN or state[DEEP] != 0 or state[FRESH] != 0 or n - p < 13:
+    if state[GROUP_STATE] != BEGUN or state[CHECK_BODIES] != 0 or state[HAS_NEW_MAP] != 0 or n - p < 13:
         return False
-    flags = buf[p + ROW_FLAGS] | buf[p + ROW_FLAGS + 1] << 8
-    if flags & ODD_ROW_FLAGS != 0:
+    flags = buf[p + ROW_FLAGS_AT] | buf[p + ROW_FLAGS_AT + 1] << 8
+    if flags & RARE_ROW_FLAGS != 0:
         return False
-    at = p + ROW_HEAD
+    at = p + ROW_HEADER_SIZE
     if code >= WRITE_ROWS_V2:
         extra = buf[at] | buf[at + 1] << 8
-        if extra < EXTRA_LENGTH:
+        if extra < EXTRA_LENGTH_SIZE:
             return False
         at += extra
         if at + 3 > n:
             return False
     columns = buf[at]
     at += 1
-    if columns == WIDE:
+    if columns == TWO_BYTE_COUNT:
         columns = buf[at] | buf[at + 1] << 8
         at += 2
-    elif columns > WIDER:
+    elif columns > MAX_ONE_BYTE_COUNT:
         return False
     bitmaps = (columns + 7) // 8
     if code == UPDATE_ROWS_V1 or code == UPDATE_ROWS_V2:  # noqa: SIM109 - a kernel
         bitmaps += bitmaps
     if at + bitmaps > n:
         return False
-    table = word48(buf, p)
-    r = 0
-    for k in range(state[MAPS]):
+    table = load_uint48(buf, p)
+    template = 0
+    for k in range(state[MAP_COUNT]):
         if state[MAP_IDS + k] == table and state[MAP_COLUMNS + k] == columns:
-            r = state[MAP_RECORDS + k] + 0
-    if r == 0 or not fits(buf, p, n, code, texts, r, 6):
+            template = state[MAP_TEMPLATES + k] + 0
+    if template == 0 or not has_valid_images(buf, p, n, code, texts, template, 6):
         return False
-    state[ROWS_SEEN] = 1
+    state[HAS_ROWS] = 1
     if flags & STMT_END != 0:
-        state[MAPS] = 0
-        state[ROWS_SEEN] = 0
+        state[MAP_COUNT] = 0
+        state[HAS_ROWS] = 0
     return True
 
 
-@kernel(word64, ends_group)
-def commit(p: int, n: int, end: int, state: MutableInt64s, buf: UInt8s) -> bool:
+@kernel(load_int64, end_group)
+def follow_xid(p: int, n: int, end: int, state: MutableInt64s, buf: UInt8s) -> bool:
     """Follow an XID higher than all before it."""
-    if state[GROUP] != BEGUN or n - p != XID_SIZE:
+    if state[GROUP_STATE] != BEGUN or n - p != XID_SIZE:
         return False
-    number = word64(buf, p)
-    if number <= state[XID] or not ends_group(BEHIND_XID, end, state):
+    number = load_int64(buf, p)
+    if number <= state[HIGHEST_XID] or not end_group(AFTER_XID, end, state):
         return False
-    state[XID] = number
-    state[RING + (state[XIDS] & RING_SIZE - 1)] = number
-    state[XIDS] += 1
+    state[HIGHEST_XID] = number
+    state[XID_RING + (state[XID_COUNT] & XID_RING_SIZE - 1)] = number
+    state[XID_COUNT] += 1
     return True
 
 
-@kernel(maria_gtid, mysql_gtid, query, table_map, rows, commit)
-def in_order(
+@kernel(follow_mariadb_gtid, follow_mysql_gtid, follow_query, follow_table_map, follow_rows, follow_xid)
+def follow_event(
     code: int, p: int, n: int, start: int, end: int, server: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s
 ) -> bool:  # fmt: skip
     """Follow one event; return False, without a trace in the state, if it is unexpected."""
     if code == TABLE_MAP:
-        return table_map(p, n, state, buf, texts)
+        return follow_table_map(p, n, state, buf, texts)
     if (code >= WRITE_ROWS_V2 and code <= DELETE_ROWS_V2) or (code >= WRITE_ROWS_V1 and code <= DELETE_ROWS_V1):
-        return rows(code, p, n, state, buf, texts)
+        return follow_rows(code, p, n, state, buf, texts)
     if code == GTID:
-        return maria_gtid(p, n, start, server, state, buf)
+        return follow_mariadb_gtid(p, n, start, server, state, buf)
     if code == XID_EVENT:
-        return commit(p, n, end, state, buf)
+        return follow_xid(p, n, end, state, buf)
     if code == GTID_LOG or code == ANONYMOUS_GTID:  # noqa: SIM109 - a kernel
-        return mysql_gtid(code, p, n, start, server, state, buf)
+        return follow_mysql_gtid(code, p, n, start, server, state, buf)
     if code == QUERY:
-        return query(p, n, end, state, buf)
+        return follow_query(p, n, end, state, buf)
     if code == ANNOTATE_ROWS or code == ROWS_QUERY:  # noqa: SIM109 - a kernel
-        return state[GROUP] >= BEGUN and n > p
+        return state[GROUP_STATE] >= BEGUN and n > p
     if code == INTVAR:
-        return state[GROUP] >= BEGUN and n - p == INTVAR_SIZE
+        return state[GROUP_STATE] >= BEGUN and n - p == INTVAR_SIZE
     if code == RAND:
-        return state[GROUP] >= BEGUN and n - p == RAND_SIZE
+        return state[GROUP_STATE] >= BEGUN and n - p == RAND_SIZE
     return False
 
 
@@ -407,16 +416,16 @@ class OrderedEvents(NamedTuple):
     body_ends: Int64s
 
 
-@kernel(in_order)
-def fold(
+@kernel(follow_event)
+def follow_events(
     first: int, stop: int, base: int, events: OrderedEvents, state: MutableInt64s, buf: UInt8s, texts: UInt8s
 ) -> int:
     """Follow the events of a batch that are in order; return the index of the first that is not, or `stop`."""
-    odd = state[ODD_FLAGS]
-    mode = state[POSITIONS]
-    shift = state[SHIFT]
+    flags_to_check = state[FLAGS_TO_CHECK]
+    mode = state[POSITION_MODE]
+    shift = state[POSITION_SHIFT]
     for i in range(first, stop):
-        if state[GROUP] >= ADRIFT or events.flags[i] & odd != 0:
+        if state[GROUP_STATE] >= AFTER_DAMAGE or events.flags[i] & flags_to_check != 0:
             return i
         end = base + events.ends[i]
         position = events.positions[i]
@@ -430,10 +439,12 @@ def fold(
                 return i
         elif (end + shift) & 0xFFFFFFFF != position:
             return i
-        if events.times[i] + DAY < state[TIME] or (state[GROUP] != NO_GROUP and events.servers[i] != state[SERVER]):
+        if events.times[i] + SECONDS_PER_DAY < state[LAST_TIME] or (
+            state[GROUP_STATE] != NO_GROUP and events.servers[i] != state[SERVER]
+        ):
             return i
         start = base + events.offsets[i]
-        if not in_order(
+        if not follow_event(
             events.types[i],
             events.body_starts[i],
             events.body_ends[i],
@@ -445,6 +456,6 @@ def fold(
             texts,
         ):
             return i
-        state[TIME] = events.times[i]
-        state[TYPES + events.types[i]] += 1
+        state[LAST_TIME] = events.times[i]
+        state[TYPE_COUNTS + events.types[i]] += 1
     return stop

@@ -10,103 +10,121 @@ from msgspec.structs import replace
 
 from binlogtool.formats.binlog_events.codes import HEADER_SIZE, EventType
 from binlogtool.formats.binlog_events.events.schema import (
-    CLEAR,
-    COLUMNS,
+    ENCRYPTED_EVENT_FRAME,
     EVENTS,
-    SEALED,
-    Form,
-    all_bodies,
-    event_schema,
+    SCAN_COLUMNS,
+    UNENCRYPTED_EVENTS,
+    EventForm,
+    body_constructs,
+    event_construct,
 )
-from binlogtool.formats.binlog_events.stream.context import FileContext
-from binlogtool.formats.binlog_events.stream.proofs import prove, prove_checked, witnessed
+from binlogtool.formats.binlog_events.stream.context import BinlogFileContext
+from binlogtool.formats.binlog_events.stream.proofs import (
+    is_proven_despite_checksum,
+    is_proven_event,
+    record_prior_events,
+)
 from binlogtool.formats.binlog_events.wire.compression import unpack_payload
-from binlogtool.formats.binlog_events.wire.header import END_AT, FLAGS_AT, SIZE_AT
+from binlogtool.formats.binlog_events.wire.header import END_LOG_POS_AT, EVENT_SIZE_AT, FLAGS_AT
 from binlogtool.formats.checksums import CRC32
 from binlogtool.formats.layouts import FrameLevel, InnerLevel
 from binlogtool.formats.mysql_binlog.layout.description import (
-    checksum_right,
-    description_at,
-    foreign,
-    form_of,
-    misread,
+    find_incompatibility,
+    get_event_form,
+    has_contradicting_version,
+    is_checksum_valid,
+    read_description,
 )
 from binlogtool.limits import MIB
 
-LARGEST = 256 * MIB
+DEFAULT_MAX_EVENT = 256 * MIB
 """Default ceiling of one event in bytes; servers write up to 1 GiB."""
-_TYPED = rb".{4}[\x01-\x3f\xa0-\xbf]"
+_KNOWN_TYPE = rb".{4}[\x01-\x3f\xa0-\xbf]"
 """MySQL numbers its types from 1, MariaDB its own from 160: those of newer servers are found behind a damage, too."""
-_SIZED = rb".{4}.{3}[\x00-\x40].{4}.[\x00-\x03\x40-\x43\x80-\x83\xc0-\xc3]"
+_PLAUSIBLE_SIZE = rb".{4}.{3}[\x00-\x40].{4}.[\x00-\x03\x40-\x43\x80-\x83\xc0-\xc3]"
 """A common header: a size below 1 GiB, known flags (section 12)."""
 
 
-def _start(smallest: int) -> bytes:
+def _header_pattern(smallest: int) -> bytes:
     """Return the pattern of a common header whose size is not below the smallest event."""
-    return _TYPED + rb"(?!.{4}[\x00-" + re.escape(bytes([smallest - 1])) + rb"]\x00{3})" + _SIZED
+    return _KNOWN_TYPE + rb"(?!.{4}[\x00-" + re.escape(bytes([smallest - 1])) + rb"]\x00{3})" + _PLAUSIBLE_SIZE
 
 
-def _claims(head: bytes) -> int | None:
+def _claimed_offset(head: bytes) -> int | None:
     """Return the offset that an event claims: end_log_pos less its size; None for events made up by the server."""
-    size, end = int.from_bytes(head[SIZE_AT:END_AT], "little"), int.from_bytes(head[END_AT:FLAGS_AT], "little")
+    size, end = (
+        int.from_bytes(head[EVENT_SIZE_AT:END_LOG_POS_AT], "little"),
+        int.from_bytes(head[END_LOG_POS_AT:FLAGS_AT], "little"),
+    )
     return end - size if len(head) >= HEADER_SIZE and end >= size > 0 else None
 
 
 @cache
-def level(form: Form) -> FrameLevel:
+def get_level(form: EventForm) -> FrameLevel:
     """Return the frame level of an event format, one for all files."""
     return FrameLevel(
         name="event",
         schema=EVENTS[form],
-        columns=COLUMNS,
-        sync=_start(HEADER_SIZE + 4 * (form is Form.CRC)),
+        columns=SCAN_COLUMNS,
+        sync=_header_pattern(HEADER_SIZE + 4 * (form is EventForm.CRC)),
         min_size=HEADER_SIZE,
-        max_size=LARGEST,
-        declared="event_size",
-        prove=prove_checked if form is Form.CRC else prove,
-        witness=None if form is Form.CRC else witnessed,
+        max_size=DEFAULT_MAX_EVENT,
+        length_field="event_size",
+        prove=is_proven_despite_checksum if form is EventForm.CRC else is_proven_event,
+        observe=None if form is EventForm.CRC else record_prior_events,
         checksum=CRC32,
-        claims=_claims,
+        claimed_offset=_claimed_offset,
         stored="crc32",
         covered=("offset", "body_end"),
-        trailing=0 if form is Form.CRC else None,
-        turn=_turn,
-        shown=partial(_shown, form),
+        trailing=0 if form is EventForm.CRC else None,
+        next_level=_next_level,
+        annotated_schema=partial(_annotated_schema, form),
     )
 
 
-def _shown(form: Form, context: FileContext) -> Construct:
+def _annotated_schema(form: EventForm, context: BinlogFileContext) -> Construct:
     """Return the schema of the events with the table maps of this file."""
-    described, lookup = context.description, context.tracker.maps.by_id.get
-    return event_schema(form, all_bodies(lookup, described.table_id_size, described.is_mariadb))
+    description, find_map = context.description, context.tracker.maps.by_id.get
+    return event_construct(form, body_constructs(find_map, description.table_id_size, description.is_mariadb))
 
 
-SEALED_LEVEL = FrameLevel(
-    name="event", schema=SEALED, columns=COLUMNS, sync=None, min_size=HEADER_SIZE, max_size=LARGEST, checksum=CRC32,
+ENCRYPTED_LEVEL = FrameLevel(
+    name="event", schema=ENCRYPTED_EVENT_FRAME, columns=SCAN_COLUMNS, sync=None, min_size=HEADER_SIZE,
+    max_size=DEFAULT_MAX_EVENT, checksum=CRC32,
     stored="crc32", covered=("offset", "body_end"),
 )  # fmt: skip
 
 
-def clear_level(form: Form) -> FrameLevel:
+def get_plain_level(form: EventForm) -> FrameLevel:
     """Return the level of the events before the encrypted ones; everything else there is encrypted."""
-    return replace(SEALED_LEVEL, schema=CLEAR[form], turn=_turn)
+    return replace(ENCRYPTED_LEVEL, schema=UNENCRYPTED_EVENTS[form], next_level=_next_level)
 
 
-def _turn(data: bytes, context: FileContext) -> FrameLevel | None:
+def _next_level(data: bytes, context: BinlogFileContext) -> FrameLevel | None:
     """Return the level after a FORMAT_DESCRIPTION inside of a relay log; None if the event is not valid."""
-    if context.sealed:
-        return SEALED_LEVEL
-    described = description_at(data, 0)
-    if described is None or foreign(described) or not checksum_right(data, 0, described) or misread(described):
+    if context.encrypted_without_key:
+        return ENCRYPTED_LEVEL
+    description = read_description(data, 0)
+    if (
+        description is None
+        or find_incompatibility(description)
+        or not is_checksum_valid(data, 0, description)
+        or has_contradicting_version(description)
+    ):
         return None
-    context.description = described
-    context.tracker.maps.mariadb = described.is_mariadb
-    return level(form_of(described))
+    context.description = description
+    context.tracker.maps.is_mariadb = description.is_mariadb
+    return get_level(get_event_form(description))
 
 
-INNER = InnerLevel(
+PAYLOAD_LEVEL = InnerLevel(
     frame=FrameLevel(
-        name="event", schema=EVENTS[Form.BARE], columns=COLUMNS, sync=None, min_size=HEADER_SIZE, max_size=LARGEST
+        name="event",
+        schema=EVENTS[EventForm.BARE],
+        columns=SCAN_COLUMNS,
+        sync=None,
+        min_size=HEADER_SIZE,
+        max_size=DEFAULT_MAX_EVENT,
     ),
     selector="type_code",
     holders=frozenset({EventType.TRANSACTION_PAYLOAD.value}),

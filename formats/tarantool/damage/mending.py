@@ -10,43 +10,51 @@ from collections.abc import Iterator
 
 import msgspec
 
-from binlogtool.formats.layouts import Layout
-from binlogtool.formats.repair_rules import Mending
-from binlogtool.formats.tarantool.codes import FIXED_SIZE, PLAIN, SYNC, ZSTD
-from binlogtool.formats.tarantool.damage.damage import intact_payload
+from binlogtool.formats.layouts import LogFileLayout
+from binlogtool.formats.repair_rules import FrameHeaderFix
+from binlogtool.formats.tarantool.codes import FIXHEADER_SIZE, MAGIC_PATTERN, PLAIN_MAGIC, ZSTD_MAGIC
+from binlogtool.formats.tarantool.damage.damage import find_intact_payload
 
-_ZSTD_FRAME = bytes.fromhex("28b52ffd")
-_MAPS = frozenset((*range(0x81, 0x90), 0xDE, 0xDF))
+_ZSTD_FRAME_MAGIC = bytes.fromhex("28b52ffd")
+_MAP_FIRST_BYTES = frozenset((*range(0x81, 0x90), 0xDE, 0xDF))
 """First bytes of a row: its header is a map."""
 
-_MOST_TRIES = 32
+_MAX_CANDIDATES = 32
 """Places of one damaged range where a block is looked for."""
 
 
-def mend(layout: Layout, data: bytes) -> Iterator[Mending]:
+def rebuild_block_headers(layout: LogFileLayout, data: bytes) -> Iterator[FrameHeaderFix]:
     """Yield the blocks of a damaged range with a rebuilt fixed header: length, magic and filler are new, the crc is
     the
     stored one.
     """
-    at = 0
-    for _ in range(_MOST_TRIES):
-        found = intact_payload(memoryview(data)[at:], ends_here=True)
-        head = None if found is None else _head(data[at : at + 4], data[at + FIXED_SIZE : at + found.end], found.crc)
-        if found is not None and head is not None:
-            yield Mending(at, head, at + found.end)
-            at += found.end
+    position = 0
+    for _ in range(_MAX_CANDIDATES):
+        payload = find_intact_payload(memoryview(data)[position:], ends_here=True)
+        header = (
+            None
+            if payload is None
+            else _build_block_header(
+                data[position : position + 4], data[position + FIXHEADER_SIZE : position + payload.end], payload.crc
+            )
+        )
+        if payload is not None and header is not None:
+            yield FrameHeaderFix(position, header, position + payload.end)
+            position += payload.end
             continue
-        border = re.compile(SYNC).search(data, at + 1)
-        if border is None:
+        next_magic = re.compile(MAGIC_PATTERN).search(data, position + 1)
+        if next_magic is None:
             return
-        at = border.start()
+        position = next_magic.start()
 
 
-def _head(magic: bytes, payload: bytes, crc: int) -> bytes | None:
+def _build_block_header(magic: bytes, payload: bytes, crc: int) -> bytes | None:
     """Build the fixed header as the server writes it; None if the bytes are no payload."""
-    packed = payload.startswith(_ZSTD_FRAME)
-    if not packed and payload[:1] not in (bytes([one]) for one in _MAPS):
+    is_compressed = payload.startswith(_ZSTD_FRAME_MAGIC)
+    if not is_compressed and payload[:1] not in (bytes([one]) for one in _MAP_FIRST_BYTES):
         return None
-    head = (ZSTD if packed else PLAIN).to_bytes(4) + b"".join(map(msgspec.msgpack.encode, (len(payload), 0, crc)))
-    left = FIXED_SIZE - len(head)
-    return head + bytes([0xA0 + left - 1]) + bytes(left - 1)
+    header = (ZSTD_MAGIC if is_compressed else PLAIN_MAGIC).to_bytes(4) + b"".join(
+        map(msgspec.msgpack.encode, (len(payload), 0, crc))
+    )
+    filler_size = FIXHEADER_SIZE - len(header)
+    return header + bytes([0xA0 + filler_size - 1]) + bytes(filler_size - 1)

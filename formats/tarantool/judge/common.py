@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.judging import Tail, Verdict
-from binlogtool.formats.layouts import U64, Batch, Kernel, Layout
-from binlogtool.formats.tarantool.codes import COMPRESS_FROM, FIXED_SIZE, PLAIN, FileKind, RowType
+from binlogtool.findings import Finding, Severity, make_finding
+from binlogtool.formats.judging import FileTail, ValidationResult
+from binlogtool.formats.layouts import U64, Batch, Kernel, LogFileLayout
+from binlogtool.formats.tarantool.codes import COMPRESS_THRESHOLD, FIXHEADER_SIZE, PLAIN_MAGIC, FileKind, RowType
 from binlogtool.formats.tarantool.judge import folds
-from binlogtool.formats.tarantool.layout.layout import FileContext
-from binlogtool.formats.tarantool.meaning import too_deep_rows
-from binlogtool.formats.tarantool.msgpack.messages import bounded
+from binlogtool.formats.tarantool.layout.layout import TarantoolContext
+from binlogtool.formats.tarantool.meaning import find_too_deep_rows
+from binlogtool.formats.tarantool.msgpack.messages import limit_depth
 from binlogtool.formats.tarantool.rows.names import TYPE_NAMES
 from binlogtool.formats.tarantool.rows.rows import DUPLICATE_KEY, UNKNOWN_KEY
 from binlogtool.limits import Limits
@@ -40,7 +40,7 @@ REQUIRED_KEYS: Mapping[int, tuple[int, ...]] = {
 """Body keys that a row of a log must have (specification section 2.3)."""
 
 
-class Place(NamedTuple):
+class RowLocation(NamedTuple):
     """Location of a row: offset, size and index of its block, and the row's number in the file."""
 
     offset: int
@@ -49,154 +49,175 @@ class Place(NamedTuple):
     record: int
 
 
-class Remark(msgspec.Struct):
+class BlockNote(msgspec.Struct):
     """An unusual property of blocks, reported once per file with the number of blocks that have it."""
 
-    place: Place
+    location: RowLocation
     text: str
     id: str
     severity: Severity = Severity.WARNING
     count: int = 1
 
 
-def new_state(compile_: Any) -> Any:
+def create_kernel_state(compile_: Any) -> Any:
     """Create the state of a kernel: a list for the interpreter, an array of 64-bit integers for compiled code."""
-    return [0] * folds.SIZE if compile_(folds.fold_log) is folds.fold_log else array("q", bytes(8 * folds.SIZE))
+    return (
+        [0] * folds.STATE_SIZE
+        if compile_(folds.skip_ordered_log_rows) is folds.skip_ordered_log_rows
+        else array("q", bytes(8 * folds.STATE_SIZE))
+    )
 
 
-def ranges(numbers: Sequence[int]) -> str:
+def format_range(numbers: Sequence[int]) -> str:
     """Format the first and last number as `5` or `5..9`."""
     return str(numbers[0]) if numbers[0] == numbers[-1] else f"{numbers[0]}..{numbers[-1]}"
 
 
-class FileJudge:
+class TarantoolValidator:
     """Base of the validators. Each kind of file overrides `check_rows` and `check_end`."""
 
-    def __init__(self, layout: Layout, compile_: Any, limits: Limits) -> None:
-        self.context: FileContext = layout.context
+    def __init__(self, layout: LogFileLayout, compile_: Any, limits: Limits) -> None:
+        self.context: TarantoolContext = layout.context
         self.frames_at = layout.frames_at
-        self.depth = bounded(limits)
-        self.types: Counter[str] = Counter()
-        self.damages: list[tuple[int, int]] = []
-        self._remarks: dict[str, Remark] = {}
-        self._near = (-1, -1), 0, 0
+        self.max_depth = limit_depth(limits)
+        self.type_counts: Counter[str] = Counter()
+        self.damaged_ranges: list[tuple[int, int]] = []
+        self._block_notes: dict[str, BlockNote] = {}
+        self._last_block = (-1, -1), 0, 0
         """The last block that a place was asked of, its offset and size: rows of one block follow each other."""
-        self._odd_frame: Kernel = compile_(folds.odd_frame)
+        self._find_odd_block: Kernel = compile_(folds.find_odd_block)
 
     # -- the protocol of `formats.judging.Judge` ----------------------------------------------------------------------
 
     def feed(self, batch: Batch) -> Sequence[Finding]:
         """Return the findings of a batch."""
-        self._frames(batch)
-        found = [*self.rows(batch), *too_deep_rows(batch, self.depth)]
-        return [self.context.soften(one) for one in found]
+        self._check_blocks(batch)
+        findings = [*self.check_rows(batch), *find_too_deep_rows(batch, self.max_depth)]
+        return [self.context.cap_severity(one) for one in findings]
 
-    def damage(self, start: int, end: int) -> None:
+    def skip_damage(self, start: int, end: int) -> None:
         """Record that a range of the file was skipped."""
-        self.damages.append((start, end))
+        self.damaged_ranges.append((start, end))
 
-    def finish(self, tail: Tail) -> Verdict:
+    def finish(self, tail: FileTail) -> ValidationResult:
         """Return the verdict about the whole file."""
-        return self.verdict(tail, [self.context.soften(found) for found in (*self.remarks(), *self.end(tail))])
+        return self.create_verdict(
+            tail, [self.context.cap_severity(found) for found in (*self.report_block_notes(), *self.check_end(tail))]
+        )
 
     # -- overridden by each kind ---------------------------------------------------------------------------------------
 
-    def rows(self, batch: Batch) -> list[Finding]:
+    def check_rows(self, batch: Batch) -> list[Finding]:
         """Return the findings about the rows of a batch."""
         raise AssertionError("abstract")  # pragma: no cover
 
-    def end(self, tail: Tail) -> list[Finding]:
+    def check_end(self, tail: FileTail) -> list[Finding]:
         """Return the findings that only the end of the file allows."""
         return []
 
-    def verdict(self, tail: Tail, findings: list[Finding]) -> Verdict:
+    def create_verdict(self, tail: FileTail, findings: list[Finding]) -> ValidationResult:
         """Combine counts, facts and findings to a verdict."""
-        return Verdict(sum(self.types.values()), dict(self.types), tuple(findings))
+        return ValidationResult(sum(self.type_counts.values()), dict(self.type_counts), tuple(findings))
 
     # -- shared ----------------------------------------------------------------------------------------------------
 
-    def place(self, batch: Batch, index: int) -> Place:
+    def locate_row(self, batch: Batch, index: int) -> RowLocation:
         """Locate row `index` of a batch."""
-        return self.frame_place(batch, batch.frame_of(index), batch.first_record + index)
+        return self.locate_block(batch, batch.frame_index(index), batch.first_record + index)
 
-    def frame_place(self, batch: Batch, frame: int, record: int) -> Place:
+    def locate_block(self, batch: Batch, frame: int, record: int) -> RowLocation:
         """Locate block `frame` of a batch; `record` is the number of the row that is asked for."""
         key = (batch.base, batch.first_frame + frame)
-        if self._near[0] != key:
+        if self._last_block[0] != key:
             low, high = int(batch.frames["offset"][frame]), int(batch.frames["end"][frame])
-            self._near = key, batch.base + low, high - low
-        _, offset, size = self._near
-        return Place(offset, size, key[1], record)
+            self._last_block = key, batch.base + low, high - low
+        _, offset, size = self._last_block
+        return RowLocation(offset, size, key[1], record)
 
-    def tell(self, id_: str, place: Place, text: str, diagnosis: str, **more: Any) -> Finding:
+    def create_finding(self, id_: str, location: RowLocation, text: str, diagnosis: str, **facts: Any) -> Finding:
         """Create a finding about the block of a row."""
-        return finding(id_, place.offset, place.size, text, record=place.record, diagnosis=diagnosis, **more)
+        return make_finding(
+            id_, location.offset, location.size, text, record=location.record, diagnosis=diagnosis, **facts
+        )
 
-    def check_body(self, batch: Batch, index: int, place: Place, required: Sequence[int]) -> list[Finding]:
+    def check_body(self, batch: Batch, index: int, location: RowLocation, required: Sequence[int]) -> list[Finding]:
         """Report keys that occur twice, and required keys that are missing."""
         table = batch.records
         header, body = int(table["header_keys"][index]), int(table["body_keys"][index])
-        found = []
+        findings = []
         if (header | body) & DUPLICATE_KEY:
-            found.append(self.tell("duplicate-key", place, "a key stands twice in a row", "duplicate_key"))
+            findings.append(
+                self.create_finding("duplicate-key", location, "a key stands twice in a row", "duplicate_key")
+            )
         missing = [f"{key:#04x}" for key in required if not body >> key & 1]
         if missing:
             name = TYPE_NAMES[int(table["type"][index])]
             text = f"{name} without the body key {' and '.join(missing)}"
-            found.append(self.tell("payload-undecodable", place, text, "missing_body_key"))
-        return found
+            findings.append(self.create_finding("payload-undecodable", location, text, "missing_body_key"))
+        return findings
 
-    def wrong_type(self, batch: Batch, index: int, place: Place, diagnosis: str) -> Finding:
+    def report_wrong_type(self, batch: Batch, index: int, location: RowLocation, diagnosis: str) -> Finding:
         """Report a row type that this kind of file must not contain: the server refuses it."""
         name = TYPE_NAMES[int(batch.records["type"][index]) & U64]
         text = f"a row of type {name} in a {self.context.kind} file"
-        return self.tell("unknown-record-type", place, text, diagnosis, severity=Severity.ERROR)
+        return self.create_finding("unknown-record-type", location, text, diagnosis, severity=Severity.ERROR)
 
-    def remark(self, kind: str, id_: str, place: Place, text: str, severity: Severity = Severity.WARNING) -> None:
+    def note_block(
+        self, kind: str, id_: str, location: RowLocation, text: str, severity: Severity = Severity.WARNING
+    ) -> None:
         """Note an unusual property of a block; `kind` is its diagnosis."""
-        known = self._remarks.get(kind)
-        if known:
-            known.count += 1
+        note = self._block_notes.get(kind)
+        if note:
+            note.count += 1
         else:
-            self._remarks[kind] = Remark(place, text, id_, severity)
+            self._block_notes[kind] = BlockNote(location, text, id_, severity)
 
-    def remarks(self) -> list[Finding]:
+    def report_block_notes(self) -> list[Finding]:
         """Return one finding for each kind of unusual block."""
         return [
-            self.tell(
-                r.id, r.place, r.text + (f"; {r.count:,} blocks like this" if r.count > 1 else ""), kind,
+            self.create_finding(
+                r.id, r.location, r.text + (f"; {r.count:,} blocks like this" if r.count > 1 else ""), kind,
                 severity=r.severity, blocks=r.count,
             )
-            for kind, r in self._remarks.items()
+            for kind, r in self._block_notes.items()
         ]  # fmt: skip
 
-    def _frames(self, batch: Batch) -> None:
+    def _check_blocks(self, batch: Batch) -> None:
         """Note blocks that use unused fields, or are stored plain although they are large."""
-        t = batch.frames
+        frames = batch.frames
         names = ("magic", "header.length", "header.crc32p", "header.end", "payload_start")
-        columns = (*(t[name] for name in names), batch.window)
+        columns = (*(frames[name] for name in names), batch.window)
         index = 0
-        while (index := self._odd_frame(index, t.count, *columns)) < t.count:
-            self._remark_frame(batch, index)
+        while (index := self._find_odd_block(index, frames.count, *columns)) < frames.count:
+            self._note_odd_block(batch, index)
             index += 1
 
-    def _remark_frame(self, batch: Batch, index: int) -> None:
+    def _note_odd_block(self, batch: Batch, index: int) -> None:
         table = batch.frames
-        place = self.frame_place(batch, index, batch.first_record)
+        location = self.locate_block(batch, index, batch.first_record)
         if int(table["header.crc32p"][index]):
-            self.remark("previous_crc_used", "reserved-bits-set", place, "the unused field `previous crc` is not zero")
+            self.note_block(
+                "previous_crc_used", "reserved-bits-set", location, "the unused field `previous crc` is not zero"
+            )
         filler = bytes(batch.window[int(table["header.end"][index]) : int(table["payload_start"][index])])
-        if (filler[1:].strip(b"\0") or not 0xA0 <= filler[0] <= 0xBF) and self._writes_zeros():
-            self.remark("padding_not_zero", "reserved-bits-set", place, "the filler of the block's header is not zero")
-        if not int(table["header.length"][index]) and table["magic"][index] == PLAIN:
+        if (filler[1:].strip(b"\0") or not 0xA0 <= filler[0] <= 0xBF) and self._writes_zero_filler():
+            self.note_block(
+                "padding_not_zero", "reserved-bits-set", location, "the filler of the block's header is not zero"
+            )
+        if not int(table["header.length"][index]) and table["magic"][index] == PLAIN_MAGIC:
             text = "a block without rows: the server cannot allocate 0 bytes for them, and does not start"
-            self.remark("empty_block", "length-out-of-bounds", place, text, Severity.ERROR)
-        large = int(table["header.length"][index]) + FIXED_SIZE >= COMPRESS_FROM
-        if large and table["magic"][index] == PLAIN and self.context.kind is FileKind.XLOG and self._writes_zeros():
+            self.note_block("empty_block", "length-out-of-bounds", location, text, Severity.ERROR)
+        is_large = int(table["header.length"][index]) + FIXHEADER_SIZE >= COMPRESS_THRESHOLD
+        if (
+            is_large
+            and table["magic"][index] == PLAIN_MAGIC
+            and self.context.kind is FileKind.XLOG
+            and self._writes_zero_filler()
+        ):
             text = "a block of 2 KiB or more is not compressed"
-            self.remark("plain_block_large", "length-out-of-bounds", place, text)
+            self.note_block("plain_block_large", "length-out-of-bounds", location, text)
 
-    def _writes_zeros(self) -> bool:
+    def _writes_zero_filler(self) -> bool:
         """True unless a server up to 1.7 wrote the file: those left garbage in the filler, and did not compress
         everything.
         """
@@ -204,4 +225,4 @@ class FileJudge:
         return not version.startswith("1.")
 
 
-__all__ = ["REQUIRED_KEYS", "UNKNOWN_KEY", "FileJudge", "Place", "new_state", "ranges"]
+__all__ = ["REQUIRED_KEYS", "UNKNOWN_KEY", "RowLocation", "TarantoolValidator", "create_kernel_state", "format_range"]

@@ -9,54 +9,54 @@ from typing import NamedTuple
 
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.kernel_types import Int64s, MutableInt64s, UInt8s
-from binlogtool.formats.tarantool.msgpack.kernels import load16, load32, load64, read_size, skip_value
+from binlogtool.formats.tarantool.msgpack.kernels import load16, load32, load64, read_length, skip_value
 
 # State of `skip_ordered_log_rows` and `skip_ordered_snapshot_rows`: an array of 64-bit integers.
-LSN = 0
+LSN_SLOTS = 0
 """[0, 32): the current component of each replica."""
-TIME = 32
+TIME_SLOTS = 32
 """[32, 64): bit pattern of the last timestamp of each replica."""
 TRANSACTIONS = 64
-OPEN = 65
+OPEN_COUNT = 65
 """1 while a transaction is open, 2 while several are (then the fold stops at every row)."""
 OPEN_REPLICA = 66
 """-1 as long as it has local rows only."""
 OPEN_TSN = 67
 OPEN_FRAME = 68
-OPEN_FIRST = 69
+OPEN_FIRST_LSN = 69
 """LSN of its first row."""
 LAST_SPACE = 70
 OPEN_RECORD = 71
 """Of a snapshot: the space that the last row belongs to."""
-TYPES = 128
+TYPE_COUNTS = 128
 """[128, 256): rows by type; the last one for all types that are greater."""
-SPACES = 256
+SEEN_SPACES = 256
 """[256, 4352): id + 1 of spaces seen, at the place that the id's low bits say."""
-SIZE = 256 + 4096
+STATE_SIZE = 256 + 4096
 
 
 @kernel()
-def body_in_order(row_type: int, keys: int, space: int, state: Int64s) -> bool:
+def is_body_in_order(row_type: int, keys: int, space: int, state: Int64s) -> bool:
     """Check that a DML row has the body keys that it needs, and a space that was seen before (and is not `_space`)."""
     if row_type == 12:
         return keys == 0
     if row_type == 2 or row_type == 3:
-        need = 0x200010000
+        required = 0x200010000
     elif row_type == 4:
-        need = 0x300010000
+        required = 0x300010000
     elif row_type == 5:
-        need = 0x100010000
+        required = 0x100010000
     elif row_type == 9:
-        need = 0x10200010000
+        required = 0x10200010000
     else:
         return False
-    if keys & need != need or keys >= 0x800000000000000:
+    if keys & required != required or keys >= 0x800000000000000:
         return False
     return space != 280 and space >= 0 and state[256 + (space & 4095)] == space + 1
 
 
 @kernel()
-def transaction_in_order(
+def advance_transaction(
     replica: int, lsn: int, tsn: int, commit: int, frame: int, record: int, state: MutableInt64s
 ) -> bool:
     """Add one row of a multi-statement transaction to the state; False if something about it is unusual."""
@@ -101,8 +101,10 @@ class LogRows(NamedTuple):
     spans: Int64s
 
 
-@kernel(body_in_order, transaction_in_order)
-def fold_log(start: int, stop: int, first_frame: int, first_record: int, rows: LogRows, state: MutableInt64s) -> int:
+@kernel(is_body_in_order, advance_transaction)
+def skip_ordered_log_rows(
+    start: int, stop: int, first_frame: int, first_record: int, rows: LogRows, state: MutableInt64s
+) -> int:
     """Skip rows of a log that are in order.
 
     In order: LSNs rise by one per replica, times do not fall, bodies have their keys, transactions end.
@@ -118,11 +120,11 @@ def fold_log(start: int, stop: int, first_frame: int, first_record: int, rows: L
             return i
         if lsn < 0 or lsn != state[replica] + 1 or rows.times[i] < state[32 + replica]:
             return i
-        if not body_in_order(rows.types[i], rows.body_keys[i], rows.spaces[i], state):
+        if not is_body_in_order(rows.types[i], rows.body_keys[i], rows.spaces[i], state):
             return i
         if keys & 0x100 != 0:
             frame = first_frame + rows.spans[i]
-            if not transaction_in_order(
+            if not advance_transaction(
                 replica, lsn, lsn - rows.tsns[i], rows.flags[i] & 1, frame, first_record + i, state
             ):
                 return i
@@ -137,7 +139,7 @@ def fold_log(start: int, stop: int, first_frame: int, first_record: int, rows: L
 
 
 @kernel()
-def fold_snapshot(
+def skip_ordered_snapshot_rows(
     start: int, stop: int, types: Int64s, replicas: Int64s, lsns: Int64s, header_keys: Int64s, body_keys: Int64s,
     spaces: Int64s, state: MutableInt64s,
 ) -> int:  # fmt: skip
@@ -158,7 +160,7 @@ def fold_snapshot(
 
 
 @kernel()
-def odd_frame(
+def find_odd_block(
     start: int, stop: int, magics: Int64s, lengths: Int64s, previous: Int64s, header_ends: Int64s,
     payload_starts: Int64s, buf: UInt8s,
 ) -> int:  # fmt: skip
@@ -182,8 +184,8 @@ def odd_frame(
     return stop
 
 
-@kernel(read_size, skip_value)
-def field_at(buf: UInt8s, p: int, n: int, number: int) -> int:
+@kernel(read_length, skip_value)
+def find_array_field(buf: UInt8s, p: int, n: int, number: int) -> int:
     """Return the position of field `number` of the array at `p`, or -1."""
     if p < 0 or p >= n:
         return -1
@@ -191,7 +193,7 @@ def field_at(buf: UInt8s, p: int, n: int, number: int) -> int:
     count = code - 0x90
     p += 1
     if code == 0xDC or code == 0xDD:
-        count, p = read_size(buf, p, n, code)
+        count, p = read_length(buf, p, n, code)
     elif code < 0x90 or code > 0x9F:
         return -1
     if p < 0 or number >= count:
@@ -204,7 +206,7 @@ def field_at(buf: UInt8s, p: int, n: int, number: int) -> int:
 
 
 @kernel(load16, load32, load64)
-def integer_at(buf: UInt8s, p: int) -> tuple[int, int]:
+def read_sortable_integer(buf: UInt8s, p: int) -> tuple[int, int]:
     """Return (rank, value) of the mp integer at `p`; the pairs sort like the integers.
 
     rank 0: no integer. rank 2: an unsigned number beyond the signed range.
@@ -237,11 +239,11 @@ def integer_at(buf: UInt8s, p: int) -> tuple[int, int]:
     return 0, 0
 
 
-@kernel(integer_at)
+@kernel(read_sortable_integer)
 def compare_integers(buf: UInt8s, a: int, b: int) -> int:
     """Compare the mp integers at `a` and `b`: -1, 0 or 1; 0 if one of them is no integer."""
-    rank_a, value_a = integer_at(buf, a)
-    rank_b, value_b = integer_at(buf, b)
+    rank_a, value_a = read_sortable_integer(buf, a)
+    rank_b, value_b = read_sortable_integer(buf, b)
     if rank_a == 0 or rank_b == 0 or (rank_a == rank_b and value_a == value_b):
         return 0
     if rank_a != rank_b:
@@ -249,23 +251,23 @@ def compare_integers(buf: UInt8s, a: int, b: int) -> int:
     return -1 if value_a < value_b else 1
 
 
-@kernel(read_size)
-def string_at(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
+@kernel(read_length)
+def find_string(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     """Return (start, end) of the text of the mp string at `p`; end -1 if there is no string."""
     code = buf[p] + 0
     if code >= 0xA0 and code < 0xC0:
         return p + 1, p + 1 + code - 0xA0
     if code >= 0xD9 and code <= 0xDB:
-        size, start = read_size(buf, p + 1, n, code)
+        size, start = read_length(buf, p + 1, n, code)
         return start, start + size
     return p, -1
 
 
-@kernel(string_at)
+@kernel(find_string)
 def compare_strings(buf: UInt8s, a: int, end_a: int, b: int, end_b: int) -> int:
     """Compare the mp strings at `a` and `b` byte by byte: -1, 0 or 1; 0 if one of them is no string."""
-    a, last_a = string_at(buf, a, end_a)
-    b, last_b = string_at(buf, b, end_b)
+    a, last_a = find_string(buf, a, end_a)
+    b, last_b = find_string(buf, b, end_b)
     if last_a < 0 or last_b < 0:
         return 0
     while a < last_a and b < last_b:
@@ -278,8 +280,10 @@ def compare_strings(buf: UInt8s, a: int, end_a: int, b: int, end_b: int) -> int:
     return -1 if last_a - a < last_b - b else 1
 
 
-@kernel(field_at, compare_integers, compare_strings)
-def falling_key(start: int, stop: int, buf: UInt8s, tuples: Int64s, ends: Int64s, parts: Int64s, count: int) -> int:
+@kernel(find_array_field, compare_integers, compare_strings)
+def find_falling_key(
+    start: int, stop: int, buf: UInt8s, tuples: Int64s, ends: Int64s, parts: Int64s, count: int
+) -> int:
     """Find the first row in (start, stop) whose key is less than the one before it; `stop` if there is none.
 
     Args:
@@ -287,8 +291,8 @@ def falling_key(start: int, stop: int, buf: UInt8s, tuples: Int64s, ends: Int64s
     """
     for i in range(start + 1, stop):
         for part in range(0, 2 * count, 2):
-            a = field_at(buf, tuples[i - 1], ends[i - 1], parts[part])
-            b = field_at(buf, tuples[i], ends[i], parts[part])
+            a = find_array_field(buf, tuples[i - 1], ends[i - 1], parts[part])
+            b = find_array_field(buf, tuples[i], ends[i], parts[part])
             if a < 0 or b < 0:
                 break
             if parts[part + 1] == 0:

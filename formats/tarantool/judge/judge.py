@@ -6,53 +6,53 @@ import posixpath
 import re
 from collections.abc import Callable, Sequence
 
-from binlogtool.formats.judging import Judge
-from binlogtool.formats.layouts import Kernel, Layout
+from binlogtool.formats.judging import Validator
+from binlogtool.formats.layouts import Kernel, LogFileLayout
 from binlogtool.formats.tarantool.codes import FileKind
-from binlogtool.formats.tarantool.judge.chain import judge_set
-from binlogtool.formats.tarantool.judge.common import FileJudge
-from binlogtool.formats.tarantool.judge.log import LogJudge
-from binlogtool.formats.tarantool.judge.snap import SnapJudge
-from binlogtool.formats.tarantool.judge.vinyl import IndexJudge, RunJudge, VylogJudge
+from binlogtool.formats.tarantool.judge.chain import validate_set
+from binlogtool.formats.tarantool.judge.common import TarantoolValidator
+from binlogtool.formats.tarantool.judge.log import XlogValidator
+from binlogtool.formats.tarantool.judge.snap import SnapValidator
+from binlogtool.formats.tarantool.judge.vinyl import IndexValidator, RunValidator, VylogValidator
 from binlogtool.limits import Limits
 
-_JUDGES: dict[FileKind, type[FileJudge]] = {
-    FileKind.XLOG: LogJudge,
-    FileKind.SNAP: SnapJudge,
-    FileKind.VYLOG: VylogJudge,
-    FileKind.RUN: RunJudge,
-    FileKind.INDEX: IndexJudge,
+_VALIDATORS: dict[FileKind, type[TarantoolValidator]] = {
+    FileKind.XLOG: XlogValidator,
+    FileKind.SNAP: SnapValidator,
+    FileKind.VYLOG: VylogValidator,
+    FileKind.RUN: RunValidator,
+    FileKind.INDEX: IndexValidator,
 }
-_ORDER = (".snap", ".vylog", ".xlog", ".index", ".run")
-_NUMBER = re.compile(r"(\d+)\..*")
-_VINYL = re.compile(r"(.*/)?\d+/\d+/[^/]+\.(?:run|index)(?:\.inprogress)?")
+_SUFFIX_ORDER = (".snap", ".vylog", ".xlog", ".index", ".run")
+_NUMBERED_NAME = re.compile(r"(\d+)\..*")
+_VINYL_PATH = re.compile(r"(.*/)?\d+/\d+/[^/]+\.(?:run|index)(?:\.inprogress)?")
 
 
-def judge(layout: Layout, compile_: Callable[[Kernel], Kernel], limits: Limits) -> Judge:
+def create_validator(layout: LogFileLayout, compile_: Callable[[Kernel], Kernel], limits: Limits) -> Validator:
     """Create the validator for a file of this kind."""
     kind: FileKind = layout.context.kind
-    return _JUDGES[kind](layout, compile_, limits)
+    return _VALIDATORS[kind](layout, compile_, limits)
 
 
-def order(names: Sequence[str]) -> list[str]:
+def sort_names(names: Sequence[str]) -> list[str]:
     """Sort file names by directory; then snapshots, metadata logs, logs, indexes, runs; each by its number."""
-    return sorted(names, key=_rank)
+    return sorted(names, key=_make_sort_key)
 
 
-def home(name: str) -> str:
+def find_log_directory(name: str) -> str:
     """Return the data directory of a file: vinyl files lie in `<space id>/<index id>/` below it.
 
     Source: `docs/spec/tarantool-xlog.md#5-vinyl-files`.
     """
-    below = _VINYL.fullmatch(name)
-    return (below[1] or "").rstrip("/") if below else posixpath.dirname(name)
+    vinyl_path = _VINYL_PATH.fullmatch(name)
+    return (vinyl_path[1] or "").rstrip("/") if vinyl_path else posixpath.dirname(name)
 
 
-def _rank(name: str) -> tuple[tuple[int, str], int, int, str]:
+def _make_sort_key(name: str) -> tuple[tuple[int, str], int, int, str]:
     folder, base = posixpath.split(name)
-    number = _NUMBER.fullmatch(base)
-    kind = next((i for i, suffix in enumerate(_ORDER) if suffix in base), len(_ORDER))
+    number = _NUMBERED_NAME.fullmatch(base)
+    kind = next((i for i, suffix in enumerate(_SUFFIX_ORDER) if suffix in base), len(_SUFFIX_ORDER))
     return (folder.count("/") + bool(folder), folder), kind, int(number[1]) if number else 0, base
 
 
-__all__ = ["home", "judge", "judge_set", "order"]
+__all__ = ["create_validator", "find_log_directory", "sort_names", "validate_set"]

@@ -12,16 +12,16 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from binlogtool.formats.layouts import CodecError
+from binlogtool.formats.layouts import DecompressionError
 from binlogtool.limits import Limits
 
 FRAME_MAGIC = b"\x28\xb5\x2f\xfd"
-MAX_WINDOW = 1 << 27
-BLOCK_MAX = 128 * 1024
+MAX_WINDOW_SIZE = 1 << 27
+MAX_BLOCK_SIZE = 128 * 1024
 _SKIPPABLE_MAGIC = b"\x2a\x4d\x18"
 """The last three bytes of the magic of a frame without content; the first is 0x50 to 0x5f."""
-_PIECE = 1 << 20
-_RAW, _RLE, _COMPRESSED = 0, 1, 2
+_CHUNK_SIZE = 1 << 20
+_RAW_BLOCK, _RLE_BLOCK, _COMPRESSED_BLOCK = 0, 1, 2
 _DICTIONARY_SIZES = (0, 1, 2, 4)
 
 
@@ -31,36 +31,39 @@ def unpack_zstd(payload: memoryview, limits: Limits) -> bytes | bytearray:
     Raises:
         CodecError: compression-error (no frame, cut, damaged, other bytes after it) or inflate-limit.
     """
-    ceiling = frame_ceiling(payload)
-    decompressor = _decompressor()
+    size_bound = bound_unpacked_size(payload)
+    decompressor = _get_decompressor()
     try:
-        if ceiling <= limits.max_inflate:
+        if size_bound <= limits.max_inflate:
             unpacked: bytes = decompressor.decompressobj(read_across_frames=True).decompress(payload)
             return unpacked
-        return _unpack_counted(decompressor, payload, limits.max_inflate)
-    except _zstd_error() as error:
-        raise CodecError("compression-error", f"zstd: {error}") from None
+        return _unpack_in_two_passes(decompressor, payload, limits.max_inflate)
+    except _get_zstd_error() as error:
+        raise DecompressionError("compression-error", f"zstd: {error}") from None
 
 
-def _unpack_counted(decompressor: Any, payload: memoryview, limit: int) -> bytearray:
+def _unpack_in_two_passes(decompressor: Any, payload: memoryview, limit: int) -> bytearray:
     """Unpack in two passes: the first only counts, so that a frame over the limit costs no memory and a large one no
     copy.
     """
     size = 0
-    with decompressor.stream_reader(payload, read_across_frames=True) as reader, memoryview(bytearray(_PIECE)) as piece:
-        while got := reader.readinto(piece):
-            size += got
+    with (
+        decompressor.stream_reader(payload, read_across_frames=True) as reader,
+        memoryview(bytearray(_CHUNK_SIZE)) as chunk,
+    ):
+        while count := reader.readinto(chunk):
+            size += count
             if size > limit:
-                raise CodecError("inflate-limit", f"unpacks to more than {limit:,} bytes")
+                raise DecompressionError("inflate-limit", f"unpacks to more than {limit:,} bytes")
     out = bytearray(size)
     with decompressor.stream_reader(payload, read_across_frames=True) as reader, memoryview(out) as rest:
         done = 0
-        while done < size and (got := reader.readinto(rest[done : done + _PIECE])):
-            done += got
+        while done < size and (count := reader.readinto(rest[done : done + _CHUNK_SIZE])):
+            done += count
     return out
 
 
-def frame_ceiling(payload: memoryview) -> int:
+def bound_unpacked_size(payload: memoryview) -> int:
     """Compute an upper bound of the unpacked size, and prove that the payload consists of whole frames.
 
     Raises:
@@ -75,7 +78,7 @@ def frame_ceiling(payload: memoryview) -> int:
             total += size
         if position > len(payload):
             missing = position - len(payload)
-            raise CodecError("compression-error", f"the zstd frame is cut short: {missing} bytes are missing")
+            raise DecompressionError("compression-error", f"the zstd frame is cut short: {missing} bytes are missing")
     return total
 
 
@@ -88,27 +91,29 @@ def _walk_frame(payload: memoryview, start: int) -> tuple[int, int]:
     """Return an upper bound of the unpacked size of one frame, and where the frame ends."""
     if bytes(payload[start : start + 4]) != FRAME_MAGIC:
         text = f"{len(payload) - start} bytes behind the zstd frame"
-        raise CodecError("compression-error", text if start else "no zstd frame: its magic 28 b5 2f fd is not there")
-    position, checksum = _frame_header(payload, start)
+        raise DecompressionError(
+            "compression-error", text if start else "no zstd frame: its magic 28 b5 2f fd is not there"
+        )
+    position, checksum = _read_frame_header(payload, start)
     total = 0
     last = False
     while not last:
         if position + 3 > len(payload):
-            raise CodecError("compression-error", f"the zstd frame is cut short after {position} bytes")
+            raise DecompressionError("compression-error", f"the zstd frame is cut short after {position} bytes")
         header = int.from_bytes(payload[position : position + 3], "little")
         last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
-        if kind > _COMPRESSED or size > BLOCK_MAX:
+        if kind > _COMPRESSED_BLOCK or size > MAX_BLOCK_SIZE:
             text = f"zstd block header 0x{header:06x} at payload offset {position} is wrong"
-            raise CodecError("compression-error", text)
-        position += 3 + (1 if kind == _RLE else size)
-        total += BLOCK_MAX if kind == _COMPRESSED else size
+            raise DecompressionError("compression-error", text)
+        position += 3 + (1 if kind == _RLE_BLOCK else size)
+        total += MAX_BLOCK_SIZE if kind == _COMPRESSED_BLOCK else size
     return total, position + checksum
 
 
-def _frame_header(payload: memoryview, start: int) -> tuple[int, int]:
+def _read_frame_header(payload: memoryview, start: int) -> tuple[int, int]:
     """Return the position of the first block and the size of the content checksum."""
     if len(payload) < start + 5:
-        raise CodecError("compression-error", "the zstd frame is cut short in its header")
+        raise DecompressionError("compression-error", "the zstd frame is cut short in its header")
     flags = payload[start + 4]
     single = flags >> 5 & 1
     content_size = (single, 2, 4, 8)[flags >> 6]
@@ -116,13 +121,13 @@ def _frame_header(payload: memoryview, start: int) -> tuple[int, int]:
 
 
 @cache
-def _decompressor() -> Any:
+def _get_decompressor() -> Any:
     import zstandard
 
-    return zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)
+    return zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_SIZE)
 
 
-def _zstd_error() -> type[Exception]:
+def _get_zstd_error() -> type[Exception]:
     import zstandard
 
     error: type[Exception] = zstandard.ZstdError

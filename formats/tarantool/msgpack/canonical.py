@@ -7,12 +7,12 @@ from binlogtool.formats.jsontext import is_utf8
 from binlogtool.formats.kernel_types import MutableUInt8s, UInt8s
 from binlogtool.formats.tarantool.msgpack.kernels import load16, load32, load64
 
-DEEPEST = 12
+MAX_CANONICAL_DEPTH = 12
 """Arrays and maps inside each other that a kernel follows."""
 
 
 @kernel(load16, load32)
-def head_at(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
+def read_shortest_head(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
     """Read the head of a text, bin, array or map in its shortest form: (size, position after the head); else (-1,
     p).
     """
@@ -36,7 +36,7 @@ def head_at(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
 
 
 @kernel(load16, load32, load64)
-def number_end(buf: UInt8s, p: int, n: int, code: int) -> int:
+def find_number_end(buf: UInt8s, p: int, n: int, code: int) -> int:
     """Return the end of the number 0xcb..0xd3 at `buf[p]`; NOT_MINE if it has a shorter form, or is NaN or infinite."""
     size = 8 if code == 0xCB else 1 << (code & 3)
     if code < 0xCB or code > 0xD3 or n - p <= size:
@@ -59,7 +59,7 @@ def number_end(buf: UInt8s, p: int, n: int, code: int) -> int:
 
 
 @kernel()
-def is_before(buf: UInt8s, p: int, n: int, q: int, z: int) -> bool:
+def is_text_before(buf: UInt8s, p: int, n: int, q: int, z: int) -> bool:
     """Check that the text `buf[p:n]` sorts before `buf[q:z]`."""
     while p < n and q < z:
         if buf[p] != buf[q]:
@@ -69,8 +69,8 @@ def is_before(buf: UInt8s, p: int, n: int, q: int, z: int) -> bool:
     return p == n and q < z
 
 
-@kernel(head_at, is_before, is_utf8, number_end)
-def canonical_end(buf: UInt8s, p: int, n: int, left: int) -> int:
+@kernel(read_shortest_head, is_text_before, is_utf8, find_number_end)
+def find_canonical_end(buf: UInt8s, p: int, n: int, levels: int) -> int:
     """Return the end of the value at `buf[p]`; NOT_MINE if it is not in canonical form.
 
     Args:
@@ -81,39 +81,39 @@ def canonical_end(buf: UInt8s, p: int, n: int, left: int) -> int:
     code = buf[p] + 0
     if code < 0x80 or code >= 0xE0 or code == 0xC0 or code == 0xC2 or code == 0xC3:
         return p + 1
-    size, at = head_at(buf, p, n, code)
+    size, at = read_shortest_head(buf, p, n, code)
     if size < 0:
-        return number_end(buf, p, n, code)
+        return find_number_end(buf, p, n, code)
     if size > n - at:
         return -2
     if code >= 0xC4 and code <= 0xC6:
         return at + size
     if (code >= 0xA0 and code <= 0xBF) or (code >= 0xD9 and code <= 0xDB):
         return at + size if is_utf8(buf, at, at + size) else -2
-    if left == 0:
+    if levels == 0:
         return -2
     before = 0
     before_end = -1
     for _ in range(size):
         if code < 0x90 or code >= 0xDE:
-            key_size, key = head_at(buf, at, n, buf[at] + 0) if at < n else (-1, at)
+            key_size, key = read_shortest_head(buf, at, n, buf[at] + 0) if at < n else (-1, at)
             if key_size < 0 or buf[at] < 0xA0 or (buf[at] > 0xBF and buf[at] < 0xD9) or buf[at] > 0xDB:
                 return -2
             if key_size > n - key or (key_size > 0 and buf[key] == 0x24) or not is_utf8(buf, key, key + key_size):
                 return -2
-            if before_end >= 0 and not is_before(buf, before, before_end, key, key + key_size):
+            if before_end >= 0 and not is_text_before(buf, before, before_end, key, key + key_size):
                 return -2
             before = key
             before_end = key + key_size
             at = before_end
-        at = canonical_end(buf, at, n, left - 1)
+        at = find_canonical_end(buf, at, n, levels - 1)
         if at < 0:
             return at
     return at
 
 
 @kernel(load16, load32, load64)
-def integer_at(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
+def read_addable_integer(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     """Return (value, position after it) of the canonical integer at `buf[p]`.
 
     The position is NOT_MINE for other values, and for an integer too large to be added without an overflow check.
@@ -146,7 +146,7 @@ def integer_at(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
 
 
 @kernel()
-def put_integer(value: int, texts: UInt8s, out: MutableUInt8s, o: int) -> int:
+def write_integer(value: int, texts: UInt8s, out: MutableUInt8s, o: int) -> int:
     """Write an integer in canonical form, at most 9 bytes; return the end. `texts` marks `out` as bytes for the
     compiler.
     """

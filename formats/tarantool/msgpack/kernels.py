@@ -68,7 +68,7 @@ def read_uint32(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
 
 
 @kernel(load16, load32)
-def read_map(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
+def read_map_head(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     """Read the head of a map: its number of pairs."""
     if p >= n:
         return 0, -1
@@ -87,7 +87,7 @@ def read_map(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
 
 
 @kernel(load16, load32)
-def read_size(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
+def read_length(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
     """Read the length field after a first byte 0xc4..0xc9 or 0xd9..0xdf."""
     if code == 0xC4 or code == 0xC7 or code == 0xD9:
         if p + 1 > n:
@@ -126,7 +126,7 @@ def skip_extension(buf: UInt8s, p: int, n: int, size: int) -> tuple[int, int]:
     return p + 1 + size, 4
 
 
-@kernel(read_size, skip_extension, skip_number)
+@kernel(read_length, skip_extension, skip_number)
 def skip_value(buf: UInt8s, p: int, n: int) -> tuple[int, int, int, int]:
     """Skip one value of any kind: (next, marks, pairs in all its maps, number of its arrays and maps).
 
@@ -142,7 +142,7 @@ def skip_value(buf: UInt8s, p: int, n: int) -> tuple[int, int, int, int]:
         code = buf[p] + 0
         p += 1
         pending -= 1
-        more = 0
+        new_marks = 0
         if code < 0x80 or code >= 0xE0:
             continue
         if code >= 0xA0 and code < 0xC0:
@@ -150,29 +150,29 @@ def skip_value(buf: UInt8s, p: int, n: int) -> tuple[int, int, int, int]:
         elif code < 0xA0 or code >= 0xDC:
             size = code & 15
             if code >= 0xDC:
-                size, p = read_size(buf, p, n, code)
+                size, p = read_length(buf, p, n, code)
             if code >= 0xDE or code < 0x90:
                 pairs += size
                 pending += size
             pending += size
             nested += 1
         elif code >= 0xCA and code <= 0xD3:
-            p, more = skip_number(buf, p, n, code)
+            p, new_marks = skip_number(buf, p, n, code)
         elif code >= 0xD4 and code <= 0xD8:
-            p, more = skip_extension(buf, p, n, 1 << (code - 0xD4))
+            p, new_marks = skip_extension(buf, p, n, 1 << (code - 0xD4))
         elif code >= 0xC4:
-            size, p = read_size(buf, p, n, code)
+            size, p = read_length(buf, p, n, code)
             if code >= 0xC7 and code <= 0xC9 and p >= 0:
-                p, more = skip_extension(buf, p, n, size)
+                p, new_marks = skip_extension(buf, p, n, size)
             elif p >= 0:
                 p += size
             if code <= 0xC6:
-                more = 1
+                new_marks = 1
         elif code == 0xC1:
             return -2, 0, 0, 0
         if p < 0 or p > n:
             return -1, 0, 0, 0
-        marks |= more
+        marks |= new_marks
     return p, marks, pairs, nested
 
 

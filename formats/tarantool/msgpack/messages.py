@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from construct import Construct, stream_read
 
-from binlogtool.formats.fields import Form, MalformedError, ScalarKernel
+from binlogtool.formats.fields import MalformedError, ScalarForm, ScalarKernel
 from binlogtool.formats.tarantool.msgpack.kernels import read_filler, read_uint, read_uint32, skip_value
 from binlogtool.limits import Limits
 
@@ -25,7 +25,7 @@ MAX_DEPTH = 200
 # -- tokens ------------------------------------------------------------------------------------------------------------
 
 
-class Kind(enum.IntEnum):
+class MpKind(enum.IntEnum):
     """The MessagePack types."""
 
     NIL = 0
@@ -41,14 +41,14 @@ class Kind(enum.IntEnum):
     MAP = 10
 
 
-class Ext(NamedTuple):
+class ExtValue(NamedTuple):
     """The raw content of an extension value."""
 
     code: int
     data: bytes
 
 
-class Token(NamedTuple):
+class MpToken(NamedTuple):
     """One value, or the head of an array or map (then `value` is the count and `end` is after the head).
 
     Attributes:
@@ -56,7 +56,7 @@ class Token(NamedTuple):
     """
 
     code: int
-    kind: Kind
+    kind: MpKind
     value: Any
     start: int
     body: int
@@ -64,106 +64,106 @@ class Token(NamedTuple):
 
 
 _NUMBERS = {
-    0xCA: (Kind.FLOAT, struct.Struct(">f")),
-    0xCB: (Kind.DOUBLE, struct.Struct(">d")),
-    0xCC: (Kind.UINT, struct.Struct(">B")),
-    0xCD: (Kind.UINT, struct.Struct(">H")),
-    0xCE: (Kind.UINT, struct.Struct(">I")),
-    0xCF: (Kind.UINT, struct.Struct(">Q")),
-    0xD0: (Kind.INT, struct.Struct(">b")),
-    0xD1: (Kind.INT, struct.Struct(">h")),
-    0xD2: (Kind.INT, struct.Struct(">i")),
-    0xD3: (Kind.INT, struct.Struct(">q")),
+    0xCA: (MpKind.FLOAT, struct.Struct(">f")),
+    0xCB: (MpKind.DOUBLE, struct.Struct(">d")),
+    0xCC: (MpKind.UINT, struct.Struct(">B")),
+    0xCD: (MpKind.UINT, struct.Struct(">H")),
+    0xCE: (MpKind.UINT, struct.Struct(">I")),
+    0xCF: (MpKind.UINT, struct.Struct(">Q")),
+    0xD0: (MpKind.INT, struct.Struct(">b")),
+    0xD1: (MpKind.INT, struct.Struct(">h")),
+    0xD2: (MpKind.INT, struct.Struct(">i")),
+    0xD3: (MpKind.INT, struct.Struct(">q")),
 }
-_SIZED = {
-    0xC4: (Kind.BIN, 1), 0xC5: (Kind.BIN, 2), 0xC6: (Kind.BIN, 4),
-    0xC7: (Kind.EXT, 1), 0xC8: (Kind.EXT, 2), 0xC9: (Kind.EXT, 4),
-    0xD9: (Kind.STR, 1), 0xDA: (Kind.STR, 2), 0xDB: (Kind.STR, 4),
-    0xDC: (Kind.ARRAY, 2), 0xDD: (Kind.ARRAY, 4),
-    0xDE: (Kind.MAP, 2), 0xDF: (Kind.MAP, 4),
+_TYPES_WITH_LENGTH = {
+    0xC4: (MpKind.BIN, 1), 0xC5: (MpKind.BIN, 2), 0xC6: (MpKind.BIN, 4),
+    0xC7: (MpKind.EXT, 1), 0xC8: (MpKind.EXT, 2), 0xC9: (MpKind.EXT, 4),
+    0xD9: (MpKind.STR, 1), 0xDA: (MpKind.STR, 2), 0xDB: (MpKind.STR, 4),
+    0xDC: (MpKind.ARRAY, 2), 0xDD: (MpKind.ARRAY, 4),
+    0xDE: (MpKind.MAP, 2), 0xDF: (MpKind.MAP, 4),
 }  # fmt: skip
 
 
 _NIL, _BOOL, _UINT, _INT, _STR, _EXT, _ARRAY, _MAP = (
-    Kind.NIL, Kind.BOOL, Kind.UINT, Kind.INT, Kind.STR, Kind.EXT, Kind.ARRAY, Kind.MAP,
+    MpKind.NIL, MpKind.BOOL, MpKind.UINT, MpKind.INT, MpKind.STR, MpKind.EXT, MpKind.ARRAY, MpKind.MAP,
 )  # fmt: skip
-_new = tuple.__new__  # half the cost of a NamedTuple's own constructor
+_new_tuple = tuple.__new__  # half the cost of a NamedTuple's own constructor
 
 
-def _cut(what: str) -> MalformedError:
+def _truncated_error(value_name: str) -> MalformedError:
     """Create the error for bytes that end inside a value."""
-    return MalformedError(f"the bytes end inside {what}")
+    return MalformedError(f"the bytes end inside {value_name}")
 
 
-def read_token(data: Any, start: int, end: int) -> Token:
+def read_token(data: Any, start: int, end: int) -> MpToken:
     """Read the token at `data[start:end]`.
 
     Raises:
         MalformedError: the bytes end inside it, or it begins with 0xc1.
     """
     if start >= end:
-        raise _cut("a MessagePack value")
+        raise _truncated_error("a MessagePack value")
     code = data[start]
     if code < 0x80:
-        return _new(Token, (code, _UINT, code, start, start, start + 1))
+        return _new_tuple(MpToken, (code, _UINT, code, start, start, start + 1))
     if code < 0xA0:
-        return _head(code, _ARRAY if code >= 0x90 else _MAP, code & 15, start, start + 1, end)
+        return _create_container_token(code, _ARRAY if code >= 0x90 else _MAP, code & 15, start, start + 1, end)
     if code < 0xC0:
-        return _content(data, code, _STR, code - 0xA0, start, start + 1, end)
+        return _read_content(data, code, _STR, code - 0xA0, start, start + 1, end)
     if code in _NUMBERS:
-        kind, form = _NUMBERS[code]
-        stop = start + 1 + form.size
+        kind, number_format = _NUMBERS[code]
+        stop = start + 1 + number_format.size
         if stop > end:
-            raise _cut("a number")
-        return _new(Token, (code, kind, form.unpack_from(data, start + 1)[0], start, start, stop))
+            raise _truncated_error("a number")
+        return _new_tuple(MpToken, (code, kind, number_format.unpack_from(data, start + 1)[0], start, start, stop))
     if code >= 0xE0:
-        return _new(Token, (code, _INT, code - 256, start, start, start + 1))
-    return _sized(data, code, start, end)
+        return _new_tuple(MpToken, (code, _INT, code - 256, start, start, start + 1))
+    return _read_token_with_length(data, code, start, end)
 
 
-def _sized(data: Any, code: int, start: int, end: int) -> Token:
+def _read_token_with_length(data: Any, code: int, start: int, end: int) -> MpToken:
     """Read a token with a length, or one of the three that are a single byte (nil, false, true)."""
     if 0xD4 <= code <= 0xD8:
-        return _content(data, code, _EXT, 1 << (code - 0xD4), start, start + 1, end)
-    if code not in _SIZED:
+        return _read_content(data, code, _EXT, 1 << (code - 0xD4), start, start + 1, end)
+    if code not in _TYPES_WITH_LENGTH:
         if code == 0xC1:
             raise MalformedError("0xc1 is no MessagePack value")
         value = None if code == 0xC0 else code == 0xC3
-        return Token(code, _NIL if code == 0xC0 else _BOOL, value, start, start, start + 1)
-    kind, width = _SIZED[code]
+        return MpToken(code, _NIL if code == 0xC0 else _BOOL, value, start, start, start + 1)
+    kind, width = _TYPES_WITH_LENGTH[code]
     body = start + 1 + width
     if body > end:
-        raise _cut("a length")
+        raise _truncated_error("a length")
     size = int.from_bytes(data[start + 1 : body], "big")
     if kind >= _ARRAY:
-        return _head(code, kind, size, start, body, end)
-    return _content(data, code, kind, size, start, body, end)
+        return _create_container_token(code, kind, size, start, body, end)
+    return _read_content(data, code, kind, size, start, body, end)
 
 
-def _head(code: int, kind: Kind, size: int, start: int, body: int, end: int) -> Token:
+def _create_container_token(code: int, kind: MpKind, size: int, start: int, body: int, end: int) -> MpToken:
     if size * (2 if kind is _MAP else 1) > end - body:
-        what = "pairs" if kind is _MAP else "elements"
-        raise MalformedError(f"{size} {what} cannot fit into {end - body} bytes", finding_id="count-out-of-bounds")
-    return _new(Token, (code, kind, size, start, body, body))
+        unit = "pairs" if kind is _MAP else "elements"
+        raise MalformedError(f"{size} {unit} cannot fit into {end - body} bytes", finding_id="count-out-of-bounds")
+    return _new_tuple(MpToken, (code, kind, size, start, body, body))
 
 
-def _content(data: Any, code: int, kind: Kind, size: int, start: int, body: int, end: int) -> Token:
+def _read_content(data: Any, code: int, kind: MpKind, size: int, start: int, body: int, end: int) -> MpToken:
     content = body + 1 if kind is _EXT else body
     stop = content + size
     if stop > end:
-        raise _cut(f"a {kind.name.lower()} of {size} bytes")
+        raise _truncated_error(f"a {kind.name.lower()} of {size} bytes")
     raw = bytes(data[content:stop])
     if kind is not _EXT:
-        return _new(Token, (code, kind, raw, start, body, stop))
+        return _new_tuple(MpToken, (code, kind, raw, start, body, stop))
     number = data[body] - 256 if data[body] > 127 else data[body]
-    return Token(code, kind, Ext(number, raw), start, content, stop)
+    return MpToken(code, kind, ExtValue(number, raw), start, content, stop)
 
 
 # -- trees -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Mp:
+class MpNode:
     """One MessagePack value with its encoding.
 
     Attributes:
@@ -173,133 +173,133 @@ class Mp:
     """
 
     code: int
-    kind: Kind
+    kind: MpKind
     value: Any
     start: int = field(default=0, compare=False)
     end: int = field(default=0, compare=False)
 
-    def get(self, key: int) -> Mp | None:
+    def get(self, key: int) -> MpNode | None:
         """Return the value of an integer key of a map (the last one if it occurs twice), or None."""
-        found = None
+        result = None
         for name, value in self.value:
-            if name.kind is Kind.UINT and name.value == key:
-                found = value
-        return found
+            if name.kind is MpKind.UINT and name.value == key:
+                result = value
+        return result
 
 
-def decode(data: Any, start: int, end: int, depth: int | None = None) -> Mp:
+def decode_value(data: Any, start: int, end: int, max_depth: int | None = None) -> MpNode:
     """Decode the value that starts at `data[start]` to a tree; it may end before `end`. Iterative.
 
     Raises:
         MalformedError: no value, cut short, or nested deeper than `depth` (None = any).
     """
-    open_: list[tuple[Token, list[Mp]]] = []
+    stack: list[tuple[MpToken, list[MpNode]]] = []
     position = start
     while True:
         token = read_token(data, position, end)
         position = token.end
-        if token.kind >= Kind.ARRAY:
-            if depth is not None and len(open_) >= depth:
-                raise too_deep()
-            open_.append((token, []))
+        if token.kind >= MpKind.ARRAY:
+            if max_depth is not None and len(stack) >= max_depth:
+                raise nesting_error()
+            stack.append((token, []))
         else:
-            value = Mp(token.code, token.kind, token.value, token.start, position)
-            if not open_:
+            value = MpNode(token.code, token.kind, token.value, token.start, position)
+            if not stack:
                 return value
-            open_[-1][1].append(value)
-        while len(open_[-1][1]) == _size(open_[-1][0]):
-            head, items = open_.pop()
-            pairs = zip(items[::2], items[1::2], strict=True) if head.kind is Kind.MAP else items
-            value = Mp(head.code, head.kind, tuple(pairs), head.start, position)
-            if not open_:
+            stack[-1][1].append(value)
+        while len(stack[-1][1]) == _count_items(stack[-1][0]):
+            head, items = stack.pop()
+            pairs = zip(items[::2], items[1::2], strict=True) if head.kind is MpKind.MAP else items
+            value = MpNode(head.code, head.kind, tuple(pairs), head.start, position)
+            if not stack:
                 return value
-            open_[-1][1].append(value)
+            stack[-1][1].append(value)
 
 
-def _size(head: Token) -> int:
-    return int(head.value) * (2 if head.kind is Kind.MAP else 1)
+def _count_items(head: MpToken) -> int:
+    return int(head.value) * (2 if head.kind is MpKind.MAP else 1)
 
 
-def too_deep() -> MalformedError:
+def nesting_error() -> MalformedError:
     """Create the error for values nested too deep."""
     return MalformedError("values are nested too deep", finding_id="nesting-too-deep")
 
 
-def bounded(limits: Limits) -> int:
+def limit_depth(limits: Limits) -> int:
     """Return the nesting limit to use: that of `limits`, but at most MAX_DEPTH."""
     return max(1, min(limits.max_depth, MAX_DEPTH))
 
 
-def encode(value: Mp) -> bytes:
+def encode_value(value: MpNode) -> bytes:
     """Encode a tree to bytes, in exactly its stored encoding."""
     out = bytearray()
     pending = [value]
     while pending:
         item = pending.pop()
-        _write(item, out)
-        if item.kind is Kind.ARRAY:
+        _write_node(item, out)
+        if item.kind is MpKind.ARRAY:
             pending += reversed(item.value)
-        elif item.kind is Kind.MAP:
+        elif item.kind is MpKind.MAP:
             pending += [part for pair in reversed(item.value) for part in reversed(pair)]
     return bytes(out)
 
 
-def _write(value: Mp, out: bytearray) -> None:
+def _write_node(value: MpNode, out: bytearray) -> None:
     """Write a value, or only the head of an array or map."""
     code = value.code
     out.append(code)
     if code in _NUMBERS:
         out += _NUMBERS[code][1].pack(value.value)
-    if value.kind < Kind.STR:
+    if value.kind < MpKind.STR:
         return
-    content = value.value.data if value.kind is Kind.EXT else value.value
-    if code in _SIZED:
-        out += len(content).to_bytes(_SIZED[code][1], "big")
-    if value.kind is Kind.EXT:
+    content = value.value.data if value.kind is MpKind.EXT else value.value
+    if code in _TYPES_WITH_LENGTH:
+        out += len(content).to_bytes(_TYPES_WITH_LENGTH[code][1], "big")
+    if value.kind is MpKind.EXT:
         out += struct.pack("b", value.value.code) + content
-    elif value.kind < Kind.EXT:
+    elif value.kind < MpKind.EXT:
         out += content
 
 
 # -- construct types ---------------------------------------------------------------------------------------------------
 
 
-def remaining(stream: Any) -> tuple[Any, int, int, int]:
+def get_remaining(stream: Any) -> tuple[Any, int, int, int]:
     """Return the rest of a construct stream without copying.
 
     Returns:
         (bytes, position in them, their end, stream position minus position in the bytes).
     """
     if isinstance(stream, io.BytesIO):
-        raw = io.BytesIO.tell(stream)
+        position = io.BytesIO.tell(stream)
         data = stream.getbuffer()
-        return data, raw, len(data), stream.tell() - raw
-    here = stream.tell()
+        return data, position, len(data), stream.tell() - position
+    position_before = stream.tell()
     rest = stream.read()
-    stream.seek(here)
-    return rest, 0, len(rest), here
+    stream.seek(position_before)
+    return rest, 0, len(rest), position_before
 
 
-class Wide(int):
+class WideUint(int):
     """An unsigned number that was not stored in its shortest form; `code` is its first byte."""
 
     code: int
 
-    def __new__(cls, value: int, code: int) -> Wide:
+    def __new__(cls, value: int, code: int) -> WideUint:
         """Create the number with its first byte."""
         number = super().__new__(cls, value)
         number.code = code
         return number
 
 
-def shortest(value: int) -> int:
+def shortest_code(value: int) -> int:
     """Return the first byte of the shortest encoding of an unsigned number."""
     if value < 0x80:
         return value
     return 0xCC + (value > 0xFF) + (value > 0xFFFF) + (value > 0xFFFFFFFF)
 
 
-def write_uint(value: int, code: int) -> bytes:
+def encode_uint(value: int, code: int) -> bytes:
     """Encode an unsigned number with this first byte."""
     return bytes([code]) if code < 0x80 else bytes([code]) + _NUMBERS[code][1].pack(value)
 
@@ -310,11 +310,11 @@ class MpUint(Construct):  # type: ignore[misc]
     kernel = ScalarKernel(
         read_uint,
         (
-            Form(0x00, 0x7F),
-            Form(0xCE, 0xCE, ">I"),
-            Form(0xCD, 0xCD, ">H"),
-            Form(0xCC, 0xCC, ">B"),
-            Form(0xCF, 0xCF, ">Q"),
+            ScalarForm(0x00, 0x7F),
+            ScalarForm(0xCE, 0xCE, ">I"),
+            ScalarForm(0xCD, 0xCD, ">H"),
+            ScalarForm(0xCC, 0xCC, ">B"),
+            ScalarForm(0xCF, 0xCF, ">Q"),
         ),
     )
 
@@ -323,14 +323,14 @@ class MpUint(Construct):  # type: ignore[misc]
         if first < 0x80:
             return first
         kind, form = _NUMBERS.get(first, (None, None))
-        if kind is not Kind.UINT:
+        if kind is not MpKind.UINT:
             raise MalformedError(f"0x{first:02x} does not start an unsigned integer", path, "bad-header")
         assert form is not None
         value: int = form.unpack(stream_read(stream, form.size, path))[0]
-        return value if first == shortest(value) else Wide(value, first)
+        return value if first == shortest_code(value) else WideUint(value, first)
 
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
-        stream.write(write_uint(int(obj), obj.code if isinstance(obj, Wide) else shortest(obj)))
+        stream.write(encode_uint(int(obj), obj.code if isinstance(obj, WideUint) else shortest_code(obj)))
         return obj
 
 
@@ -341,13 +341,13 @@ class MpUint32(MpUint):
 
     def _parse(self, stream: Any, context: Any, path: str) -> int:
         value = super()._parse(stream, context, path)
-        return value if value < 1 << 32 else Wide(value & 0xFFFFFFFF, 0xCF)
+        return value if value < 1 << 32 else WideUint(value & 0xFFFFFFFF, 0xCF)
 
 
 class MpFiller(Construct):  # type: ignore[misc]
     """Construct type of one value of any kind that only fills space, as its bytes. The scanner's number is its size."""
 
-    kernel = ScalarKernel(read_filler, (Form(0xA0, 0xBF, base=0xA0, skips=True),))
+    kernel = ScalarKernel(read_filler, (ScalarForm(0xA0, 0xBF, base=0xA0, skips=True),))
 
     def _parse(self, stream: Any, context: Any, path: str) -> bytes:
         here = stream.tell()
@@ -358,7 +358,7 @@ class MpFiller(Construct):  # type: ignore[misc]
             if len(text) == size:
                 return head + text
         stream.seek(here)
-        data, start, end, base = remaining(stream)
+        data, start, end, base = get_remaining(stream)
         after, _, _, _ = skip_value(data, start, end)
         if after < 0:
             raise MalformedError("the filler is no MessagePack value", path, "bad-header")

@@ -8,29 +8,34 @@ from typing import NamedTuple
 
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.keeping import (
-    CONTENT,
-    END,
-    FREE,
-    ROOM,
-    STATE,
+    HEAD_END,
+    HEAD_FREE,
+    ROW_CONTENT,
+    ROW_IMAGE_SIZE,
+    ROW_STATE,
     StoreMemory,
+    commit_row,
     copy_bytes,
-    has_room,
-    integers_of,
-    look,
+    count_integers,
+    find_row,
+    has_space,
     put_row,
-    settle,
 )
 from binlogtool.formats.kernel_types import Int64s, MutableInt64s, MutableUInt8s, UInt8s
-from binlogtool.formats.tarantool.msgpack.canonical import canonical_end, head_at, integer_at, put_integer
+from binlogtool.formats.tarantool.msgpack.canonical import (
+    find_canonical_end,
+    read_addable_integer,
+    read_shortest_head,
+    write_integer,
+)
 from binlogtool.formats.tarantool.msgpack.kernels import read_uint, skip_value
 
-SPACE, OBJECT, EPOCH, PARTS, FIRST_PART, KNOWN_SPACE = 0, 1, 2, 3, 4, 12
+SPACE, OBJECT, EPOCH, PARTS, FIRST_PART, SPACE_ENTRY_SIZE = 0, 1, 2, 3, 4, 12
 """Integers of a space that is known to a kernel: its id, its object, the epoch of that, the number of fields of its key
 and each of these; how many these are."""
 
-MOST_PARTS = KNOWN_SPACE - FIRST_PART
-COUNTED = 3
+MAX_PARTS = SPACE_ENTRY_SIZE - FIRST_PART
+COUNTS_PER_SPACE = 3
 """Integers that `plain_rows` counts for each space: rows, first and last LSN."""
 
 _INSERT, _REPLACE, _UPDATE, _DELETE, _UPSERT = 2, 3, 4, 5, 9
@@ -38,15 +43,15 @@ _SPACE_ID, _INDEX_BASE, _KEY, _TUPLE = 0x10, 0x15, 0x20, 0x21
 _PUT_KEYS = 1 << _SPACE_ID | 1 << _TUPLE
 _DELETE_KEYS = 1 << _SPACE_ID | 1 << _KEY
 _UPDATE_KEYS = _DELETE_KEYS | 1 << _TUPLE
-_BASED_KEYS = _UPDATE_KEYS | 1 << _INDEX_BASE
-_DUPLICATE = 1 << 59
-_SYNC = 6
-_TSN, _GROUP = 1 << 8, 1 << 7
+_UPDATE_WITH_BASE_KEYS = _UPDATE_KEYS | 1 << _INDEX_BASE
+_DUPLICATE_KEY = 1 << 59
+_SYNC_FLAGS = 6
+_TSN_KEY, _GROUP_KEY = 1 << 8, 1 << 7
 """Header keys: a transaction's number, the group of a row."""
-_DEEPEST = 12
-_ODD = 0xFF & ~1
+_MAX_DEPTH = 12
+_INEXACT_MARKS = 0xFF & ~1
 """Marks of `skip_value` but that of a bin."""
-_LONGEST = 1 << 24
+_MAX_ROW_BYTES = 1 << 24
 """Bytes: longer rows go the general way."""
 
 
@@ -76,47 +81,47 @@ class BodyColumns(NamedTuple):
 
 
 @kernel()
-def space_at(known: Int64s, count: int, space: int, last: int) -> int:
+def find_space(space_table: Int64s, count: int, space: int, last: int) -> int:
     """Return the index of a space in the table, which is sorted by id; -1 if it is not there.
 
     Args:
         last: index of the space that was found before.
     """
-    if last >= 0 and known[KNOWN_SPACE * last] == space:
+    if last >= 0 and space_table[SPACE_ENTRY_SIZE * last] == space:
         return last
     low = 0
     high = count
     while low < high:
         middle = (low + high) >> 1
-        if known[KNOWN_SPACE * middle] < space:
+        if space_table[SPACE_ENTRY_SIZE * middle] < space:
             low = middle + 1
         else:
             high = middle
-    return low if low < count and known[KNOWN_SPACE * low] == space else -1
+    return low if low < count and space_table[SPACE_ENTRY_SIZE * low] == space else -1
 
 
 @kernel()
-def transaction_after(tsn: int, commit: int, lsn: int, open_: int) -> int:
+def advance_open_transaction(tsn: int, commit: int, lsn: int, open_tsn: int) -> int:
     """Return the transaction that is open after a row, 0 = none; -1 if the row does not continue the open one."""
-    if open_ == 0:
+    if open_tsn == 0:
         if tsn != lsn or tsn <= 0:
             return -1
-    elif tsn != open_:
+    elif tsn != open_tsn:
         return -1
     return 0 if commit != 0 else tsn
 
 
-@kernel(space_at, transaction_after)
-def plain_rows(
+@kernel(find_space, advance_open_transaction)
+def find_plain_run(
     columns: ReplayColumns,
     start: int,
     stop: int,
     replica: int,
-    after: int,
+    first_lsn: int,
     transactional: int,
-    known: Int64s,
+    space_table: Int64s,
     count: int,
-    counted: MutableInt64s,
+    counts: MutableInt64s,
 ) -> int:
     """Return the end of the run of rows that are applied because they are new.
 
@@ -129,49 +134,49 @@ def plain_rows(
         counted: receives rows, first and last LSN for each space of the table.
     """
     last = -1
-    open_ = 0
+    open_tsn = 0
     end = start
     for i in range(start, stop):
         kind = columns.types[i] + 0
         lsn = columns.lsns[i] + 0
-        if after < 0:
+        if first_lsn < 0:
             if kind != _INSERT or lsn < 0:
                 break
         elif (
-            lsn != after + i - start
+            lsn != first_lsn + i - start
             or columns.replicas[i] != replica
             or kind < _INSERT
             or (kind > _DELETE and kind != _UPSERT)
         ):
             break
-        if columns.flags[i] & _SYNC != 0 or columns.keys[i] & _DUPLICATE != 0:
+        if columns.flags[i] & _SYNC_FLAGS != 0 or columns.keys[i] & _DUPLICATE_KEY != 0:
             break
-        last = space_at(known, count, columns.spaces[i], last)
+        last = find_space(space_table, count, columns.spaces[i], last)
         if last < 0:
             break
-        if transactional != 0 and after >= 0:
-            if columns.header_keys[i] & _GROUP != 0:
+        if transactional != 0 and first_lsn >= 0:
+            if columns.header_keys[i] & _GROUP_KEY != 0:
                 break
-            numbered = columns.header_keys[i] & _TSN
+            numbered = columns.header_keys[i] & _TSN_KEY
             commit = 1 if numbered == 0 else columns.flags[i] & 1
-            open_ = transaction_after(lsn if numbered == 0 else lsn - columns.tsns[i], commit, lsn, open_)
-            if open_ < 0:
+            open_tsn = advance_open_transaction(lsn if numbered == 0 else lsn - columns.tsns[i], commit, lsn, open_tsn)
+            if open_tsn < 0:
                 break
-        if open_ == 0:
+        if open_tsn == 0:
             end = i + 1
     last = -1
     for i in range(start, end):
-        last = space_at(known, count, columns.spaces[i], last)
+        last = find_space(space_table, count, columns.spaces[i], last)
         lsn = columns.lsns[i] + 0
-        if counted[COUNTED * last] == 0:
-            counted[COUNTED * last + 1] = lsn
-        counted[COUNTED * last] = counted[COUNTED * last] + 1
-        counted[COUNTED * last + 2] = lsn
+        if counts[COUNTS_PER_SPACE * last] == 0:
+            counts[COUNTS_PER_SPACE * last + 1] = lsn
+        counts[COUNTS_PER_SPACE * last] = counts[COUNTS_PER_SPACE * last] + 1
+        counts[COUNTS_PER_SPACE * last + 2] = lsn
     return end
 
 
 @kernel(read_uint, skip_value)
-def value_of(buf: UInt8s, p: int, n: int, wanted: int) -> int:
+def find_body_value(buf: UInt8s, p: int, n: int, key_code: int) -> int:
     """Return the position of a key's value in the body at `buf[p]` (a map of at most 15 pairs), or NOT_MINE."""
     if p >= n or buf[p] < 0x80 or buf[p] > 0x8F:
         return -2
@@ -179,7 +184,7 @@ def value_of(buf: UInt8s, p: int, n: int, wanted: int) -> int:
     p += 1
     for _ in range(count):
         key, p = read_uint(buf, p, n)
-        if p < 0 or key == wanted:
+        if p < 0 or key == key_code:
             return p
         p = skip_value(buf, p, n)[0]
         if p < 0:
@@ -187,29 +192,29 @@ def value_of(buf: UInt8s, p: int, n: int, wanted: int) -> int:
     return -2
 
 
-@kernel(canonical_end, copy_bytes, head_at)
-def put_key(
-    buf: UInt8s, p: int, n: int, known: Int64s, at: int, texts: UInt8s, out: MutableUInt8s, o: int, z: int
+@kernel(find_canonical_end, copy_bytes, read_shortest_head)
+def put_row_key(
+    buf: UInt8s, p: int, n: int, space_table: Int64s, at: int, texts: UInt8s, out: MutableUInt8s, o: int, z: int
 ) -> tuple[int, int]:
     """Write the key of the row at `buf[p]`, whose parts are in the order of its fields, to `out[o:z]`.
 
     Returns:
         The end of the key, or NO_ROOM, or NOT_MINE; the end of the row.
     """
-    size, q = head_at(buf, p, n, buf[p] + 0) if p < n else (-1, p)
+    size, q = read_shortest_head(buf, p, n, buf[p] + 0) if p < n else (-1, p)
     if size < 0 or buf[p] < 0x90 or (buf[p] > 0x9F and buf[p] != 0xDC and buf[p] != 0xDD):
         return -2, 0
-    parts = known[at + PARTS] + 0
+    parts = space_table[at + PARTS] + 0
     if z - o < 1:
         return -1, 0
     out[o] = 0x90 + parts
     o += 1
     part = 0
     for field in range(size):
-        after = canonical_end(buf, q, n, _DEEPEST)
+        after = find_canonical_end(buf, q, n, _MAX_DEPTH)
         if after < 0:
             return -2, 0
-        if part < parts and known[at + FIRST_PART + part] == field:
+        if part < parts and space_table[at + FIRST_PART + part] == field:
             if z - o < after - q:
                 return -1, 0
             o = copy_bytes(buf, q, after, out, o)
@@ -218,21 +223,21 @@ def put_key(
     return (o, q) if part == parts else (-2, 0)
 
 
-@kernel(canonical_end, copy_bytes, head_at)
-def put_given_key(buf: UInt8s, p: int, n: int, parts: int, out: MutableUInt8s, o: int, z: int, texts: UInt8s) -> int:
+@kernel(find_canonical_end, copy_bytes, read_shortest_head)
+def put_request_key(buf: UInt8s, p: int, n: int, parts: int, out: MutableUInt8s, o: int, z: int, texts: UInt8s) -> int:
     """Write the key at `buf[p]` of a DELETE or UPDATE to `out`; return its end, or NO_ROOM, or NOT_MINE."""
     if p < 0 or p >= n or buf[p] != 0x90 + parts:
         return -2
-    after = canonical_end(buf, p, n, _DEEPEST)
+    after = find_canonical_end(buf, p, n, _MAX_DEPTH)
     if after < 0:
         return -2
     return copy_bytes(buf, p, after, out, o) if z - o >= after - p else -1
 
 
-@kernel(head_at, skip_value)
-def field_at(texts: UInt8s, p: int, n: int, field: int) -> tuple[int, int]:
+@kernel(read_shortest_head, skip_value)
+def find_row_field(texts: UInt8s, p: int, n: int, field: int) -> tuple[int, int]:
     """Return start and end of a field of the row at `texts[p]`; (-2, -2) if the row has fewer fields."""
-    size, q = head_at(texts, p, n, texts[p] + 0)
+    size, q = read_shortest_head(texts, p, n, texts[p] + 0)
     if field >= size:
         return -2, -2
     for _ in range(field):
@@ -240,8 +245,8 @@ def field_at(texts: UInt8s, p: int, n: int, field: int) -> tuple[int, int]:
     return q, skip_value(texts, q, n)[0]
 
 
-@kernel(canonical_end, read_uint)
-def operation_at(buf: UInt8s, p: int, n: int) -> tuple[int, int, int, int]:
+@kernel(find_canonical_end, read_uint)
+def read_operation(buf: UInt8s, p: int, n: int) -> tuple[int, int, int, int]:
     """Read the operation `[name, field, argument]` at `buf[p]`.
 
     Returns:
@@ -252,11 +257,11 @@ def operation_at(buf: UInt8s, p: int, n: int) -> tuple[int, int, int, int]:
     field, q = read_uint(buf, p + 3, n)
     if q < 0 or field < 0:
         return 0, 0, 0, -2
-    return buf[p + 2] + 0, field, q, canonical_end(buf, q, n, _DEEPEST)
+    return buf[p + 2] + 0, field, q, find_canonical_end(buf, q, n, _MAX_DEPTH)
 
 
-@kernel(copy_bytes, field_at, integer_at, operation_at, put_integer)
-def changed(
+@kernel(copy_bytes, find_row_field, read_addable_integer, read_operation, write_integer)
+def apply_operation(
     buf: UInt8s, p: int, n: int, base: int, texts: UInt8s, image: int, end: int, out: MutableUInt8s, o: int, z: int
 ) -> tuple[int, int, int]:
     """Write the image `texts[image:end]` with the operation at `buf[p]` applied to `out[o:z]`.
@@ -264,64 +269,74 @@ def changed(
     Returns:
         The end of the new image, or NO_ROOM, or NOT_MINE; the end of the operation; 0.
     """
-    name, field, argument, behind = operation_at(buf, p, n)
-    if behind < 0 or field < base or (name != 0x3D and name != 0x2B and name != 0x2D):
+    name, field, argument, argument_end = read_operation(buf, p, n)
+    if argument_end < 0 or field < base or (name != 0x3D and name != 0x2B and name != 0x2D):
         return -2, 0, 0
-    start, after = field_at(texts, image, end, field - base)
+    start, after = find_row_field(texts, image, end, field - base)
     if start < 0 or after < 0:
         return -2, 0, 0
-    if z - o < end - image + behind - argument + 9:
+    if z - o < end - image + argument_end - argument + 9:
         return -1, 0, 0
     o = copy_bytes(texts, image, start, out, o)
     if name == 0x3D:
-        o = copy_bytes(buf, argument, behind, out, o)
+        o = copy_bytes(buf, argument, argument_end, out, o)
     else:
-        old, q = integer_at(texts, start, after)
-        more, r = integer_at(buf, argument, behind)
+        old, q = read_addable_integer(texts, start, after)
+        operand, r = read_addable_integer(buf, argument, argument_end)
         if q < 0 or r < 0:
             return -2, 0, 0
-        o = put_integer(old + more if name == 0x2B else old - more, texts, out, o)
-    return copy_bytes(texts, after, end, out, o), behind, 0
+        o = write_integer(old + operand if name == 0x2B else old - operand, texts, out, o)
+    return copy_bytes(texts, after, end, out, o), argument_end, 0
 
 
-@kernel(changed, copy_bytes, head_at, integers_of, look, settle)
+@kernel(apply_operation, copy_bytes, read_shortest_head, count_integers, find_row, commit_row)
 def update_row(buf: UInt8s, p: int, n: int, base: int, memory: StoreMemory, owner: int, state: int) -> int:
     """Apply the operations at `buf[p]` to the row whose key was written after the last row.
 
     Returns:
         The row's place, or NO_ROOM, or NOT_MINE.
     """
-    slot, at, code = look(memory.texts, memory.rows, memory.slots, memory.head, owner)
-    if at < 0 or memory.rows[at + STATE] != state or p >= n or buf[p] < 0x90 or buf[p] > 0x9F:
+    slot, at, code = find_row(memory.texts, memory.rows, memory.slots, memory.head, owner)
+    if at < 0 or memory.rows[at + ROW_STATE] != state or p >= n or buf[p] < 0x90 or buf[p] > 0x9F:
         return -2
-    place = CONTENT + integers_of(owner & 0x7FFFFFFF)
+    place = ROW_CONTENT + count_integers(owner & 0x7FFFFFFF)
     image = 8 * (at + place)
-    end = image + (memory.rows[at + ROOM] & 0x7FFFFFFF)
-    target = 8 * (memory.head[FREE] + place)
+    end = image + (memory.rows[at + ROW_IMAGE_SIZE] & 0x7FFFFFFF)
+    target = 8 * (memory.head[HEAD_FREE] + place)
     count = buf[p] & 15
     p += 1
     o = target
     for _ in range(count):
-        reached, p, _ = changed(buf, p, n, base, memory.texts, image, end, memory.out, o, 8 * memory.head[END])
+        reached, p, _ = apply_operation(
+            buf, p, n, base, memory.texts, image, end, memory.out, o, 8 * memory.head[HEAD_END]
+        )
         if reached < 0:
             return reached
         image = o
         end = reached
         o = reached
     size = end - image
-    if size <= memory.rows[at + ROOM] >> 32:
+    if size <= memory.rows[at + ROW_IMAGE_SIZE] >> 32:
         copy_bytes(memory.texts, image, end, memory.out, 8 * (at + place))
-        memory.rows[at + ROOM] = ((memory.rows[at + ROOM] >> 32) << 32) + size
+        memory.rows[at + ROW_IMAGE_SIZE] = ((memory.rows[at + ROW_IMAGE_SIZE] >> 32) << 32) + size
         return at
-    if 8 * memory.head[END] - target < size + 8:
+    if 8 * memory.head[HEAD_END] - target < size + 8:
         return -1
     copy_bytes(memory.texts, image, end, memory.out, target)
-    return settle(memory.rows, memory.slots, memory.head, slot, at, code, owner, state, size)
+    return commit_row(memory.rows, memory.slots, memory.head, slot, at, code, owner, state, size)
 
 
-@kernel(has_room, put_given_key, put_key, put_row, read_uint, update_row, value_of)
-def keep_row(
-    buf: UInt8s, body: int, at_tuple: int, n: int, kind: int, keys: int, known: Int64s, at: int, memory: StoreMemory
+@kernel(has_space, put_request_key, put_row_key, put_row, read_uint, update_row, find_body_value)
+def store_row(
+    buf: UInt8s,
+    body: int,
+    at_tuple: int,
+    n: int,
+    kind: int,
+    keys: int,
+    space_table: Int64s,
+    at: int,
+    memory: StoreMemory,
 ) -> int:
     """Apply one row to the row store.
 
@@ -331,33 +346,33 @@ def keep_row(
     Returns:
         The row's place, or NO_ROOM, or NOT_MINE.
     """
-    if has_room(memory.head, 1, 0) == 0:
+    if has_space(memory.head, 1, 0) == 0:
         return -1
-    start = 8 * (memory.head[FREE] + CONTENT)
-    room = 8 * memory.head[END]
-    state = known[at + EPOCH] << 8
+    start = 8 * (memory.head[HEAD_FREE] + ROW_CONTENT)
+    room = 8 * memory.head[HEAD_END]
+    state = space_table[at + EPOCH] << 8
     if kind < _UPDATE:
         if keys != _PUT_KEYS or at_tuple < 0:
             return -2
-        end, after = put_key(buf, at_tuple, n, known, at, memory.texts, memory.out, start, room)
+        end, after = put_row_key(buf, at_tuple, n, space_table, at, memory.texts, memory.out, start, room)
         if end < 0:
             return end
-        if has_room(memory.head, end - start, after - at_tuple) == 0:
+        if has_space(memory.head, end - start, after - at_tuple) == 0:
             return -1
-        owner = (known[at + OBJECT] << 32) + end - start
+        owner = (space_table[at + OBJECT] << 32) + end - start
         return put_row(
             buf, at_tuple, after, memory.texts, memory.out, memory.rows, memory.slots, memory.head, owner, state + 1
         )
-    if keys != _DELETE_KEYS and keys != _UPDATE_KEYS and keys != _BASED_KEYS:
+    if keys != _DELETE_KEYS and keys != _UPDATE_KEYS and keys != _UPDATE_WITH_BASE_KEYS:
         return -2
-    end = put_given_key(
-        buf, value_of(buf, body, n, _KEY), n, known[at + PARTS] + 0, memory.out, start, room, memory.texts
+    end = put_request_key(
+        buf, find_body_value(buf, body, n, _KEY), n, space_table[at + PARTS] + 0, memory.out, start, room, memory.texts
     )
     if end < 0:
         return end
-    if has_room(memory.head, end - start, 0) == 0:
+    if has_space(memory.head, end - start, 0) == 0:
         return -1
-    owner = (known[at + OBJECT] << 32) + end - start
+    owner = (space_table[at + OBJECT] << 32) + end - start
     if kind == _DELETE:
         return (
             put_row(buf, 0, 0, memory.texts, memory.out, memory.rows, memory.slots, memory.head, owner, state)
@@ -367,19 +382,26 @@ def keep_row(
     if kind != _UPDATE or keys == _DELETE_KEYS:
         return -2
     base = 0
-    if keys == _BASED_KEYS:
-        base, end = read_uint(buf, value_of(buf, body, n, _INDEX_BASE), n)
+    if keys == _UPDATE_WITH_BASE_KEYS:
+        base, end = read_uint(buf, find_body_value(buf, body, n, _INDEX_BASE), n)
         if end < 0 or base < 0:
             return -2
-    at_tuple = value_of(buf, body, n, _TUPLE)
+    at_tuple = find_body_value(buf, body, n, _TUPLE)
     if at_tuple < 0:
         return -2
     return update_row(buf, at_tuple, n, base, memory, owner, state + 1)
 
 
-@kernel(keep_row, space_at)
-def keep_rows(
-    buf: UInt8s, columns: BodyColumns, start: int, stop: int, known: Int64s, count: int, depth: int, memory: StoreMemory
+@kernel(store_row, find_space)
+def store_rows(
+    buf: UInt8s,
+    columns: BodyColumns,
+    start: int,
+    stop: int,
+    space_table: Int64s,
+    count: int,
+    depth: int,
+    memory: StoreMemory,
 ) -> tuple[int, int]:
     """Apply the rows `[start, stop)` to the row store.
 
@@ -392,20 +414,20 @@ def keep_rows(
     """
     last = -1
     for i in range(start, stop):
-        last = space_at(known, count, columns.spaces[i], last)
+        last = find_space(space_table, count, columns.spaces[i], last)
         if (
             last < 0
             or columns.bodies[i] < 0
-            or columns.shapes[i] & _ODD != 0
+            or columns.shapes[i] & _INEXACT_MARKS != 0
             or (columns.shapes[i] >> 8) & 0xFFFFFF >= depth
         ):
             return i, -2
-        if columns.ends[i] - columns.bodies[i] > _LONGEST or known[KNOWN_SPACE * last + PARTS] == 0:
+        if columns.ends[i] - columns.bodies[i] > _MAX_ROW_BYTES or space_table[SPACE_ENTRY_SIZE * last + PARTS] == 0:
             return i, -2
-        where = KNOWN_SPACE * last
+        space_position = SPACE_ENTRY_SIZE * last
         body, row = columns.bodies[i] + 0, columns.tuples[i] + 0
         end, kind, mask = columns.ends[i] + 0, columns.types[i] + 0, columns.keys[i] + 0
-        found = keep_row(buf, body, row, end, kind, mask, known, where, memory)
-        if found < 0:
-            return i, found
+        status = store_row(buf, body, row, end, kind, mask, space_table, space_position, memory)
+        if status < 0:
+            return i, status
     return stop, 0

@@ -13,7 +13,7 @@ import msgspec
 from binlogtool.formats.replay_rules import APPLIED, SKIPPED, Ruling
 
 
-class _Waiting(msgspec.Struct):
+class _WaitingTransaction(msgspec.Struct):
     """A transaction that waits.
 
     Attributes:
@@ -25,9 +25,9 @@ class _Waiting(msgspec.Struct):
     ranges: list[tuple[int, int]]
     lsn: int
     sync: bool
-    mark: tuple[int, int]
+    savepoint: tuple[int, int]
 
-    def ruled(self, verb: str, reason: str) -> Iterator[Ruling]:
+    def create_rulings(self, verb: str, reason: str) -> Iterator[Ruling]:
         """Yield rulings on its rows."""
         return (Ruling(first, stop, verb, reason) for first, stop in self.ranges)
 
@@ -42,12 +42,12 @@ class Limbo(msgspec.Struct):
 
     owner: int = 0
     released: list[Ruling] = msgspec.field(default_factory=list)
-    _queue: deque[_Waiting] = msgspec.field(default_factory=deque)
+    _queue: deque[_WaitingTransaction] = msgspec.field(default_factory=deque)
 
     def __bool__(self) -> bool:
         return bool(self._queue)
 
-    def wait(self, numbers: Iterable[int], lsn: int, mark: tuple[int, int], *, sync: bool) -> None:
+    def add_transaction(self, numbers: Iterable[int], lsn: int, savepoint: tuple[int, int], *, sync: bool) -> None:
         """Add a transaction that waits: a synchronous one, or any after such a one."""
         ranges: list[tuple[int, int]] = []
         for number in numbers:
@@ -55,12 +55,12 @@ class Limbo(msgspec.Struct):
                 ranges[-1] = ranges[-1][0], number + 1
             else:
                 ranges.append((number, number + 1))
-        self._queue.append(_Waiting(ranges, lsn, sync, mark))
+        self._queue.append(_WaitingTransaction(ranges, lsn, sync, savepoint))
 
     def confirm(self, lsn: int) -> None:
         """Confirm everything up to this LSN, and what waited only after it (`txn_limbo_read_confirm`)."""
         while self._queue and (not self._queue[0].sync or self._queue[0].lsn <= lsn):
-            self.released += self._queue.popleft().ruled(APPLIED, "confirmed")
+            self.released += self._queue.popleft().create_rulings(APPLIED, "confirmed")
 
     def roll_back(self, lsn: int) -> tuple[int, int] | None:
         """Roll back everything from this LSN on, and what waited after it (`txn_limbo_read_rollback`).
@@ -68,21 +68,21 @@ class Limbo(msgspec.Struct):
         Returns:
             The savepoint before the first of these rows; None if no row is rolled back.
         """
-        mark = None
-        keep = next((n for n, one in enumerate(self._queue) if one.sync and one.lsn >= lsn), len(self._queue))
-        while len(self._queue) > keep:
-            one = self._queue.pop()
-            mark = one.mark
-            self.released += one.ruled(SKIPPED, "rolled-back")
-        return mark
+        savepoint = None
+        kept_count = next((n for n, one in enumerate(self._queue) if one.sync and one.lsn >= lsn), len(self._queue))
+        while len(self._queue) > kept_count:
+            transaction = self._queue.pop()
+            savepoint = transaction.savepoint
+            self.released += transaction.create_rulings(SKIPPED, "rolled-back")
+        return savepoint
 
-    def take(self) -> list[Ruling]:
+    def take_released(self) -> list[Ruling]:
         """Return and clear the rulings that were released since the last call."""
         taken, self.released = self.released, []
         return taken
 
-    def rest(self) -> Iterator[Ruling]:
+    def release_rest(self) -> Iterator[Ruling]:
         """Release what still waits at the end of the log as applied but not confirmed."""
-        yield from self.take()
+        yield from self.take_released()
         while self._queue:
-            yield from self._queue.popleft().ruled(APPLIED, "unconfirmed")
+            yield from self._queue.popleft().create_rulings(APPLIED, "unconfirmed")

@@ -6,23 +6,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from binlogtool.formats.tarantool.codes import FileKind
-from binlogtool.formats.tarantool.layout.header import parse_vclock, read_lines
+from binlogtool.formats.tarantool.layout.header import parse_header_lines, parse_vclock
 
 
-def vclock_of(position: Mapping[str, Any]) -> dict[int, int]:
+def parse_position(position: Mapping[str, Any]) -> dict[int, int]:
     """Convert a position `{"vclock": {"1": 61}}` to a vclock; invalid components are left out."""
     stored = position.get("vclock")
     pairs = stored.items() if isinstance(stored, Mapping) else ()
     return {int(r): lsn for r, lsn in pairs if str(r).isdecimal() and type(lsn) is int and lsn >= 0}
 
 
-def state(name: str, data: bytes) -> Mapping[str, Any] | None:
+def read_header_position(name: str, data: bytes) -> Mapping[str, Any] | None:
     """Read the position from the header of a snapshot or log (`Replay.state`); None if it has none."""
-    text = read_lines(data)
-    words = text.value("vclock")
-    if text.end is None or words is None or not text.lines or text.lines[0].value not in FileKind.__members__:
+    text = parse_header_lines(data)
+    vclock_text = text.get_value("vclock")
+    if text.end is None or vclock_text is None or not text.lines or text.lines[0].value not in FileKind.__members__:
         return None
     try:
-        return {"vclock": {str(replica): lsn for replica, lsn in parse_vclock(words).items()}}
+        return {"vclock": {str(replica): lsn for replica, lsn in parse_vclock(vclock_text).items()}}
     except ValueError:
         return None

@@ -16,49 +16,53 @@ from typing import NamedTuple
 import msgspec
 
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.layouts import Read
-from binlogtool.formats.replay_rules import Examined
+from binlogtool.formats.layouts import RangeReader
+from binlogtool.formats.replay_rules import ExaminedFile
 from binlogtool.formats.tarantool.codes import (
     END_MARK,
-    FIXED_SIZE,
+    FIXHEADER_SIZE,
     KEY_TYPES,
-    MAX_LENGTH,
-    PLAIN,
-    SYNC,
-    U32,
-    ZSTD,
+    MAGIC_PATTERN,
+    MAX_PAYLOAD_SIZE,
+    PLAIN_MAGIC,
+    UINT32_MASK,
+    ZSTD_MAGIC,
     HeaderKey,
 )
-from binlogtool.formats.tarantool.layout.compression import MAX_WINDOW
+from binlogtool.formats.tarantool.layout.compression import MAX_WINDOW_SIZE
 from binlogtool.formats.tarantool.msgpack.kernels import skip_value
-from binlogtool.formats.tarantool.msgpack.messages import Kind, Token, read_token
+from binlogtool.formats.tarantool.msgpack.messages import MpKind, MpToken, read_token
 from binlogtool.formats.tarantool.replay.server_version import ServerVersion
-from binlogtool.formats.tarantool.rows.rows import COLUMNS, TABLE, parse_row, read_framed
+from binlogtool.formats.tarantool.rows.rows import ROW_COLUMNS, ROW_TABLE, parse_row, read_row_frame
 from binlogtool.limits import MIB
 
-_MAGIC = re.compile(SYNC)
-_PIECE = MIB
-_MAX_PAYLOAD = 64 * MIB
-_FRAME = frozenset(("crc_mismatch", "bad_magic", "bad_fixheader", "block_past_end_of_file", "torn_tail", "zero_tail",
+_MAGIC = re.compile(MAGIC_PATTERN)
+_CHUNK_SIZE = MIB
+_MAX_PAYLOAD_READ = 64 * MIB
+_BLOCK_DIAGNOSES = frozenset(("crc_mismatch", "bad_magic", "bad_fixheader", "block_past_end_of_file",
+"torn_tail", "zero_tail",
                     "data_after_eof"))  # fmt: skip
-_PAYLOAD = frozenset(("bad_msgpack", "bad_zstd", "inflate_limit", "empty_block", "row_header_key_unknown"))
-_READABLE = frozenset(("bad_msgpack", "row_header_key_unknown"))
-MAX_COMPLAINTS = 1000
-_UNDECODABLE = "Decompression error"
-_NO_MEMORY = {False: "Failed to allocate 0 bytes in runtime for xlog rows buffer", True: "Can't allocate 0 bytes"}
+_PAYLOAD_DIAGNOSES = frozenset(("bad_msgpack", "bad_zstd", "inflate_limit", "empty_block", "row_header_key_unknown"))
+_READABLE_DIAGNOSES = frozenset(("bad_msgpack", "row_header_key_unknown"))
+MAX_SERVER_MESSAGES = 1000
+_DECOMPRESSION_MESSAGE = "Decompression error"
+_EMPTY_BLOCK_MESSAGES = {
+    False: "Failed to allocate 0 bytes in runtime for xlog rows buffer",
+    True: "Can't allocate 0 bytes",
+}
 """What servers say about a plain block without rows; True: of 3.x."""
-_FATAL = (_UNDECODABLE, *_NO_MEMORY.values())
+_FATAL_MESSAGES = (_DECOMPRESSION_MESSAGE, *_EMPTY_BLOCK_MESSAGES.values())
 """No errors of a log for the server: force_recovery does not pass over them."""
 
 
-class Complaint(NamedTuple):
+class ServerMessage(NamedTuple):
     """Message of the server about a place in a file."""
 
     offset: int
     text: str
 
 
-class Course(msgspec.Struct, frozen=True):
+class ServerReadResult(msgspec.Struct, frozen=True):
     """Result of the server's reading of one file.
 
     Attributes:
@@ -71,20 +75,20 @@ class Course(msgspec.Struct, frozen=True):
         closed: it sees the end mark.
     """
 
-    stop: Complaint | None = None
-    ends: int | None = None
-    complaints: tuple[Complaint, ...] = ()
+    stop: ServerMessage | None = None
+    silent_end: int | None = None
+    messages: tuple[ServerMessage, ...] = ()
     dropped: tuple[int, ...] = ()
-    partly: tuple[tuple[int, int], ...] = ()
+    partly_applied: tuple[tuple[int, int], ...] = ()
     closed: bool = True
 
     @property
     def limit(self) -> int | None:
         """Offset from which on no row is read, or None."""
-        return self.ends if self.stop is None else self.stop.offset
+        return self.silent_end if self.stop is None else self.stop.offset
 
 
-class _Spot(NamedTuple):
+class _DamagedPlace(NamedTuple):
     """A damaged place.
 
     Attributes:
@@ -93,109 +97,113 @@ class _Spot(NamedTuple):
         is_unpacked: its payload can be unpacked; verification gives its good rows.
     """
 
-    landing: int | None
-    payload: bool
-    unpacked: bool = False
+    next_block: int | None
+    is_framed: bool
+    is_unpacked: bool = False
 
 
-def course(file: Examined, read: Read, version: ServerVersion, *, force: bool) -> Course:
+def simulate_reading(file: ExaminedFile, read: RangeReader, version: ServerVersion, *, force: bool) -> ServerReadResult:
     """Simulate the server's reading of a file with a valid header.
 
     Args:
         force: the server runs with force_recovery.
     """
-    spots = _spots(file)
-    return _Walk(file, read, version, force).through(spots)
+    places = _collect_damaged_places(file)
+    return _ReadSimulation(file, read, version, force).run(places)
 
 
-def _spots(file: Examined) -> dict[int, _Spot]:
+def _collect_damaged_places(file: ExaminedFile) -> dict[int, _DamagedPlace]:
     """Collect the damaged places of a file by offset, and the end of its good part."""
     assert file.layout is not None
-    spots: dict[int, _Spot] = {}
+    places: dict[int, _DamagedPlace] = {}
     tail = () if file.tail is None else file.tail.findings
-    for found in (*file.findings, *tail):
-        diagnosis = found.facts.get("diagnosis")
-        if found.offset is None or found.offset < file.layout.frames_at:
+    for item in (*file.findings, *tail):
+        diagnosis = item.facts.get("diagnosis")
+        if item.offset is None or item.offset < file.layout.frames_at:
             continue
-        if diagnosis in _PAYLOAD:
-            landing = found.offset + found.length
-            spots[found.offset] = _Spot(landing, payload=True, unpacked=diagnosis in _READABLE)
-        elif found.id == "damaged-range":
-            spots[found.offset] = _Spot(found.facts.get("next_provable"), payload=False)
-        elif diagnosis in _FRAME:
-            spots.setdefault(found.offset, _Spot(None, payload=False))
+        if diagnosis in _PAYLOAD_DIAGNOSES:
+            next_block = item.offset + item.length
+            places[item.offset] = _DamagedPlace(
+                next_block, is_framed=True, is_unpacked=diagnosis in _READABLE_DIAGNOSES
+            )
+        elif item.id == "damaged-range":
+            places[item.offset] = _DamagedPlace(item.facts.get("next_provable"), is_framed=False)
+        elif diagnosis in _BLOCK_DIAGNOSES:
+            places.setdefault(item.offset, _DamagedPlace(None, is_framed=False))
     if file.tail is not None:
-        spots.setdefault(file.tail.end, _Spot(None, payload=False))
-    return dict(sorted(spots.items()))
+        places.setdefault(file.tail.end, _DamagedPlace(None, is_framed=False))
+    return dict(sorted(places.items()))
 
 
-class _Walk:
+class _ReadSimulation:
     """Simulation of the server over the damaged places of a file, in order."""
 
-    def __init__(self, file: Examined, read: Read, version: ServerVersion, force: bool) -> None:
+    def __init__(self, file: ExaminedFile, read: RangeReader, version: ServerVersion, force: bool) -> None:
         self._file, self._is_3 = file, version.is_3
         self._read = read
         self._force = force
-        self._complaints: list[Complaint] = []
+        self._messages: list[ServerMessage] = []
         self._dropped: list[int] = []
-        self._partly: list[tuple[int, int]] = []
-        self._at = 0
+        self._partly_applied: list[tuple[int, int]] = []
+        self._position = 0
 
-    def through(self, spots: dict[int, _Spot]) -> Course:
+    def run(self, places: dict[int, _DamagedPlace]) -> ServerReadResult:
         """Simulate place by place; skip places before the one that the server has reached."""
-        for offset, spot in spots.items():
-            if offset < self._at:
+        for offset, place in places.items():
+            if offset < self._position:
                 continue
-            if spot.payload:
-                fault: str | None = self._payload_fault(offset, spot)
+            if place.is_framed:
+                message: str | None = self._predict_payload_message(offset, place)
             else:
-                fault = self._fault(offset)
-                if fault is None:
-                    closed = self._bytes(offset, 4) == END_MARK
-                    return self._course(ends=None if closed else offset, closed=closed)
-            if not fault:
+                message = self._predict_block_message(offset)
+                if message is None:
+                    closed = self._read_bytes(offset, 4) == END_MARK
+                    return self._create_result(ends=None if closed else offset, closed=closed)
+            if not message:
                 self._dropped.append(offset)
                 continue
-            if not self._force or fault in _FATAL:
-                return self._course(stop=Complaint(offset, fault), closed=False)
-            self._complain(offset, fault)
-            if not spot.payload and not self._resynced(offset, spot.landing):
-                return self._course(ends=offset, closed=False)
-        return self._course(closed=self._file.tail is not None and self._file.tail.closed is True)
+            if not self._force or message in _FATAL_MESSAGES:
+                return self._create_result(stop=ServerMessage(offset, message), closed=False)
+            self._add_message(offset, message)
+            if not place.is_framed and not self._can_resync(offset, place.next_block):
+                return self._create_result(ends=offset, closed=False)
+        return self._create_result(closed=self._file.tail is not None and self._file.tail.closed is True)
 
-    def _course(self, *, stop: Complaint | None = None, ends: int | None = None, closed: bool) -> Course:
-        said, dropped, partly = tuple(self._complaints), tuple(self._dropped), tuple(self._partly)
-        return Course(stop, ends, said, dropped, partly, closed)
+    def _create_result(
+        self, *, stop: ServerMessage | None = None, ends: int | None = None, closed: bool
+    ) -> ServerReadResult:
+        messages, dropped, partly = tuple(self._messages), tuple(self._dropped), tuple(self._partly_applied)
+        return ServerReadResult(stop, ends, messages, dropped, partly, closed)
 
-    def _complain(self, offset: int, text: str) -> None:
-        if len(self._complaints) < MAX_COMPLAINTS:
-            self._complaints.append(Complaint(offset, text))
+    def _add_message(self, offset: int, text: str) -> None:
+        if len(self._messages) < MAX_SERVER_MESSAGES:
+            self._messages.append(ServerMessage(offset, text))
 
-    def _bytes(self, offset: int, size: int) -> bytes:
+    def _read_bytes(self, offset: int, size: int) -> bytes:
         return bytes(self._read(offset, max(0, min(size, self._file.size - offset))))
 
     # -- a damaged block -------------------------------------------------------------------------------------------
 
-    def _fault(self, offset: int) -> str | None:
+    def _predict_block_message(self, offset: int) -> str | None:
         """Predict the server's message about bytes where verification saw no block; None if it takes them for the
         end.
         """
-        data, left = self._bytes(offset, FIXED_SIZE), self._file.size - offset
-        if left < 4 or (data[:4] == END_MARK and left == 4):
+        data, bytes_left = self._read_bytes(offset, FIXHEADER_SIZE), self._file.size - offset
+        if bytes_left < 4 or (data[:4] == END_MARK and bytes_left == 4):
             return None
         if data[:4] == END_MARK:
             return f"./{posixpath.basename(self._file.name)}: has some data after eof marker at {offset}"
-        if left < FIXED_SIZE:
+        if bytes_left < FIXHEADER_SIZE:
             return None
         if not _MAGIC.match(data):
             return f"invalid magic: 0x{int.from_bytes(data[:4], 'little'):x}"
         try:
-            length = _fixed_header(data)
+            length = _read_fixheader_length(data)
         except MalformedError as error:
             return str(error.args[0])
-        return None if length > left - FIXED_SIZE else "tx checksum mismatch"
+        return None if length > bytes_left - FIXHEADER_SIZE else "tx checksum mismatch"
 
-    def _resynced(self, offset: int, landing: int | None) -> bool:
+    def _can_resync(self, offset: int, next_block: int | None) -> bool:
         """Search for a magic from one byte further on (`xlog_cursor_find_tx_magic`); True if that leads to the next
         block.
 
@@ -203,122 +211,126 @@ class _Walk:
         of
         the file are the end for the server.
         """
-        for candidate in self._magics(offset + 1):
-            if candidate == landing:
-                self._at = candidate
+        for candidate in self._find_magics(offset + 1):
+            if candidate == next_block:
+                self._position = candidate
                 return True
-            fault = self._fault(candidate)
-            if fault is None:
+            message = self._predict_block_message(candidate)
+            if message is None:
                 return False
-            self._complain(candidate, fault)
+            self._add_message(candidate, message)
         return False
 
-    def _magics(self, start: int) -> Iterator[int]:
+    def _find_magics(self, start: int) -> Iterator[int]:
         while start < self._file.size:
-            data = self._bytes(start, _PIECE + 3)
+            data = self._read_bytes(start, _CHUNK_SIZE + 3)
             if not data:
                 return
-            at = 0
-            while (found := _MAGIC.search(data, at)) is not None and found.start() < _PIECE:
-                yield start + found.start()
-                at = found.start() + 1
-            start += _PIECE
+            position = 0
+            while (match := _MAGIC.search(data, position)) is not None and match.start() < _CHUNK_SIZE:
+                yield start + match.start()
+                position = match.start() + 1
+            start += _CHUNK_SIZE
 
     # -- a whole block with wrong content --------------------------------------------------------------------------
 
-    def _payload_fault(self, offset: int, spot: _Spot) -> str:
+    def _predict_payload_message(self, offset: int, place: _DamagedPlace) -> str:
         """Predict the server's message about the content of a block whose crc is right; "" = none, but rows are
         missing.
         """
-        size = min((spot.landing or offset) - offset, _MAX_PAYLOAD)
-        data = self._bytes(offset, size)
-        rows = _unpacked(data[FIXED_SIZE:]) if data[:4] == ZSTD.to_bytes(4, "big") else data[FIXED_SIZE:]
+        size = min((place.next_block or offset) - offset, _MAX_PAYLOAD_READ)
+        data = self._read_bytes(offset, size)
+        rows = (
+            _unpack_leniently(data[FIXHEADER_SIZE:])
+            if data[:4] == ZSTD_MAGIC.to_bytes(4, "big")
+            else data[FIXHEADER_SIZE:]
+        )
         if rows is None:
-            return _UNDECODABLE
-        if len(data) == FIXED_SIZE and data[:4] == PLAIN.to_bytes(4, "big"):
-            return _NO_MEMORY[self._is_3]
-        whole, faults = _rows_of(rows, is_3=self._is_3)
-        if whole and not spot.unpacked:
-            self._partly.append((offset, whole))
-        for fault in faults[:-1] if self._force else ():
-            self._complain(offset, fault)
-        return (faults[-1] if self._force else faults[0]) if faults else ""
+            return _DECOMPRESSION_MESSAGE
+        if len(data) == FIXHEADER_SIZE and data[:4] == PLAIN_MAGIC.to_bytes(4, "big"):
+            return _EMPTY_BLOCK_MESSAGES[self._is_3]
+        row_count, messages = _read_payload_rows(rows, is_3=self._is_3)
+        if row_count and not place.is_unpacked:
+            self._partly_applied.append((offset, row_count))
+        for message in messages[:-1] if self._force else ():
+            self._add_message(offset, message)
+        return (messages[-1] if self._force else messages[0]) if messages else ""
 
 
-def _rows_of(rows: bytes, *, is_3: bool) -> tuple[int, list[str]]:
+def _read_payload_rows(rows: bytes, *, is_3: bool) -> tuple[int, list[str]]:
     """Count the rows that the server reads, and collect its messages about rows that it skips.
 
     Reading ends where no row is framed.
     """
-    at = whole = 0
-    faults: list[str] = []
-    while at < len(rows):
+    position = row_count = 0
+    messages: list[str] = []
+    while position < len(rows):
         try:
-            row, at = parse_row(rows, at, len(rows))
+            row, position = parse_row(rows, position, len(rows))
             if any(is_refused_header_key(key.value, value.kind, is_3=is_3) for key, value in row.header.value):
-                return whole, [*faults, "can't parse row"]
-            whole += 1
+                return row_count, [*messages, "can't parse row"]
+            row_count += 1
         except MalformedError:
-            columns = [0] * len(COLUMNS)
-            at = read_framed(rows, at, len(rows), TABLE, columns, 0)
-            if at < 0:
-                return whole, [*faults, "can't parse row"]
-            if len(faults) < MAX_COMPLAINTS:
-                faults.append("Invalid MsgPack - packet body")
-    return whole, faults
+            columns = [0] * len(ROW_COLUMNS)
+            position = read_row_frame(rows, position, len(rows), ROW_TABLE, columns, 0)
+            if position < 0:
+                return row_count, [*messages, "can't parse row"]
+            if len(messages) < MAX_SERVER_MESSAGES:
+                messages.append("Invalid MsgPack - packet body")
+    return row_count, messages
 
 
-def is_refused_header_key(key: int, kind: Kind, *, is_3: bool) -> bool:
+def is_refused_header_key(key: int, kind: MpKind, *, is_3: bool) -> bool:
     """Check for an unknown key in a row's header that the version refuses by its table of types
     (`xrow_header_decode`).
     """
-    if key <= HeaderKey.THREAD_ID and (is_3 or kind is not Kind.NIL):
+    if key <= HeaderKey.THREAD_ID and (is_3 or kind is not MpKind.NIL):
         return False
     if is_3:
-        return key < len(KEY_TYPES) and not KEY_TYPES[key] and kind is not Kind.NIL
+        return key < len(KEY_TYPES) and not KEY_TYPES[key] and kind is not MpKind.NIL
     if key < _KEYS_WITH_TYPES_2_6:
-        return not KEY_TYPES[key] and kind is not Kind.UINT
-    return key > _LAST_KEY_2_6 or kind is not Kind.NIL
+        return not KEY_TYPES[key] and kind is not MpKind.UINT
+    return key > _LAST_KEY_2_6 or kind is not MpKind.NIL
 
 
 _KEYS_WITH_TYPES_2_6, _LAST_KEY_2_6 = 0x2C, 0x52
 """Keys from the first on must be nil in 2.6, those after the second must not be there."""
 
 
-def _fixed_header(data: bytes) -> int:
+def _read_fixheader_length(data: bytes) -> int:
     """Read the length that a block's fixed header states (`xlog_fixheader_decode`).
 
     Raises:
         MalformedError: with the server's message about the header.
     """
-    at, length = 4, 0
+    position, length = 4, 0
     for field in ("length", "crc32p", "crc32c"):
-        token = _field(data, at)
-        if token is None or token.kind is not Kind.UINT:
+        token = _read_fixheader_field(data, position)
+        if token is None or token.kind is not MpKind.UINT:
             raise MalformedError(f"broken fixheader {field}")
         if field == "length":
-            length = token.value & U32
-            if length > MAX_LENGTH:
+            length = token.value & UINT32_MASK
+            if length > MAX_PAYLOAD_SIZE:
                 raise MalformedError("too large fixheader length")
-        at = token.end
-    if at < FIXED_SIZE and skip_value(data, at, FIXED_SIZE)[0] != FIXED_SIZE:
+        position = token.end
+    if position < FIXHEADER_SIZE and skip_value(data, position, FIXHEADER_SIZE)[0] != FIXHEADER_SIZE:
         raise MalformedError("broken fixheader padding")
     return length
 
 
-def _field(data: bytes, at: int) -> Token | None:
+def _read_fixheader_field(data: bytes, position: int) -> MpToken | None:
     try:
-        return read_token(data, at, FIXED_SIZE)
+        return read_token(data, position, FIXHEADER_SIZE)
     except MalformedError:
         return None
 
 
-def _unpacked(payload: bytes) -> bytes | None:
+def _unpack_leniently(payload: bytes) -> bytes | None:
     """Unpack zstd frames as the server does, also where the last one is cut short; None if one is damaged."""
     import zstandard
 
-    reader = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).stream_reader(payload, read_across_frames=True)
+    reader = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_SIZE).stream_reader(payload, read_across_frames=True)
     try:
-        return bytes(reader.read(_MAX_PAYLOAD))
+        return bytes(reader.read(_MAX_PAYLOAD_READ))
     except zstandard.ZstdError:
         return None

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from binlogtool.formats.replay_rules import Examined
-from binlogtool.formats.tarantool.layout.layout import FileContext
+from binlogtool.formats.replay_rules import ExaminedFile
+from binlogtool.formats.tarantool.layout.layout import TarantoolContext
 
 _VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})")
 
@@ -29,26 +29,26 @@ class ServerVersion(NamedTuple):
         return self.major >= 3
 
 
-OLDEST = ServerVersion(2, 6)
+OLDEST_VERSION = ServerVersion(2, 6)
 """The rules for files that do not say which server wrote them, and for all older servers."""
 
 
 def parse_version(text: str | None) -> ServerVersion | None:
     """Parse "3.9", "2.6.0-0-g47aa4e01e" or "Tarantool 3.9.0"; None if there is no version."""
-    found = None if text is None else _VERSION.search(text)
-    return None if found is None else ServerVersion(int(found[1]), int(found[2]))
+    match = None if text is None else _VERSION.search(text)
+    return None if match is None else ServerVersion(int(match[1]), int(match[2]))
 
 
-def server_version(named: str | None, files: Iterable[Examined]) -> ServerVersion:
+def choose_server_version(requested: str | None, files: Iterable[ExaminedFile]) -> ServerVersion:
     """Choose the version of the server that starts.
 
     Args:
         requested: version that the user gives (`--server-version`); it wins.
         files: of the directory; else the highest version in the headers of its files counts.
     """
-    chosen = parse_version(named)
-    if chosen is not None:
-        return chosen
+    parsed = parse_version(requested)
+    if parsed is not None:
+        return parsed
     contexts = (file.layout.context for file in files if file.layout is not None)
-    versions = (parse_version(one.text.value("version")) for one in contexts if isinstance(one, FileContext))
-    return max((one for one in versions if one is not None), default=OLDEST)
+    versions = (parse_version(one.text.get_value("version")) for one in contexts if isinstance(one, TarantoolContext))
+    return max((one for one in versions if one is not None), default=OLDEST_VERSION)

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from binlogtool.formats.replay_rules import APPLIED, NOT_REACHED, REJECTED, SKIPPED, Records, Ruling, Stop
-from binlogtool.formats.tarantool.codes import REPLICAS, Flag
+from binlogtool.formats.replay_rules import APPLIED, NOT_REACHED, REJECTED, SKIPPED, DecodedRecords, ReplayStop, Ruling
+from binlogtool.formats.tarantool.codes import VCLOCK_MAX, RowFlag
 
-Decided = tuple[str, str]
+Decision = tuple[str, str]
 
-CONFIRMS = ("CONFIRM", "RAFT_PROMOTE", "RAFT_DEMOTE")
-ROLLS_BACK = ("ROLLBACK", "RAFT_PROMOTE", "RAFT_DEMOTE")
-SYNCHRO = frozenset((*CONFIRMS, *ROLLS_BACK))
-_WAIT_SYNC, _WAIT_ACK = Flag.WAIT_SYNC.value, Flag.WAIT_ACK.value
-_DROPPED = (REJECTED, "transaction-dropped")
+CONFIRM_TYPES = ("CONFIRM", "RAFT_PROMOTE", "RAFT_DEMOTE")
+ROLLBACK_TYPES = ("ROLLBACK", "RAFT_PROMOTE", "RAFT_DEMOTE")
+SYNCHRO_TYPES = frozenset((*CONFIRM_TYPES, *ROLLBACK_TYPES))
+_WAIT_SYNC, _WAIT_ACK = RowFlag.WAIT_SYNC.value, RowFlag.WAIT_ACK.value
+_REJECT_DROPPED = (REJECTED, "transaction-dropped")
 
 
-class Row(NamedTuple):
+class ReplayRow(NamedTuple):
     """One row to apply.
 
     Attributes:
@@ -44,34 +44,34 @@ class Row(NamedTuple):
     done: bool
 
 
-class Spaces(Protocol):
+class RowApplier(Protocol):
     """Interface that applies rows (implemented by `TarantoolReplayer`)."""
 
-    def moved(self, name: str, records: Records, i: int, replica: int, lsn: int) -> Decided | None:
+    def advance_vclock(self, name: str, records: DecodedRecords, i: int, replica: int, lsn: int) -> Decision | None:
         """Move the vclock to a row; return the decision if the vclock is there already, else None."""
 
-    def applied(self, row: Row) -> tuple[str, str] | None:
+    def apply_row(self, row: ReplayRow) -> tuple[str, str] | None:
         """Apply a row of a transaction; return the server's message and the reason if it refuses the row, else None."""
 
-    def controlled(self, row: Row) -> str | None:
+    def apply_control_row(self, row: ReplayRow) -> str | None:
         """Apply a row without data (CONFIRM, …); return the server's message if it refuses the row, else None."""
 
-    def committed(self, rows: Sequence[Row], mark: tuple[int, int]) -> str | Decided | None:
+    def commit_rows(self, rows: Sequence[ReplayRow], savepoint: tuple[int, int]) -> str | Decision | None:
         """Commit a transaction: return the decision about its rows, None if they wait, or the server's message."""
 
-    def mark(self) -> tuple[int, int]:
+    def create_savepoint(self) -> tuple[int, int]:
         """Return a savepoint of the state before a row."""
 
-    def undo(self, mark: tuple[int, int]) -> None:
+    def roll_back_to(self, savepoint: tuple[int, int]) -> None:
         """Roll the state back to a savepoint."""
 
-    def refused(self, name: str, offset: int, text: str) -> Stop | None:
+    def report_refusal(self, name: str, offset: int, text: str) -> ReplayStop | None:
         """Report a refused row: return where the server stops, or None if it continues (force_recovery)."""
 
-    def released(self) -> list[Ruling]:
+    def take_released(self) -> list[Ruling]:
         """Return the rulings on rows that no longer wait for a CONFIRM."""
 
-    def own_id(self) -> int:
+    def get_own_id(self) -> int:
         """Return the id of this instance."""
 
 
@@ -82,107 +82,113 @@ class TransactionStream:
         stop: where the server gives up, or None.
     """
 
-    def __init__(self, spaces: Spaces, *, force: bool) -> None:
-        self._spaces, self._force = spaces, force
-        self.stop: Stop | None = None
+    def __init__(self, applier: RowApplier, *, force: bool) -> None:
+        self._applier, self._force = applier, force
+        self.stop: ReplayStop | None = None
         self._failed = False
         self._tsn = 0
         self._first_lsn = 0
         self._has_global = False
-        self._rows: list[Row] = []
-        self._mark = (0, 0)
-        self._sending = False
-        self._collected: dict[int, list[Row]] = {}
+        self._rows: list[ReplayRow] = []
+        self._savepoint = (0, 0)
+        self._in_transaction = False
+        self._collected: dict[int, list[ReplayRow]] = {}
 
     @property
     def is_open(self) -> bool:
         """True while a transaction has begun and not ended."""
-        return bool(self._tsn or self._sending or any(self._collected.values()))
+        return bool(self._tsn or self._in_transaction or any(self._collected.values()))
 
-    def rulings(self, name: str, first: int, records: Records, stop: int) -> Iterator[Ruling]:
+    def rule_on_rows(self, name: str, first: int, records: DecodedRecords, stop: int) -> Iterator[Ruling]:
         """Rule on the first `stop` rows of a run in the order of application, and on earlier rows that waited."""
-        e, marks = records.envelope, records.extras
-        for i, (kind, lsn, replica, txn) in enumerate(zip(e.type[:stop], e.seq, e.origin, e.txn, strict=False)):
-            lsn, replica, number = signed(lsn or 0), replica or 0, first + i
-            mark = None if marks is None else marks[i]
-            commit = mark is None or mark["commit"]
-            decided = self._spaces.moved(name, records, i, replica, lsn)
-            if decided is not None:
-                yield Ruling(number, number + 1, *decided)
-                if not (self._sending and commit):
+        envelope, marks = records.envelope, records.extras
+        for i, (kind, lsn, replica, txn) in enumerate(
+            zip(envelope.type[:stop], envelope.seq, envelope.origin, envelope.txn, strict=False)
+        ):
+            lsn, replica, number = to_signed(lsn or 0), replica or 0, first + i
+            row_marks = None if marks is None else marks[i]
+            commit = row_marks is None or row_marks["commit"]
+            decision = self._applier.advance_vclock(name, records, i, replica, lsn)
+            if decision is not None:
+                yield Ruling(number, number + 1, *decision)
+                if not (self._in_transaction and commit):
                     continue
-            self._sending = not commit
-            flags, local = (0, replica == 0) if mark is None else (mark["flags"], mark["local"])
-            tsn = lsn if mark is None else signed(int(str(txn).rpartition(":")[2]))
-            body = {} if decided is not None else records.bodies[i]
-            kind = "NOP" if decided is not None else kind
-            done = decided is not None
-            row = Row(number, kind, lsn, replica, tsn, commit, flags, local, body, name, records.offset[i], done)
-            yield from self._row(row)
+            self._in_transaction = not commit
+            flags, local = (0, replica == 0) if row_marks is None else (row_marks["flags"], row_marks["local"])
+            tsn = lsn if row_marks is None else to_signed(int(str(txn).rpartition(":")[2]))
+            body = {} if decision is not None else records.bodies[i]
+            kind = "NOP" if decision is not None else kind
+            is_done = decision is not None
+            row = ReplayRow(
+                number, kind, lsn, replica, tsn, commit, flags, local, body, name, records.offset[i], is_done
+            )
+            yield from self._rule_on_row(row)
             if self.stop is not None:
                 if i + 1 < len(records):
                     yield Ruling(number + 1, first + len(records), SKIPPED, NOT_REACHED)
                 return
 
-    def _row(self, row: Row) -> Iterator[Ruling]:
-        if row.replica >= REPLICAS:
+    def _rule_on_row(self, row: ReplayRow) -> Iterator[Ruling]:
+        if row.replica >= VCLOCK_MAX:
             text = f"replica id {row.replica} is out of range: what the server does then is undefined, it may crash"
-            yield from self._fail(row, text, "refused-row", stops=True)
-        elif row.kind in SYNCHRO or row.kind == "RAFT":
-            yield from self._control(row)
+            yield from self._refuse_row(row, text, "refused-row", stops=True)
+        elif row.kind in SYNCHRO_TYPES or row.kind == "RAFT":
+            yield from self._rule_on_control_row(row)
         elif not self._force:
-            yield from self._dml(row)
+            yield from self._rule_on_dml_row(row)
         else:
-            rows = self._collected.setdefault(self._owner(row), [])
+            rows = self._collected.setdefault(self._find_owner(row), [])
             rows.append(row)
             if row.commit:
                 collected, rows[:] = list(rows), []
-                for at, one in enumerate(collected, 1):
-                    yield from self._dml(one)
+                for position, collected_row in enumerate(collected, 1):
+                    yield from self._rule_on_dml_row(collected_row)
                     if self._failed:
-                        yield from (_ruling(left, _DROPPED) for left in collected[at:] if not left.done)
+                        yield from (
+                            _create_ruling(left, _REJECT_DROPPED) for left in collected[position:] if not left.done
+                        )
                         break
 
-    def _owner(self, row: Row) -> int:
+    def _find_owner(self, row: ReplayRow) -> int:
         """Return the replica whose transaction a row belongs to; a local row joins the transaction with its number."""
         if row.replica:
             return row.replica
         return (
             next((id_ for id_, rows in self._collected.items() if rows and rows[-1].tsn == row.tsn), None)
-            or self._spaces.own_id()
+            or self._applier.get_own_id()
         )
 
-    def _control(self, row: Row) -> Iterator[Ruling]:
+    def _rule_on_control_row(self, row: ReplayRow) -> Iterator[Ruling]:
         kind = "raft" if row.kind == "RAFT" else "synchro"
-        text = f"found {kind} request in a transaction" if self._tsn else self._spaces.controlled(row)
+        text = f"found {kind} request in a transaction" if self._tsn else self._applier.apply_control_row(row)
         if text is not None:
-            yield from self._fail(row, text, "refused-request")
+            yield from self._refuse_row(row, text, "refused-request")
             return
-        yield _ruling(row, (APPLIED, "control"))
-        yield from self._spaces.released()
+        yield _create_ruling(row, (APPLIED, "control"))
+        yield from self._applier.take_released()
 
-    def _dml(self, row: Row) -> Iterator[Ruling]:
+    def _rule_on_dml_row(self, row: ReplayRow) -> Iterator[Ruling]:
         self._failed = False
-        text = self._begun(row)
+        text = self._join_transaction(row)
         if text is not None:
-            yield from self._fail(row, text, "transaction-dropped")
+            yield from self._refuse_row(row, text, "transaction-dropped")
             return
-        refused = None if row.kind == "NOP" else self._spaces.applied(row)
+        refusal = None if row.kind == "NOP" else self._applier.apply_row(row)
         self._rows.append(row)
-        if refused is not None:
+        if refusal is not None:
             self._rows.pop()
-            yield from self._fail(row, *refused)
+            yield from self._refuse_row(row, *refusal)
             return
         if row.commit:
-            yield from self._commit(row)
+            yield from self._commit_transaction(row)
 
-    def _begun(self, row: Row) -> str | None:
+    def _join_transaction(self, row: ReplayRow) -> str | None:
         """Join the row to the open transaction, or begin one; return the server's message if neither is possible."""
         if not self._tsn:
             if not row.tsn:
                 return "found a row without TSN"
             self._tsn, self._first_lsn, self._has_global = row.tsn, row.lsn, False
-            self._mark = self._spaces.mark()
+            self._savepoint = self._applier.create_savepoint()
         elif row.tsn != self._tsn:
             return "found a next transaction with the previous one not yet committed"
         if not self._has_global and not row.local:
@@ -191,74 +197,78 @@ class TransactionStream:
             self._has_global = True
         return None
 
-    def _commit(self, row: Row) -> Iterator[Ruling]:
-        rows, mark = self._rows, self._mark
+    def _commit_transaction(self, row: ReplayRow) -> Iterator[Ruling]:
+        rows, savepoint = self._rows, self._savepoint
         if not self._has_global and self._tsn != self._first_lsn:
             self._rows.pop()
             text = "fully local transaction's TSN does not match LSN of the first row"
-            yield from self._fail(row, text, "transaction-dropped")
+            yield from self._refuse_row(row, text, "transaction-dropped")
             return
-        decided = self._spaces.committed(rows, mark)
-        if isinstance(decided, str):
+        decision = self._applier.commit_rows(rows, savepoint)
+        if isinstance(decision, str):
             self._rows.pop()
-            yield from self._fail(row, decided, "transaction-dropped")
+            yield from self._refuse_row(row, decision, "transaction-dropped")
             return
         self._tsn, self._rows = 0, []
-        if decided is not None:
-            yield from (_ruling(one, _control_of(one) or decided) for one in rows if not one.done)
+        if decision is not None:
+            yield from (_create_ruling(one, _get_control_decision(one) or decision) for one in rows if not one.done)
 
-    def _fail(self, row: Row, text: str, reason: str, *, stops: bool = False) -> Iterator[Ruling]:
+    def _refuse_row(self, row: ReplayRow, text: str, reason: str, *, stops: bool = False) -> Iterator[Ruling]:
         """Refuse a row: the server stops, or drops the transaction."""
         rows, self._rows = self._rows, []
         if self._tsn:
-            self._spaces.undo(self._mark)
+            self._applier.roll_back_to(self._savepoint)
         self._tsn, self._failed = 0, True
-        stop = Stop(row.name, row.offset, text) if stops else self._spaces.refused(row.name, row.offset, text)
+        stop = (
+            ReplayStop(row.name, row.offset, text)
+            if stops
+            else self._applier.report_refusal(row.name, row.offset, text)
+        )
         self.stop = stop
-        before = (SKIPPED, NOT_REACHED) if stop is not None else _DROPPED
-        yield from (_ruling(one, before) for one in rows if not one.done)
+        decision = (SKIPPED, NOT_REACHED) if stop is not None else _REJECT_DROPPED
+        yield from (_create_ruling(one, decision) for one in rows if not one.done)
         if not row.done:
-            yield _ruling(row, (REJECTED, reason))
+            yield _create_ruling(row, (REJECTED, reason))
 
-    def finish(self, name: str) -> tuple[list[Ruling], Stop | None]:
+    def finish(self, name: str) -> tuple[list[Ruling], ReplayStop | None]:
         """Rule on a transaction that has no end in the log."""
         rows = [*self._rows, *(row for rows in self._collected.values() for row in rows)]
         if not rows:
             return [], None
         if self._tsn:
-            self._spaces.undo(self._mark)
-        stop = self._spaces.refused(name, rows[0].offset, "found a not finished transaction in the log")
-        decided = (SKIPPED, NOT_REACHED) if stop is not None else _DROPPED
-        return [_ruling(row, decided) for row in rows if not row.done], stop
+            self._applier.roll_back_to(self._savepoint)
+        stop = self._applier.report_refusal(name, rows[0].offset, "found a not finished transaction in the log")
+        decision = (SKIPPED, NOT_REACHED) if stop is not None else _REJECT_DROPPED
+        return [_create_ruling(row, decision) for row in rows if not row.done], stop
 
 
-def _ruling(row: Row, decided: Decided) -> Ruling:
-    return Ruling(row.number, row.number + 1, *decided)
+def _create_ruling(row: ReplayRow, decision: Decision) -> Ruling:
+    return Ruling(row.number, row.number + 1, *decision)
 
 
-def _control_of(row: Row) -> Decided | None:
+def _get_control_decision(row: ReplayRow) -> Decision | None:
     return (APPLIED, "control") if row.kind == "NOP" else None
 
 
-def signed(lsn: int) -> int:
+def to_signed(lsn: int) -> int:
     """Convert an LSN to the signed number that the server compares."""
     return lsn - (1 << 64) if lsn >= 1 << 63 else lsn
 
 
-def waits(rows: Sequence[Row]) -> tuple[bool, bool]:
+def read_wait_flags(rows: Sequence[ReplayRow]) -> tuple[bool, bool]:
     """Return whether a transaction waits, and whether for a CONFIRM of its own, by the flags of its last row (3.x)."""
     flags = rows[-1].flags
     return bool(flags & _WAIT_SYNC), bool(flags & _WAIT_ACK)
 
 
-def synchro_fault(kind: str, body: Any) -> str | None:
+def check_synchro_request(kind: str, body: Any) -> str | None:
     """Return the server's message about a request of the queue, or of Raft, whose body it cannot read; else None."""
     if kind == "RAFT":
         if not isinstance(body, Mapping) or not body:
             return "Invalid MsgPack - malformed raft request"
-        fits = all(type(body.get(name, 0)) is int for name in ("term", "vote", "state"))
-        return None if fits else "Invalid MsgPack - raft body"
+        is_valid = all(type(body.get(name, 0)) is int for name in ("term", "vote", "state"))
+        return None if is_valid else "Invalid MsgPack - raft body"
     if not isinstance(body, Mapping) or not body:
         return "Invalid MsgPack - request body"
-    fits = all(type(body.get(name, 0)) is int for name in ("replica_id", "lsn", "term"))
-    return None if fits else "Invalid MsgPack - request body"
+    is_valid = all(type(body.get(name, 0)) is int for name in ("replica_id", "lsn", "term"))
+    return None if is_valid else "Invalid MsgPack - request body"

@@ -11,16 +11,16 @@ from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_double, put_null, put_signed, put_time, put_unsigned
 from binlogtool.formats.jsontext import put_name, put_string, put_text
 from binlogtool.formats.kernel_types import Int64s, MutableInt64s, MutableUInt8s, UInt8s
-from binlogtool.formats.tarantool.msgpack.kernels import load16, load32, load64, read_map, read_uint, skip_value
+from binlogtool.formats.tarantool.msgpack.kernels import load16, load32, load64, read_map_head, read_uint, skip_value
 
-DEPTH = 16
+MAX_DEPTH = 16
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
 
 
 @kernel(load16, load32)
-def string_at(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
+def find_text(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     """Return start and end of the text of the mp str at `buf[p]`; (0, -2) if there is none."""
     if p >= n:
         return 0, -2
@@ -44,13 +44,13 @@ def string_at(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
 
 
 @kernel(skip_value)
-def after(buf: UInt8s, p: int, n: int) -> int:
+def find_value_end(buf: UInt8s, p: int, n: int) -> int:
     """Return the end of the value at `buf[p]`."""
     return skip_value(buf, p, n)[0]
 
 
-@kernel(after, string_at)
-def keys_differ(buf: UInt8s, p: int, n: int, count: int, notes: MutableInt64s) -> int:
+@kernel(find_value_end, find_text)
+def has_distinct_keys(buf: UInt8s, p: int, n: int, count: int, notes: MutableInt64s) -> int:
     """Return 1 if the keys of the map whose first pair is at `buf[p]` are distinct texts and at most 32, else 0.
 
     Uses `notes[64:]`.
@@ -58,7 +58,7 @@ def keys_differ(buf: UInt8s, p: int, n: int, count: int, notes: MutableInt64s) -
     if count > 32:
         return 0
     for i in range(count):
-        start, end = string_at(buf, p, n)
+        start, end = find_text(buf, p, n)
         if end < 0:
             return 0
         for j in range(i):
@@ -71,14 +71,14 @@ def keys_differ(buf: UInt8s, p: int, n: int, count: int, notes: MutableInt64s) -
                     return 0
         notes[64 + 2 * i] = start
         notes[65 + 2 * i] = end
-        p = after(buf, end, n)
+        p = find_value_end(buf, end, n)
         if p < 0:
             return 0
     return 1
 
 
 @kernel()
-def widened(bits: int) -> int:
+def widen_float(bits: int) -> int:
     """Return the bits of the double that equals a float; -1 (a NaN) unless it is a normal number or 0."""
     exponent = (bits >> 23) & 0xFF
     sign = 0
@@ -105,7 +105,7 @@ def put_bool(value: int, out: MutableUInt8s, o: int, z: int) -> int:
 
 
 @kernel(
-    load16, load32, load64, put_bool, put_double, put_null, put_signed, put_string, put_unsigned, string_at, widened
+    load16, load32, load64, put_bool, put_double, put_null, put_signed, put_string, put_unsigned, find_text, widen_float
 )
 def put_scalar(buf: UInt8s, p: int, n: int, code: int, out: MutableUInt8s, o: int, z: int) -> tuple[int, int]:
     """Write the value at `buf[p]`, which is no array and no map: (position after it, position after the output)."""
@@ -114,7 +114,7 @@ def put_scalar(buf: UInt8s, p: int, n: int, code: int, out: MutableUInt8s, o: in
     if code >= 0xE0:
         return p + 1, put_signed(code - 256, out, o, z)
     if code < 0xC0 or (code >= 0xD9 and code <= 0xDB):
-        start, end = string_at(buf, p, n)
+        start, end = find_text(buf, p, n)
         if end < 0:
             return p, -2
         return end, put_string(buf, start, end, out, o, z)
@@ -143,7 +143,7 @@ def put_scalar(buf: UInt8s, p: int, n: int, code: int, out: MutableUInt8s, o: in
         value = load64(buf, p + 1)
     p += 1 + size
     if code == 0xCA:
-        return p, put_double(widened(value), out, o, z)
+        return p, put_double(widen_float(value), out, o, z)
     if code == 0xCB:
         return p, put_double(value, out, o, z)
     if code < 0xD0:
@@ -155,7 +155,7 @@ def put_scalar(buf: UInt8s, p: int, n: int, code: int, out: MutableUInt8s, o: in
 
 
 @kernel(load16, load32)
-def container_at(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
+def read_container_head(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
     """Read the head of an array or map: (number of values or pairs, position after the head); (-1, p) for others."""
     if code >= 0x80 and code <= 0x9F:
         return code & 15, p + 1
@@ -166,10 +166,10 @@ def container_at(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
     return -1, p
 
 
-@kernel(put_string, string_at)
-def put_key(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> tuple[int, int]:
+@kernel(put_string, find_text)
+def put_map_key(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> tuple[int, int]:
     """Write a key of a map and its colon; -2 for a key that begins with a dollar, which could be taken for a mark."""
-    start, end = string_at(buf, p, n)
+    start, end = find_text(buf, p, n)
     if end < 0 or (end > start and buf[start] == 0x24):
         return p, -2
     o = put_string(buf, start, end, out, o, z)
@@ -181,7 +181,7 @@ def put_key(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> 
     return end, o + 1
 
 
-@kernel(container_at, keys_differ, put_key, put_scalar)
+@kernel(read_container_head, has_distinct_keys, put_map_key, put_scalar)
 def put_value(buf: UInt8s, p: int, n: int, notes: MutableInt64s, out: MutableUInt8s, o: int, z: int) -> tuple[int, int]:
     """Write one value that is plain JSON: (position after it, position after the output or -1 or -2).
 
@@ -193,10 +193,10 @@ def put_value(buf: UInt8s, p: int, n: int, notes: MutableInt64s, out: MutableUIn
         if p >= n:
             return p, -2
         code = buf[p] + 0
-        count, q = container_at(buf, p, n, code)
+        count, q = read_container_head(buf, p, n, code)
         if count >= 0:
             is_map = 1 if code < 0x90 or code >= 0xDE else 0
-            if depth == 16 or count > n - q or (is_map == 1 and keys_differ(buf, q, n, count, notes) == 0):
+            if depth == 16 or count > n - q or (is_map == 1 and has_distinct_keys(buf, q, n, count, notes) == 0):
                 return p, -2
             if z - o < 2:
                 return p, -1
@@ -226,7 +226,7 @@ def put_value(buf: UInt8s, p: int, n: int, notes: MutableInt64s, out: MutableUIn
             out[o] = 44
             o += 1
         if left & 1 == 1:
-            p, o = put_key(buf, p, n, out, o, z)
+            p, o = put_map_key(buf, p, n, out, o, z)
             if o < 0:
                 return p, o
         left -= 2
@@ -236,7 +236,7 @@ def put_value(buf: UInt8s, p: int, n: int, notes: MutableInt64s, out: MutableUIn
 
 
 @kernel(put_null, put_time)
-def time_member(
+def put_time_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, bits: int, keys: int
 ) -> int:
     """Write seconds as a time to the nearest microsecond, ties to even; from 2**30 seconds (year 2004) on."""
@@ -257,7 +257,7 @@ def time_member(
 
 
 @kernel(put_name, put_unsigned)
-def object_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, space: int) -> int:
+def put_space_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, space: int) -> int:
     """Write the name of a space, or its number in quotes; -2 for rows of `_space`, from which names are learned."""
     if space == 280:
         return -2
@@ -273,7 +273,7 @@ def object_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s,
 
 
 @kernel(put_unsigned)
-def txn_member(
+def put_transaction_member(
     buf: UInt8s,
     texts: UInt8s,
     notes: Int64s,
@@ -295,8 +295,8 @@ def txn_member(
     return o + 1
 
 
-@kernel(put_text, put_value, read_map, read_uint)
-def body_member(
+@kernel(put_text, put_value, read_map_head, read_uint)
+def put_body_member(
     buf: UInt8s,
     texts: UInt8s,
     notes: MutableInt64s,
@@ -320,7 +320,7 @@ def body_member(
     if body >= 0:
         if keys >= 0x800000000000000 or keys < 0:
             return -2
-        count, p = read_map(buf, body, end)
+        count, p = read_map_head(buf, body, end)
         if p < 0:
             return -2
     for i in range(count):
@@ -363,7 +363,7 @@ class RowHeader(NamedTuple):
 
 
 @kernel(put_double, put_text, put_unsigned)
-def header_member(
+def put_header_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, header: RowHeader
 ) -> int:
     """Write the stored header keys that are shown, with their exact values."""

@@ -6,14 +6,14 @@ from typing import Any
 
 from binlogtool.formats.tarantool import codes
 
-U64 = (1 << 64) - 1
+UINT64_MASK = (1 << 64) - 1
 
 
 class TypeNames(dict[int, str]):
     """Row type -> name; an unknown type is shown as its number."""
 
     def __missing__(self, row_type: int) -> str:
-        return str(row_type & U64)
+        return str(row_type & UINT64_MASK)
 
 
 class SpaceNames(dict[int, str | None]):
@@ -24,29 +24,29 @@ class SpaceNames(dict[int, str | None]):
         self[-1] = None
 
     def __missing__(self, space_id: int) -> str:
-        return str(space_id & U64)
+        return str(space_id & UINT64_MASK)
 
 
-def _names(members: Any) -> dict[int, str]:
+def _lower_case_names(members: Any) -> dict[int, str]:
     return {int(member): member.name.lower() for member in members}
 
 
 TYPE_NAMES = TypeNames({int(member): member.name for member in codes.RowType})
-HEADER_NAMES = _names(codes.HeaderKey)
-BODY_NAMES = _names(codes.BodyKey)
-VYLOG_TYPES = _names(codes.VylogType)
-VYLOG_KEYS = _names(codes.VylogKey)
-OWN_KEYS: dict[int, dict[int, str]] = {
-    codes.RowType.RAFT: _names(codes.RaftKey),
-    codes.RowType.RUNINFO: _names(codes.RunInfoKey),
-    codes.RowType.PAGEINFO: _names(codes.PageInfoKey),
-    codes.RowType.ROWINDEX: _names(codes.RowIndexKey),
+HEADER_NAMES = _lower_case_names(codes.HeaderKey)
+BODY_NAMES = _lower_case_names(codes.BodyKey)
+VYLOG_TYPES = _lower_case_names(codes.VylogType)
+VYLOG_KEYS = _lower_case_names(codes.VylogKey)
+BODY_NAMES_BY_TYPE: dict[int, dict[int, str]] = {
+    codes.RowType.RAFT: _lower_case_names(codes.RaftKey),
+    codes.RowType.RUNINFO: _lower_case_names(codes.RunInfoKey),
+    codes.RowType.PAGEINFO: _lower_case_names(codes.PageInfoKey),
+    codes.RowType.ROWINDEX: _lower_case_names(codes.RowIndexKey),
 }
 """Row types whose bodies have a key set of their own."""
 
 
-def body_key_name(row_type: int, key: Any) -> str:
+def name_body_key(row_type: int, key: Any) -> str:
     """Return the name of a body key in a row of this type, `key_0x..`, or `key_'..'` for a key that is no number."""
     if type(key) is not int:
         return f"key_{key!r}"[:80]
-    return OWN_KEYS.get(row_type, BODY_NAMES).get(key) or f"key_0x{key:02x}"
+    return BODY_NAMES_BY_TYPE.get(row_type, BODY_NAMES).get(key) or f"key_0x{key:02x}"

@@ -11,16 +11,23 @@ from typing import Any
 import msgspec
 from construct import Construct
 
-from binlogtool.formats.fields import MalformedError, Part, PlainPart, RecordKernel, kernel
+from binlogtool.formats.fields import MalformedError, PlainPart, RecordKernel, TracePart, kernel
 from binlogtool.formats.kernel_types import Int64s, MutableInt64s, UInt8s
 from binlogtool.formats.tarantool.codes import KEY_TYPES, HeaderKey, RowType
-from binlogtool.formats.tarantool.msgpack.kernels import load64, read_map, read_uint, skip_value
-from binlogtool.formats.tarantool.msgpack.messages import Kind, Mp, bounded, decode, encode, remaining
-from binlogtool.formats.tarantool.rows.parts import row_parts
+from binlogtool.formats.tarantool.msgpack.kernels import load64, read_map_head, read_uint, skip_value
+from binlogtool.formats.tarantool.msgpack.messages import (
+    MpKind,
+    MpNode,
+    decode_value,
+    encode_value,
+    get_remaining,
+    limit_depth,
+)
+from binlogtool.formats.tarantool.rows.parts import trace_row
 from binlogtool.limits import Limits
 
 NOP = RowType.NOP.value
-COLUMNS = (
+ROW_COLUMNS = (
     "header_keys", "type", "replica_id", "lsn", "timestamp", "group_id", "tsn", "flags",
     "body", "body_keys", "space_id", "tuple", "shape",
 )  # fmt: skip
@@ -40,12 +47,12 @@ COMMIT = 1
 
 _COLUMN_OF_HEADER_KEY = (1, 12, 2, 3, 12, 12, 12, 5, 6, 7, 12, 12)
 """12 (filled later) for those that have none."""
-TABLE = _COLUMN_OF_HEADER_KEY + KEY_TYPES
+ROW_TABLE = _COLUMN_OF_HEADER_KEY + KEY_TYPES
 """What `read_row` is given: columns of header keys, and from 12 on the type of the value of each key."""
 
 
 @kernel()
-def is_other_type(kind: int, code: int) -> bool:
+def is_wrong_type(kind: int, code: int) -> bool:
     """Check that the first byte of a value does not match a type of `KEY_TYPES`; 0 matches any."""
     if kind == 1:
         return code >= 0x80 and (code < 0xCC or code > 0xCF)
@@ -64,10 +71,10 @@ def is_other_type(kind: int, code: int) -> bool:
     return False
 
 
-@kernel(is_other_type, load64, read_map, read_uint, skip_value)
-def read_header(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at: int) -> int:
+@kernel(is_wrong_type, load64, read_map_head, read_uint, skip_value)
+def read_row_header(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at: int) -> int:
     """Read the header map of a row."""
-    count, p = read_map(buf, p, n)
+    count, p = read_map_head(buf, p, n)
     if p < 0:
         return p
     if count > n - p:
@@ -92,7 +99,7 @@ def read_header(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, 
                 return p
             out[at + table[key]] = value
         else:
-            if key >= 0 and key <= 100 and is_other_type(table[12 + key], buf[p] + 0):
+            if key >= 0 and key <= 100 and is_wrong_type(table[12 + key], buf[p] + 0):
                 return -2
             p, _, _, _ = skip_value(buf, p, n)
             if p < 0:
@@ -106,8 +113,8 @@ def read_header(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, 
     return p
 
 
-@kernel(is_other_type)
-def wrong_body_type(row_type: int, key: int, code: int, table: Int64s) -> bool:
+@kernel(is_wrong_type)
+def is_wrong_body_type(row_type: int, key: int, code: int, table: Int64s) -> bool:
     """Check that the value of a body key does not have the key's type.
 
     Of requests only the keys that all versions check (IPROTO_DML_BODY_BMAP of 2.6).
@@ -117,16 +124,16 @@ def wrong_body_type(row_type: int, key: int, code: int, table: Int64s) -> bool:
     """
     if row_type >= 0 and row_type < 30:
         checked = (key >= 0x10 and key <= 0x15) or key == 0x20 or key == 0x21 or key == 0x28 or key == 0x2A
-        return checked and is_other_type(table[12 + key], code)
+        return checked and is_wrong_type(table[12 + key], code)
     if row_type >= 31 and row_type <= 41 and (key == 2 or key == 3 or key == 0x53):
-        return is_other_type(1, code)
+        return is_wrong_type(1, code)
     return False
 
 
-@kernel(read_map, read_uint, skip_value, wrong_body_type)
-def read_body(buf: UInt8s, p: int, n: int, row_type: int, table: Int64s, out: MutableInt64s, at: int) -> int:
+@kernel(read_map_head, read_uint, skip_value, is_wrong_body_type)
+def read_row_body(buf: UInt8s, p: int, n: int, row_type: int, table: Int64s, out: MutableInt64s, at: int) -> int:
     """Read the body map of a row. A key that is no unsigned integer is skipped with its value, as the server does."""
-    count, p = read_map(buf, p, n)
+    count, p = read_map_head(buf, p, n)
     if p < 0:
         return p
     if count > n - p:
@@ -156,7 +163,7 @@ def read_body(buf: UInt8s, p: int, n: int, row_type: int, table: Int64s, out: Mu
         if keys & (1 << bit) != 0 and bit != 61:
             keys |= 1 << 59
         keys |= 1 << bit
-        if wrong_body_type(row_type, key, buf[p] + 0, table):
+        if is_wrong_body_type(row_type, key, buf[p] + 0, table):
             return -2
         if row_type >= 0 and row_type < 30:
             if key == 0x10:
@@ -176,12 +183,12 @@ def read_body(buf: UInt8s, p: int, n: int, row_type: int, table: Int64s, out: Mu
     return p
 
 
-@kernel(read_header, read_body)
+@kernel(read_row_header, read_row_body)
 def read_row(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at: int) -> int:
     """Read one row: header map, then (unless NOP, or the bytes run out) a body map."""
     for i in range(13):
         out[at + i] = 0
-    p = read_header(buf, p, n, table, out, at)
+    p = read_row_header(buf, p, n, table, out, at)
     out[at + 8] = -1
     out[at + 10] = -1
     out[at + 11] = -1
@@ -191,19 +198,19 @@ def read_row(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at:
     row_type = out[at + 1]
     if row_type != 12:
         out[at + 8] = p
-        return read_body(buf, p, n, row_type, table, out, at)
+        return read_row_body(buf, p, n, row_type, table, out, at)
     if buf[p] == 0x80:
         out[at + 8] = p
         return p + 1
     return p
 
 
-@kernel(read_header, skip_value)
-def read_framed(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at: int) -> int:
+@kernel(read_row_header, skip_value)
+def read_row_frame(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at: int) -> int:
     """Read one row of which only the header is decoded; the body may be any one value, as the server frames rows."""
     for i in range(13):
         out[at + i] = 0
-    p = read_header(buf, p, n, table, out, at)
+    p = read_row_header(buf, p, n, table, out, at)
     out[at + 8] = -1
     out[at + 10] = -1
     out[at + 11] = -1
@@ -215,147 +222,155 @@ def read_framed(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, 
 
 
 _CHECKED_BODY_KEYS = (*range(0x10, 0x16), 0x20, 0x21, 0x28, 0x2A)
-_KINDS = {1: Kind.UINT, 3: Kind.STR, 5: Kind.ARRAY, 6: Kind.MAP, 7: Kind.BOOL, 9: Kind.DOUBLE, 10: Kind.EXT}
+_KINDS_BY_CODE = {
+    1: MpKind.UINT,
+    3: MpKind.STR,
+    5: MpKind.ARRAY,
+    6: MpKind.MAP,
+    7: MpKind.BOOL,
+    9: MpKind.DOUBLE,
+    10: MpKind.EXT,
+}
 
 
-class RowValue(msgspec.Struct, frozen=True):
+class ParsedRow(msgspec.Struct, frozen=True):
     """One parsed row: its two maps, with their encodings."""
 
-    header: Mp
-    body: Mp | None
+    header: MpNode
+    body: MpNode | None
 
     @property
     def type(self) -> int:
         """The row type (0 if the header has none)."""
-        found = self.header.get(0)
-        return found.value if found else 0
+        stored_type = self.header.get(0)
+        return stored_type.value if stored_type else 0
 
 
-class Row(Construct):  # type: ignore[misc]
+class RowConstruct(Construct):  # type: ignore[misc]
     """Construct type of one row."""
 
-    kernel = RecordKernel(read_row, COLUMNS, TABLE)
+    kernel = RecordKernel(read_row, ROW_COLUMNS, ROW_TABLE)
 
-    def _parse(self, stream: Any, context: Any, path: str) -> RowValue:
-        data, start, end, base = remaining(stream)
+    def _parse(self, stream: Any, context: Any, path: str) -> ParsedRow:
+        data, start, end, base = get_remaining(stream)
         row, after = parse_row(data, start, end, path)
         stream.seek(after + base)
         return row
 
-    def _build(self, obj: RowValue, stream: Any, context: Any, path: str) -> RowValue:
-        stream.write(encode(obj.header) + (encode(obj.body) if obj.body else b""))
+    def _build(self, obj: ParsedRow, stream: Any, context: Any, path: str) -> ParsedRow:
+        stream.write(encode_value(obj.header) + (encode_value(obj.body) if obj.body else b""))
         return obj
 
-    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
+    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[TracePart]:
         """Yield the parts of the two maps: counts, keys, values, nested values with their indexes."""
-        return map(Part._make, row_parts(data, start, end, "", 0, bounded(limits)))
+        return map(TracePart._make, trace_row(data, start, end, "", 0, limit_depth(limits)))
 
 
-class FramedRow(Row):
+class RowFrameConstruct(RowConstruct):
     """Construct type of a row whose body may be anything: finds the end of a row that does not fit."""
 
-    kernel = RecordKernel(read_framed, COLUMNS, TABLE)
+    kernel = RecordKernel(read_row_frame, ROW_COLUMNS, ROW_TABLE)
 
 
-class Rows(Construct):  # type: ignore[misc]
+class RowsConstruct(Construct):  # type: ignore[misc]
     """Construct type of rows up to the end of the bytes, as a list."""
 
     fills_stream = True
 
-    def _parse(self, stream: Any, context: Any, path: str) -> list[RowValue]:
-        data, position, end, base = remaining(stream)
-        rows: list[RowValue] = []
+    def _parse(self, stream: Any, context: Any, path: str) -> list[ParsedRow]:
+        data, position, end, base = get_remaining(stream)
+        rows: list[ParsedRow] = []
         while position < end:
             row, position = parse_row(data, position, end, f"{path}[{len(rows)}]")
             rows.append(row)
         stream.seek(position + base)
         return rows
 
-    def _build(self, obj: list[RowValue], stream: Any, context: Any, path: str) -> list[RowValue]:
+    def _build(self, obj: list[ParsedRow], stream: Any, context: Any, path: str) -> list[ParsedRow]:
         for row in obj:
-            stream.write(encode(row.header) + (encode(row.body) if row.body else b""))
+            stream.write(encode_value(row.header) + (encode_value(row.body) if row.body else b""))
         return obj
 
-    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
+    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[TracePart]:
         """Yield the rows by index, each with its two maps."""
-        return map(Part._make, self.trace_parts(data, start, end, limits))
+        return map(TracePart._make, self.trace_parts(data, start, end, limits))
 
     def trace_parts(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[PlainPart]:
         """Yield the same parts as plain tuples."""
-        index, depth = 0, bounded(limits)
+        index, depth = 0, limit_depth(limits)
         while start < end:
             yield f"[{index}]", 1, start, None, None, ""
-            start = yield from row_parts(data, start, end, f"[{index}]", 1, depth)
+            start = yield from trace_row(data, start, end, f"[{index}]", 1, depth)
             index += 1
 
 
-def parse_row(data: Any, start: int, end: int, path: str = "row") -> tuple[RowValue, int]:
+def parse_row(data: Any, start: int, end: int, path: str = "row") -> tuple[ParsedRow, int]:
     """Parse the row at `data[start]` by the rules of `read_row`; return it and its end.
 
     Raises:
         MalformedError: the bytes are no row.
     """
-    columns = [0] * len(COLUMNS)
-    after = read_row(data, start, end, TABLE, columns, 0)
-    header = _tree(data, start, end, f"{path} -> header")
+    columns = [0] * len(ROW_COLUMNS)
+    after = read_row(data, start, end, ROW_TABLE, columns, 0)
+    header = _decode_map(data, start, end, f"{path} -> header")
     _check_header(header, f"{path} -> header")
-    row, body = RowValue(header, None), None
+    row, body = ParsedRow(header, None), None
     if columns[8] >= 0:
-        body = _tree(data, header.end, end, f"{path} -> body")
+        body = _decode_map(data, header.end, end, f"{path} -> body")
         _check_body(body, row.type, f"{path} -> body")
     if after < 0:
         raise MalformedError("no row", path)
-    return RowValue(header, body), after
+    return ParsedRow(header, body), after
 
 
-def _tree(data: Any, start: int, end: int, path: str) -> Mp:
+def _decode_map(data: Any, start: int, end: int, path: str) -> MpNode:
     try:
-        return decode(data, start, end)
+        return decode_value(data, start, end)
     except MalformedError as error:
         raise MalformedError(error.args[0], path, error.finding_id) from None
 
 
-def _check_header(header: Mp, path: str) -> None:
-    if header.kind is not Kind.MAP:
+def _check_header(header: MpNode, path: str) -> None:
+    if header.kind is not MpKind.MAP:
         raise MalformedError("a row's header is no map", path)
     for key, value in header.value:
-        if key.kind is not Kind.UINT:
+        if key.kind is not MpKind.UINT:
             raise MalformedError("a key of a row's header is no unsigned integer", path)
-        expected = header_kind(key.value)
+        expected = get_header_kind(key.value)
         if expected is not None and value.kind is not expected:
             text = f"header key {key.value} has a value of another type than {expected.name.lower()}"
             raise MalformedError(text, path)
 
 
-def _check_body(body: Mp, row_type: int, path: str) -> None:
-    if body.kind is not Kind.MAP:
+def _check_body(body: MpNode, row_type: int, path: str) -> None:
+    if body.kind is not MpKind.MAP:
         raise MalformedError("a row's body is no map", path)
     for key, value in body.value:
-        if key.kind is not Kind.UINT:
+        if key.kind is not MpKind.UINT:
             if 0 <= row_type < RowType.RAFT:
                 continue
             raise MalformedError("a key of a row's body is no unsigned integer", path)
-        expected = body_kind(row_type, key.value)
+        expected = get_body_kind(row_type, key.value)
         if expected is not None and value.kind is not expected:
             text = f"body key {key.value:#04x} has a value of another type than {expected.name.lower()}"
             raise MalformedError(text, path)
 
 
-def header_kind(key: int) -> Kind | None:
+def get_header_kind(key: int) -> MpKind | None:
     """Return the type that the value of a header key must have; None = any."""
     if key <= HeaderKey.THREAD_ID:
-        return Kind.DOUBLE if key == HeaderKey.TIMESTAMP else Kind.UINT
-    return _kind_of(key)
+        return MpKind.DOUBLE if key == HeaderKey.TIMESTAMP else MpKind.UINT
+    return _get_key_kind(key)
 
 
-def body_kind(row_type: int, key: int) -> Kind | None:
+def get_body_kind(row_type: int, key: int) -> MpKind | None:
     """Return the type that the value of a body key must have in a row of this type; None = any."""
     if row_type < RowType.RAFT:
-        return _kind_of(key) if key in _CHECKED_BODY_KEYS else None
+        return _get_key_kind(key) if key in _CHECKED_BODY_KEYS else None
     if RowType.RAFT_PROMOTE <= row_type <= RowType.ROLLBACK and key in (2, 3, 0x53):
-        return Kind.UINT
+        return MpKind.UINT
     return None
 
 
-def _kind_of(key: int) -> Kind | None:
-    return _KINDS.get(KEY_TYPES[key]) if key < len(KEY_TYPES) else None
+def _get_key_kind(key: int) -> MpKind | None:
+    return _KINDS_BY_CODE.get(KEY_TYPES[key]) if key < len(KEY_TYPES) else None

@@ -7,24 +7,24 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from binlogtool.formats.tarantool.codes import LAST_SYSTEM_SPACE, SYSTEM_SPACES
+from binlogtool.formats.tarantool.codes import BOX_SYSTEM_ID_MAX, SYSTEM_SPACES
 
-DEFERRED_DELETE = 257
-SCHEMA, SPACE, INDEX, CLUSTER, TRUNCATE = 272, 280, 288, 320, 330
-DEFINITIONS = frozenset((SCHEMA, SPACE, INDEX, CLUSTER))
+BOX_VINYL_DEFERRED_DELETE_ID = 257
+BOX_SCHEMA_ID, BOX_SPACE_ID, BOX_INDEX_ID, BOX_CLUSTER_ID, BOX_TRUNCATE_ID = 272, 280, 288, 320, 330
+DEFINITION_SPACES = frozenset((BOX_SCHEMA_ID, BOX_SPACE_ID, BOX_INDEX_ID, BOX_CLUSTER_ID))
 """System spaces whose rows say what the server knows."""
 
-_OPTIONS, _FORMAT = 5, 6
-_EXACT = ("unsigned", "integer", "string", "boolean", "uuid", "varbinary", "num", "str", "int", "uint")
-_BUILT_IN = {272: (0,), 276: (0,), 280: (0,), 284: (0,), 288: (0, 1)}
+_OPTIONS_FIELD, _FORMAT_FIELD = 5, 6
+_EXACT_TYPES = ("unsigned", "integer", "string", "boolean", "uuid", "varbinary", "num", "str", "int", "uint")
+_SYSTEM_KEY_FIELDS = {272: (0,), 276: (0,), 280: (0,), 284: (0,), 288: (0, 1)}
 """Primary keys of the system spaces whose rows come before those of `_index` in a snapshot."""
 
 
-_BINARY = (None, 0, 3)
+_BINARY_COLLATIONS = (None, 0, 3)
 """Collations under which texts are equal only where their bytes are."""
 
 
-class Part(NamedTuple):
+class CatalogKeyPart(NamedTuple):
     """One part of a key: a field counted from 0, and a path below it ("" = the field itself).
 
     Attributes:
@@ -36,18 +36,18 @@ class Part(NamedTuple):
     exact: bool = True
 
 
-class Space(msgspec.Struct):
+class CatalogSpace(msgspec.Struct):
     """One space. fields: field numbers by the names of its format."""
 
     name: str
     fields: dict[str, int] = msgspec.field(default_factory=dict)
 
 
-def _system_keys() -> dict[int, tuple[Part, ...]]:
-    return {space: tuple(map(Part, fields)) for space, fields in _BUILT_IN.items()}
+def _create_system_keys() -> dict[int, tuple[CatalogKeyPart, ...]]:
+    return {space: tuple(map(CatalogKeyPart, fields)) for space, fields in _SYSTEM_KEY_FIELDS.items()}
 
 
-class Catalog(msgspec.Struct):
+class SpaceCatalog(msgspec.Struct):
     """Spaces and instances as the system spaces define them so far.
 
     Attributes:
@@ -58,96 +58,98 @@ class Catalog(msgspec.Struct):
         replicaset: uuid of the replica set.
     """
 
-    spaces: dict[int, Space] = msgspec.field(
-        default_factory=lambda: {n: Space(name) for n, name in SYSTEM_SPACES.items()}
+    spaces: dict[int, CatalogSpace] = msgspec.field(
+        default_factory=lambda: {n: CatalogSpace(name) for n, name in SYSTEM_SPACES.items()}
     )
-    keys: dict[int, tuple[Part, ...]] = msgspec.field(default_factory=_system_keys)
+    keys: dict[int, tuple[CatalogKeyPart, ...]] = msgspec.field(default_factory=_create_system_keys)
     synchronous: set[int] = msgspec.field(default_factory=set)
     vinyl: set[int] = msgspec.field(default_factory=set)
-    blackhole: set[int] = msgspec.field(default_factory=lambda: {DEFERRED_DELETE})
+    blackhole: set[int] = msgspec.field(default_factory=lambda: {BOX_VINYL_DEFERRED_DELETE_ID})
     collated: set[int] = msgspec.field(default_factory=set)
     instances: dict[str, int] = msgspec.field(default_factory=dict)
     replicaset: str | None = None
 
-    def knows(self, space: int) -> bool:
+    def has_space(self, space: int) -> bool:
         """Check that a space was created."""
-        return space in self.spaces or space <= LAST_SYSTEM_SPACE
+        return space in self.spaces or space <= BOX_SYSTEM_ID_MAX
 
-    def fault(self, space: int, body: Mapping[str, Any]) -> str | None:
+    def check_row(self, space: int, body: Mapping[str, Any]) -> str | None:
         """Return the server's message about a row that cannot be applied in this space, or None."""
         row = body.get("tuple")
-        about = row[0] if space == INDEX and isinstance(row, list) and row and _is_id(row[0]) else space
-        if not self.knows(about):
-            return f"Space '{about}' does not exist"
-        if space > LAST_SYSTEM_SPACE and space not in self.keys and space not in self.blackhole:
-            return f"No index #0 is defined in space '{self.name(space)}'"
+        target = row[0] if space == BOX_INDEX_ID and isinstance(row, list) and row and _is_id(row[0]) else space
+        if not self.has_space(target):
+            return f"Space '{target}' does not exist"
+        if space > BOX_SYSTEM_ID_MAX and space not in self.keys and space not in self.blackhole:
+            return f"No index #0 is defined in space '{self.get_name(space)}'"
         return None
 
-    def name(self, space: int) -> str:
+    def get_name(self, space: int) -> str:
         """Return the name of a space, or its number as text."""
-        known = self.spaces.get(space)
-        return str(space) if known is None else known.name
+        definition = self.spaces.get(space)
+        return str(space) if definition is None else definition.name
 
-    def learn(self, space: int, kind: str, body: Mapping[str, Any]) -> None:
+    def learn_row(self, space: int, kind: str, body: Mapping[str, Any]) -> None:
         """Learn from an applied row of one of `DEFINITION_SPACES`; rows of another shape are ignored."""
         row, key = body.get("tuple"), body.get("key")
         if not isinstance(row, list):
             row = []
         if kind in ("INSERT", "REPLACE"):
-            self._defined(space, row)
+            self._learn_insert(space, row)
         elif kind == "DELETE" and isinstance(key, list):
-            self._dropped(space, key)
-        elif kind == "UPDATE" and space == SPACE and isinstance(key, list):
-            self._altered(key, row, body.get("index_base", 0))
+            self._learn_delete(space, key)
+        elif kind == "UPDATE" and space == BOX_SPACE_ID and isinstance(key, list):
+            self._learn_update(key, row, body.get("index_base", 0))
 
-    def _defined(self, space: int, row: list[Any]) -> None:
-        if space == SPACE and len(row) > 3 and _is_id(row[0]) and isinstance(row[2], str):
-            self.spaces[row[0]] = made = Space(row[2])
-            self._set_options(row[0], row[_OPTIONS] if len(row) > _OPTIONS else None)
+    def _learn_insert(self, space: int, row: list[Any]) -> None:
+        if space == BOX_SPACE_ID and len(row) > 3 and _is_id(row[0]) and isinstance(row[2], str):
+            self.spaces[row[0]] = definition = CatalogSpace(row[2])
+            self._set_options(row[0], row[_OPTIONS_FIELD] if len(row) > _OPTIONS_FIELD else None)
             if row[3] == "vinyl":
                 self.vinyl.add(row[0])
             elif row[3] == "blackhole":
                 self.blackhole.add(row[0])
-            _set_fields(made, row[_FORMAT] if len(row) > _FORMAT else None)
-        elif space == INDEX and len(row) > 5 and _is_id(row[0]) and row[1] == 0:
-            self.keys[row[0]] = _parts(row[5])
-            collated = any(isinstance(one, dict) and one.get("collation") not in _BINARY for one in row[5] or ())
+            _set_fields(definition, row[_FORMAT_FIELD] if len(row) > _FORMAT_FIELD else None)
+        elif space == BOX_INDEX_ID and len(row) > 5 and _is_id(row[0]) and row[1] == 0:
+            self.keys[row[0]] = _parse_parts(row[5])
+            collated = any(
+                isinstance(one, dict) and one.get("collation") not in _BINARY_COLLATIONS for one in row[5] or ()
+            )
             (self.collated.add if collated else self.collated.discard)(row[0])
-        elif space == CLUSTER and len(row) > 1 and isinstance(row[1], str):
+        elif space == BOX_CLUSTER_ID and len(row) > 1 and isinstance(row[1], str):
             self.instances = {uuid: id_ for uuid, id_ in self.instances.items() if id_ != row[0]}
             self.instances[row[1].lower()] = row[0] if _is_id(row[0]) else 0
-        elif space == SCHEMA and len(row) > 1 and row[0] in ("cluster", "replicaset_uuid"):
+        elif space == BOX_SCHEMA_ID and len(row) > 1 and row[0] in ("cluster", "replicaset_uuid"):
             self.replicaset = str(row[1])
 
-    def _dropped(self, space: int, key: list[Any]) -> None:
+    def _learn_delete(self, space: int, key: list[Any]) -> None:
         if not key or not _is_id(key[0]):
             return
-        if space == SPACE:
+        if space == BOX_SPACE_ID:
             self.spaces.pop(key[0], None)
             self.keys.pop(key[0], None)
             self.synchronous.discard(key[0])
             self.vinyl.discard(key[0])
             self.blackhole.discard(key[0])
-        elif space == INDEX and key[1:] == [0]:
+        elif space == BOX_INDEX_ID and key[1:] == [0]:
             self.keys.pop(key[0], None)
-        elif space == CLUSTER:
+        elif space == BOX_CLUSTER_ID:
             self.instances = {uuid: id_ for uuid, id_ in self.instances.items() if id_ != key[0]}
 
-    def _altered(self, key: list[Any], operations: Sequence[Any], base: Any) -> None:
-        known = self.spaces.get(key[0]) if key and _is_id(key[0]) else None
-        if known is None or not isinstance(base, int):
+    def _learn_update(self, key: list[Any], operations: Sequence[Any], base: Any) -> None:
+        definition = self.spaces.get(key[0]) if key and _is_id(key[0]) else None
+        if definition is None or not isinstance(base, int):
             return
         for operation in operations:
             if isinstance(operation, list) and len(operation) == 3 and operation[0] == "=":
-                self._set_field(key[0], known, operation[1], base, operation[2])
+                self._set_field(key[0], definition, operation[1], base, operation[2])
 
-    def _set_field(self, space: int, known: Space, place: Any, base: int, value: Any) -> None:
-        if place in (2 + base, "name") and isinstance(value, str):
-            known.name = value
-        elif place in (_OPTIONS + base, "flags"):
+    def _set_field(self, space: int, definition: CatalogSpace, field: Any, base: int, value: Any) -> None:
+        if field in (2 + base, "name") and isinstance(value, str):
+            definition.name = value
+        elif field in (_OPTIONS_FIELD + base, "flags"):
             self._set_options(space, value)
-        elif place in (_FORMAT + base, "format"):
-            _set_fields(known, value)
+        elif field in (_FORMAT_FIELD + base, "format"):
+            _set_fields(definition, value)
 
     def _set_options(self, space: int, options: Any) -> None:
         if isinstance(options, dict):
@@ -158,23 +160,23 @@ def _is_id(value: Any) -> bool:
     return type(value) is int and value >= 0
 
 
-def _set_fields(space: Space, fields: Any) -> None:
+def _set_fields(space: CatalogSpace, fields: Any) -> None:
     if isinstance(fields, list):
         names = [one.get("name") if isinstance(one, dict) else None for one in fields]
         space.fields = {name: n for n, name in enumerate(names) if isinstance(name, str)}
 
 
-def _parts(stored: Any) -> tuple[Part, ...]:
+def _parse_parts(stored: Any) -> tuple[CatalogKeyPart, ...]:
     """Parse the parts of an index, `[field, type]` or `{field, type, path, ...}`; () if they have another shape."""
-    parts = [_part(one) for one in stored] if isinstance(stored, list) else []
+    parts = [_parse_part(one) for one in stored] if isinstance(stored, list) else []
     return tuple(one for one in parts if one is not None) if None not in parts else ()
 
 
-def _part(stored: Any) -> Part | None:
+def _parse_part(stored: Any) -> CatalogKeyPart | None:
     if isinstance(stored, list) and len(stored) > 1:
         stored = {"field": stored[0], "type": stored[1]}
     if not isinstance(stored, dict) or not _is_id(stored.get("field")):
         return None
     path = stored.get("path", "")
-    exact = str(stored.get("type", "")).lower() in _EXACT
-    return Part(stored["field"], path if isinstance(path, str) else "", exact)
+    exact = str(stored.get("type", "")).lower() in _EXACT_TYPES
+    return CatalogKeyPart(stored["field"], path if isinstance(path, str) else "", exact)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from binlogtool.formats.drizzle.protobuf.messages import Label, WireField, build_fields, scalar
-from binlogtool.formats.drizzle.protobuf.wire import Wire, tokens, varint
+from binlogtool.formats.drizzle.protobuf.messages import Label, WireField, build_fields, convert_scalar
+from binlogtool.formats.drizzle.protobuf.wire import WireType, parse_varint, read_fields
 from binlogtool.formats.drizzle.schema import CATALOG
 
 Values = dict[str, Any]
@@ -56,7 +56,7 @@ def encode(name: str, values: Values) -> bytes:
         for one in value if member.label is Label.REPEATED else [value]:
             if member.type in CATALOG.messages:
                 one = encode(member.type, one)
-            wire = Wire.LENGTH_DELIMITED if isinstance(one, bytes) else Wire.VARINT
+            wire = WireType.LENGTH_DELIMITED if isinstance(one, bytes) else WireType.VARINT
             fields.append(WireField(member.number << 3 | wire, None, one))
     return build_fields(fields)
 
@@ -69,8 +69,8 @@ def plain(name: str, fields: tuple[WireField, ...]) -> Values:
     unknown = []
     for field in fields:
         member = by_number.get(field.tag >> 3)
-        wire = Wire(field.tag & 7)
-        expected = None if member is None else CATALOG.wire_of(member)
+        wire = WireType(field.tag & 7)
+        expected = None if member is None else CATALOG.get_wire_type(member)
         if member is None or (wire is not expected and not _packed(member, wire)):
             unknown.append(_unknown(field))
         elif member.label is Label.REPEATED:
@@ -87,18 +87,22 @@ def plain(name: str, fields: tuple[WireField, ...]) -> Values:
     return out
 
 
-def _packed(member: Any, wire: Wire) -> bool:
-    return member.label is Label.REPEATED and CATALOG.wire_of(member) is Wire.VARINT and wire is Wire.LENGTH_DELIMITED
+def _packed(member: Any, wire: WireType) -> bool:
+    return (
+        member.label is Label.REPEATED
+        and CATALOG.get_wire_type(member) is WireType.VARINT
+        and wire is WireType.LENGTH_DELIMITED
+    )
 
 
 def _all(member: Any, field: WireField) -> list[Any]:
     if member.type in CATALOG.messages:
         return [plain(member.type, field.value)]
-    if not _packed(member, Wire(field.tag & 7)):
+    if not _packed(member, WireType(field.tag & 7)):
         return [_one(member, field.value)]
     values, p = [], 0
     while p < len(field.value):
-        value, p = varint(field.value, p, len(field.value))
+        value, p = parse_varint(field.value, p, len(field.value))
         values.append(_one(member, value))
     return values
 
@@ -111,17 +115,17 @@ def _one(member: Any, value: Any) -> Any:
             return value.decode()
         except UnicodeDecodeError:
             return value
-    number = scalar(member, value, CATALOG)
+    number = convert_scalar(member, value, CATALOG)
     return getattr(number, "name", number)
 
 
 def _unknown(field: WireField) -> Values:
     value = field.value
-    wire = Wire(field.tag & 7)
-    if wire is Wire.START_GROUP:
+    wire = WireType(field.tag & 7)
+    if wire is WireType.START_GROUP:
         inner = []
-        for token in tokens(value, 0, len(value) - _end_tag_size(value), 64):
-            part = value[token.at : token.end] if token.value is None else token.value
+        for token in read_fields(value, 0, len(value) - _end_tag_size(value), 64):
+            part = value[token.value_start : token.end] if token.value is None else token.value
             inner.append(_unknown(WireField(token.tag, token.size, part)))
         value = inner
     return {"number": field.tag >> 3, "wire_type": int(wire), "value": int(value) if isinstance(value, int) else value}

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import binlogtool
-from binlogtool.findings import Severity, finding
-from binlogtool.formats.detecting import Head
+from binlogtool.findings import Severity, make_finding
+from binlogtool.formats.detecting import FileHead
 from binlogtool.formats.drizzle.format import FORMAT
 from binlogtool.limits import Limits
 from binlogtool.recovery.report import FileReport
@@ -139,13 +139,13 @@ def test_the_shipped_samples_are_read_as_their_list_says(samples: Path) -> None:
 
 GOOD = log(message(1, insert()), message(2, insert()))
 ENTRY = pack(message(1, insert()))
-LAYOUT = FORMAT.reading.layout(Head(GOOD, "x", len(GOOD)), Limits())
+LAYOUT = FORMAT.reading.layout(FileHead(GOOD, "x", len(GOOD)), Limits())
 
 
 def explained(data: bytes, id_: str, length: int | None = None) -> Any:
-    assert FORMAT.judging.explain_damage is not None
-    found = finding(id_, 1000, len(data) if length is None else length, "what the engine says", more=1)
-    return FORMAT.judging.explain_damage(LAYOUT, memoryview(data), 1000, found)
+    assert FORMAT.validation.explain_damage is not None
+    found = make_finding(id_, 1000, len(data) if length is None else length, "what the engine says", more=1)
+    return FORMAT.validation.explain_damage(LAYOUT, memoryview(data), 1000, found)
 
 
 def header(length: int) -> bytes:

@@ -4,9 +4,9 @@ import pytest
 
 from binlogtool.findings import Severity
 from binlogtool.formats.drizzle.judge import segments
-from binlogtool.formats.drizzle.judge.judge import EntryJudge, prove
-from binlogtool.formats.drizzle.judge.segments import IdSet
-from binlogtool.formats.judging import Tail
+from binlogtool.formats.drizzle.judge.judge import DrizzleValidator, is_proven_entry
+from binlogtool.formats.drizzle.judge.segments import TransactionIdSet
+from binlogtool.formats.judging import FileTail
 from tests.formats.drizzle.make import (
     ROLLBACK,
     ROLLBACK_STATEMENT,
@@ -61,11 +61,11 @@ def test_a_transaction_that_starts_with_its_second_segment_has_a_gap() -> None:
 
 
 def test_a_damaged_range_explains_missing_segments() -> None:
-    judged = EntryJudge()
+    judged = DrizzleValidator()
     judged.feed(batch(log(message(1, insert(), end=0), message(3, insert(), end=0))))
-    judged.damage(100, 200)
+    judged.skip_damage(100, 200)
     found = judged.feed(batch(log(message(1, insert(), segment=3), message(2, insert(), segment=2)), 2))
-    verdict = judged.finish(Tail(300, 300, None, 100))
+    verdict = judged.finish(FileTail(300, 300, None, 100))
     assert [(f.id, f.facts["diagnosis"]) for f in found] == [("incomplete-transaction", "segments lost")] * 2
     assert [(f.id, f.severity.label) for f in verdict.findings] == [("incomplete-transaction", "warning")]
     assert "may lie in a damaged range" in verdict.findings[0].message
@@ -261,12 +261,14 @@ def test_details_count_entries_statements_events_and_the_index() -> None:
 
 def test_an_entry_without_checksum_is_proven_by_its_message_only() -> None:
     good = pack(message(1, insert()), checksum=False)
-    assert prove(good, None)
-    assert not prove(b"\x02" + good[1:], None)
-    assert not prove(pack(b"\x28\x01" + message(1), checksum=False), None)  # does not start with the context
-    assert not prove(pack(message(1)[:-3], checksum=False), None)
-    assert not prove(pack(encode("Transaction", {"transaction_context": {"server_id": 1}}), checksum=False), None)
-    assert not prove(pack(b"", checksum=False), None)
+    assert is_proven_entry(good, None)
+    assert not is_proven_entry(b"\x02" + good[1:], None)
+    assert not is_proven_entry(pack(b"\x28\x01" + message(1), checksum=False), None)  # does not start with the context
+    assert not is_proven_entry(pack(message(1)[:-3], checksum=False), None)
+    assert not is_proven_entry(
+        pack(encode("Transaction", {"transaction_context": {"server_id": 1}}), checksum=False), None
+    )
+    assert not is_proven_entry(pack(b"", checksum=False), None)
 
 
 # -- bounds ---------------------------------------------------------------------------------------------------------
@@ -283,14 +285,14 @@ def test_the_number_of_open_transactions_is_bounded_and_told(monkeypatch: pytest
 
 
 def test_completed_ids_are_remembered_densely_and_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    ids = IdSet()
+    ids = TransactionIdSet()
     assert all(ids.add((1, number)) for number in range(100_000))
     assert not ids.add((1, 99_999))
     assert (2, 5) not in ids
     assert ids.add((2, 5))
     assert not ids.forgotten
     monkeypatch.setattr(segments, "_MAX_CHUNKS", 2)
-    sparse = IdSet()
+    sparse = TransactionIdSet()
     assert all(sparse.add((1, number << 32)) for number in range(3))
     assert sparse.forgotten
     assert (1, 0) not in sparse

@@ -6,7 +6,7 @@ import pytest
 
 from binlogtool.findings import Finding
 from binlogtool.formats.drizzle.format import FORMAT
-from binlogtool.formats.drizzle.meaning import timestamp
+from binlogtool.formats.drizzle.meaning import decode_timestamp
 from binlogtool.limits import Limits
 from tests.formats.drizzle.reference import Values, encode
 from tests.formats.drizzle.walk import batch, pack
@@ -36,12 +36,12 @@ def raw_sql(text: bytes = b"SELECT 1") -> Values:
 
 def described(*messages: bytes) -> Any:
     made = batch(b"".join(map(pack, messages)))
-    return FORMAT.output.describe(None, made, 0, made.frames.count)
+    return FORMAT.output.decode_envelopes(None, made, 0, made.frames.count)
 
 
 def body(message: bytes, kind: int = 1) -> Any:
     made = batch(pack(message, kind=kind))
-    return FORMAT.output.bodies(None, made, 0, 1, Limits())[0]
+    return FORMAT.output.decode_bodies(None, made, 0, 1, Limits())[0]
 
 
 def test_the_envelope_of_an_insert() -> None:
@@ -147,26 +147,26 @@ def test_unknown_fields_are_kept_where_they_stand() -> None:
 
 def test_a_blob_entry_is_opaque() -> None:
     made = batch(pack(b"anything", kind=2))
-    assert FORMAT.output.bodies(None, made, 0, 1, Limits()) == [{"message": b"anything"}]
-    got = FORMAT.output.describe(None, made, 0, 1)
+    assert FORMAT.output.decode_bodies(None, made, 0, 1, Limits()) == [{"message": b"anything"}]
+    got = FORMAT.output.decode_envelopes(None, made, 0, 1)
     assert (got.type, got.seq, got.time, got.object, got.origin, got.txn) == (["BLOB"], *[[None]] * 5)
 
 
 @pytest.mark.parametrize("message", [b"\x0a\x7f", encode("Transaction", {"transaction_context": {"server_id": 1}})])
 def test_a_message_that_does_not_decode_has_a_finding_for_a_body(message: bytes) -> None:
     made = batch(pack(transaction()) + pack(message))
-    got = FORMAT.output.bodies(None, made, 1, 2, Limits())[0]
+    got = FORMAT.output.decode_bodies(None, made, 1, 2, Limits())[0]
     assert isinstance(got, Finding)
     offset = len(pack(transaction()))
     assert (got.id, got.offset, got.length, got.record) == ("payload-undecodable", offset, len(message) + 12, 1)
-    assert FORMAT.output.describe(None, made, 1, 2).type == ["TRANSACTION"]
+    assert FORMAT.output.decode_envelopes(None, made, 1, 2).type == ["TRANSACTION"]
 
 
 def test_a_part_of_a_batch_can_be_described() -> None:
     made = batch(pack(transaction(insert())) + pack(transaction(raw_sql())) + pack(transaction()))
-    assert FORMAT.output.describe(None, made, 1, 2).type == ["RAW_SQL"]
-    assert FORMAT.output.describe(None, made, 1, 1).type == []
-    assert len(FORMAT.output.bodies(None, made, 1, 3, Limits())) == 2
+    assert FORMAT.output.decode_envelopes(None, made, 1, 2).type == ["RAW_SQL"]
+    assert FORMAT.output.decode_envelopes(None, made, 1, 1).type == []
+    assert len(FORMAT.output.decode_bodies(None, made, 1, 3, Limits())) == 2
 
 
 @pytest.mark.parametrize(
@@ -179,10 +179,10 @@ def test_a_part_of_a_batch_can_be_described() -> None:
     ],
 )
 def test_the_unit_of_a_time_stamp_is_guessed_from_its_size(raw: int, microseconds: int, unit: str) -> None:
-    assert timestamp(raw) == (microseconds, unit)
+    assert decode_timestamp(raw) == (microseconds, unit)
 
 
 def test_the_guessed_unit_is_told() -> None:
-    assert FORMAT.output.extras is not None
+    assert FORMAT.output.decode_extras is not None
     made = batch(pack(transaction()) + pack(b"x", kind=2))
-    assert FORMAT.output.extras(None, made, 0, 2) == [{"timestamp_unit": "microseconds"}, None]
+    assert FORMAT.output.decode_extras(None, made, 0, 2) == [{"timestamp_unit": "microseconds"}, None]

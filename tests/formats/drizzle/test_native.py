@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from binlogtool.formats.drizzle.protobuf import tables
-from binlogtool.formats.drizzle.protobuf.jsonlines import is_plain, put_message
-from binlogtool.formats.loads import word32
-from binlogtool.schema.native_backend import native_backend
+from binlogtool.formats.drizzle.protobuf.jsonlines import is_plain_message, put_message
+from binlogtool.formats.loads import load_uint32
+from binlogtool.schema.native_backend import get_native_backend
 from tests.formats.drizzle.walk import entries
 from tests.pipeline.native_rows import same as same_rows
 from tests.report.native_lines import same
@@ -22,7 +22,7 @@ SAMPLES = sorted(CORPUS.rglob("*.log"))
 WITH_CHECKSUM = CORPUS / "basic-checksum.log"
 RARE = CORPUS / "rare-statements.log"
 
-pytestmark = pytest.mark.skipif(native_backend() is None, reason="no native code for this machine")
+pytestmark = pytest.mark.skipif(get_native_backend() is None, reason="no native code for this machine")
 
 
 def messages() -> list[bytes]:
@@ -84,19 +84,19 @@ def test_changed_messages_are_written_alike(seed: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_no_byte_outside_of_message_and_room_is_touched(seed: int) -> None:
     """Plain Python refuses what lies outside; whatever is not said to be plain may be anything."""
-    rng, rules, texts, fitted = random.Random(seed), tables.rules(), tables.texts(), 0
+    rng, rules, texts, fitted = random.Random(seed), tables.create_rules(), tables.create_texts(), 0
     for one in messages():
         data = bytearray(one[: rng.randrange(len(one) + 1)] if rng.random() < 0.5 else one)
         for _ in range(rng.randrange(3)):
             if data:
                 data[rng.randrange(len(data))] = rng.randrange(256)
-        if not is_plain(bytes(data), 0, len(data), rules, rules[0]):
+        if not is_plain_message(bytes(data), 0, len(data), rules, rules[0]):
             continue
         whole = bytearray(1 << 16)
-        end = put_message(bytes(data), 0, len(data), texts, word32(texts, 0), whole, 0, len(whole))
+        end = put_message(bytes(data), 0, len(data), texts, load_uint32(texts, 0), whole, 0, len(whole))
         room = rng.randrange(1 << 12)
         small = bytearray(room)
-        again = put_message(bytes(data), 0, len(data), texts, word32(texts, 0), small, 0, room)
+        again = put_message(bytes(data), 0, len(data), texts, load_uint32(texts, 0), small, 0, room)
         assert again in (end, -1)
         if again == end:
             assert small[:again] == whole[:end]

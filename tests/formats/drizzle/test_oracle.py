@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from binlogtool.findings import Severity
-from binlogtool.formats.drizzle.protobuf.decoding import body, message_class, transaction_parser
+from binlogtool.formats.drizzle.protobuf.decoding import create_transaction_parser, get_message_class, to_json_body
 from binlogtool.formats.drizzle.schema import ENTRY, TRANSACTION
 from binlogtool.limits import Limits
 from tests.formats.drizzle.reference import plain, text_form
@@ -80,8 +80,8 @@ def test_every_entry_and_message_builds_back(corpus: Path, root: str, name: str)
 @each_file
 def test_the_reader_and_the_library_agree_on_every_message(corpus: Path, root: str, name: str) -> None:
     for message in messages(data_of(corpus, root, name)):
-        assert plain("Transaction", TRANSACTION.parse(message)) == body(
-            message_class("Transaction").FromString(message)
+        assert plain("Transaction", TRANSACTION.parse(message)) == to_json_body(
+            get_message_class("Transaction").FromString(message)
         )
 
 
@@ -149,7 +149,7 @@ def in_the_readers_order(data: bytes) -> list[bytes]:
     for _, entry in entries(data):
         if entry.type == 2:
             break
-        value = body(message_class("Transaction").FromString(entry.message))
+        value = to_json_body(get_message_class("Transaction").FromString(entry.message))
         group = held.setdefault(value["transaction_context"]["transaction_id"], [])
         group.append(entry.message)
         if _ends(value):
@@ -211,7 +211,7 @@ def our_summary(data: bytes) -> list[tuple[int, list[tuple[str, str | None]]]]:
     """The same from our bodies, in the real reader's order."""
     blocks = []
     for message in in_the_readers_order(data):
-        value = body(message_class("Transaction").FromString(message))
+        value = to_json_body(get_message_class("Transaction").FromString(message))
         kinds = [(s["type"], _object(s)) for s in value.get("statement", [])]
         kinds += [("EVENT", None)] if "event" in value else []
         blocks.append((value["transaction_context"]["transaction_id"], kinds))
@@ -257,7 +257,7 @@ def test_rows_come_in_the_order_of_the_real_readers_sql(corpus: Path, name: str)
     ]
     ours = []
     for message in messages(data_of(corpus, "generated", name)):
-        for statement in body(transaction_parser()(message)[0]).get("statement", []):
+        for statement in to_json_body(create_transaction_parser()(message)[0]).get("statement", []):
             verb = statement["type"].lower()
             if f"{verb}_data" in statement:
                 table = statement[f"{verb}_header"]["table_metadata"]

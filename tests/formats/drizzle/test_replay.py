@@ -12,7 +12,7 @@ import pytest
 import binlogtool
 from binlogtool.errors import UsageError
 from binlogtool.formats.drizzle.format import FORMAT
-from binlogtool.recovery.replay_result import Decision, Replayed
+from binlogtool.recovery.replay_result import ReplayDecision, ReplayResult
 from tests.formats.drizzle.make import (
     ROLLBACK,
     ROLLBACK_STATEMENT,
@@ -32,7 +32,7 @@ GENERATED = Path("drizzle", "generated")
 INDEX: Values = {"name": b"PRIMARY", "is_primary": 1, "is_unique": 1, "type": 1, "key_length": 4}
 
 
-def replay(path: Path, **how: Any) -> Replayed:
+def replay(path: Path, **how: Any) -> ReplayResult:
     (result,) = binlogtool.replay([path], format="drizzle", backend="python", **how)
     return result
 
@@ -43,7 +43,7 @@ def written(path: Path, *messages: bytes) -> Path:
 
 
 def decided(path: Path, **how: Any) -> list[tuple[int, str, str]]:
-    found: list[Decision] = []
+    found: list[ReplayDecision] = []
     replay(path, on_decision=found.append, digest=False, **how)
     return [(one.record, one.verb, one.reason) for one in found]
 
@@ -87,7 +87,7 @@ def test_as_many_transactions_are_applied_as_are_complete(corpus: Path) -> None:
 
 def test_the_segments_of_the_big_log_are_put_together(corpus: Path) -> None:
     """Transaction 6 is rolled back, 10 never ends; 7 takes one statement back and commits (see the manifest)."""
-    found: list[Decision] = []
+    found: list[ReplayDecision] = []
     replay(corpus / GENERATED / "segmented.log", on_decision=found.append)
     fates = {one.txn: one.reason for one in found}
     assert fates == dict.fromkeys((1, 2, 3, 4, 5, 7, 8, 9, 11), "committed") | {

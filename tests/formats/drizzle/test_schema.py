@@ -9,7 +9,7 @@ from construct import CheckError, ConstructError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from binlogtool.formats.detecting import Head
+from binlogtool.formats.detecting import FileHead
 from binlogtool.formats.drizzle.codes import StatementType
 from binlogtool.formats.drizzle.format import FORMAT
 from binlogtool.formats.drizzle.protobuf.messages import Label
@@ -131,8 +131,8 @@ def test_importing_the_format_and_reading_a_layout_loads_no_protobuf() -> None:
 # -- detection ------------------------------------------------------------------------------------------------------
 
 
-def head(data: bytes, name: str = "x.log") -> Head:
-    return Head(data, name, len(data))
+def head(data: bytes, name: str = "x.log") -> FileHead:
+    return FileHead(data, name, len(data))
 
 
 def test_a_right_checksum_is_certainty() -> None:
@@ -142,7 +142,7 @@ def test_a_right_checksum_is_certainty() -> None:
 def test_a_first_entry_without_checksum_or_longer_than_the_head_is_recognised() -> None:
     assert FORMAT.reading.detect(head(STARTUP[:40] + bytes(4))).score == 85
     long = struct.pack("<II", 1, 100_000) + STARTUP[8:32]
-    assert FORMAT.reading.detect(Head(long, "x", 100_012)).score == 85
+    assert FORMAT.reading.detect(FileHead(long, "x", 100_012)).score == 85
 
 
 def test_a_log_with_a_damaged_first_entry_is_recognised_by_the_second() -> None:

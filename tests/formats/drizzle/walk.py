@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from binlogtool.formats.drizzle.judge.judge import EntryJudge
+from binlogtool.formats.drizzle.judge.judge import DrizzleValidator
 from binlogtool.formats.drizzle.schema import ENTRY
-from binlogtool.formats.judging import Tail
-from binlogtool.formats.layouts import Batch, Table
+from binlogtool.formats.judging import FileTail
+from binlogtool.formats.layouts import Batch, ColumnTable
 
 CHECKSUM = {True: 1, None: 2}
 
@@ -42,16 +42,16 @@ def batch(data: bytes, first_record: int = 0) -> Batch:
         for p, e in entries(data)
     ]
     names = list(rows[0]) if rows else ["offset", "end", "checksum", "type", "message_start", "message_end"]
-    frames = Table(len(rows), {name: [row[name] for row in rows] for name in names})
+    frames = ColumnTable(len(rows), {name: [row[name] for row in rows] for name in names})
     view = memoryview(data)
     return Batch(0, view, frames, view, None, (), (), first_record, first_record)
 
 
 def judge(data: bytes) -> tuple[list[Any], Any]:
     """Findings and verdict of an undamaged chain of entries."""
-    judged = EntryJudge()
+    judged = DrizzleValidator()
     found = list(judged.feed(batch(data)))
-    verdict = judged.finish(Tail(len(data), len(data), None, None))
+    verdict = judged.finish(FileTail(len(data), len(data), None, None))
     return [*found, *verdict.findings], verdict
 
 

@@ -10,7 +10,7 @@ from binlogtool.limits import Limits
 from binlogtool.log.opened_file import open_file
 from binlogtool.log.source import BytesSource
 from binlogtool.recovery.report import FileReport
-from binlogtool.recovery.verify import Options, judge_file
+from binlogtool.recovery.verify import LogVerifyOptions, verify_file
 
 NAME = "data-0.0.binlog"
 
@@ -58,7 +58,7 @@ def total(of: bytes, meta: bytes, data: bytes, kind: int) -> bytes:
 def verified(data: bytes, name: str = NAME, backend: str = "python", depth: str = "set") -> FileReport:
     """The report about bytes as a file of this name."""
     file = open_file(name, name, FORMAT, Limits(), BytesSource(name, data))
-    return judge_file(file, Options(depth, backend=backend)).report
+    return verify_file(file, LogVerifyOptions(depth, backend=backend)).report
 
 
 def noticed(report: FileReport) -> list[tuple[str, int | None, str]]:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import binlogtool
-from binlogtool.findings import Severity, finding
-from binlogtool.formats.detecting import Head
+from binlogtool.findings import Severity, make_finding
+from binlogtool.formats.detecting import FileHead
 from binlogtool.formats.eblob.format import FORMAT
 from binlogtool.limits import Limits
 from binlogtool.recovery.report import FileReport
@@ -241,17 +241,17 @@ def test_a_hostile_size_allocates_nothing_and_ends() -> None:
             assert after_damage(report) == 3
 
 
-LAYOUT = FORMAT.reading.layout(Head(INTACT, "x.binlog", len(INTACT)), Limits())
+LAYOUT = FORMAT.reading.layout(FileHead(INTACT, "x.binlog", len(INTACT)), Limits())
 
 
 @pytest.mark.parametrize("size", [0, 1, 31, 127, 128, 300])
 @pytest.mark.parametrize("id_", ["bad-magic", "length-out-of-bounds", "bad-header", "torn-tail", "zero-tail", "x"])
 def test_any_bytes_can_be_explained(size: int, id_: str) -> None:
-    assert FORMAT.judging.explain_damage is not None
+    assert FORMAT.validation.explain_damage is not None
     known = "garbage-tail" if id_ == "x" else id_
     for data in (INTACT[256 : 256 + size], bytes(size), b"\xff" * size):
-        told = FORMAT.judging.explain_damage(
-            LAYOUT, memoryview(data), 256, finding(known, 256, size, "the engine's words")
+        told = FORMAT.validation.explain_damage(
+            LAYOUT, memoryview(data), 256, make_finding(known, 256, size, "the engine's words")
         )
         assert "the engine's words" in told.message
         assert told.facts["diagnosis"]

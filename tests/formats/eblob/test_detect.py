@@ -9,7 +9,7 @@ import pytest
 import binlogtool
 from binlogtool.errors import UsageError
 from binlogtool.findings import Severity
-from binlogtool.formats.detecting import Head
+from binlogtool.formats.detecting import FileHead
 from binlogtool.formats.eblob.format import FORMAT
 from binlogtool.limits import Limits
 from binlogtool.recovery.report import FileReport
@@ -125,7 +125,7 @@ def test_records_larger_than_the_head_of_the_file_are_followed_too() -> None:
     ],
 )
 def test_what_looks_like_an_eblob_binlog(data: bytes, name: str, score: int) -> None:
-    assert FORMAT.reading.detect(Head(data[:4096], name, len(data))).score == score
+    assert FORMAT.reading.detect(FileHead(data[:4096], name, len(data))).score == score
 
 
 @pytest.mark.parametrize(
@@ -148,11 +148,11 @@ def test_each_rule_of_the_header_has_its_finding(at: int, new: bytes, id_: str, 
 
 
 def test_a_stream_is_judged_by_its_first_bytes() -> None:
-    layout = FORMAT.reading.layout(Head(FILES["a"], "-", None), Limits())
+    layout = FORMAT.reading.layout(FileHead(FILES["a"], "-", None), Limits())
     assert layout.variant.startswith("A,")
 
 
 def test_text_is_not_walked() -> None:
-    layout = FORMAT.reading.layout(Head(b"no log at all\n" * 300, "x.binlog", 4200), Limits())
+    layout = FORMAT.reading.layout(FileHead(b"no log at all\n" * 300, "x.binlog", 4200), Limits())
     assert not layout.readable
     assert {f.id for f in layout.findings} >= {"bad-magic"}

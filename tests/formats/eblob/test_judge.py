@@ -11,7 +11,7 @@ import pytest
 
 from binlogtool.findings import Severity
 from binlogtool.formats.eblob.groups import shapes
-from binlogtool.formats.eblob.groups.groups import MAX_OPEN
+from binlogtool.formats.eblob.groups.groups import MAX_UNFINISHED
 from tests.formats.eblob.make import control, header, key, noticed, overwrite, record, remove, verified, write
 
 KEY_DIFFERS = "control block key differs from record key"
@@ -24,7 +24,7 @@ HASH = "data does not match the checksum in the footer record that follows"
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Every rule is tried on the short cut and on the general way."""
     if request.param == "record by record":
-        monkeypatch.setattr(shapes.Shapes, "take", lambda self, i, kinds: i)
+        monkeypatch.setattr(shapes.UsualGroupReader, "read_usual_groups", lambda self, i, kinds: i)
     return str(request.param)
 
 
@@ -124,10 +124,10 @@ def test_an_overwrite_without_its_control_block_is_told_in_the_log_of_a_data_sor
 
 
 def test_overwrites_without_an_end_are_told_up_to_a_bound(way: str) -> None:
-    lonely = write(key(1), 5096, b"lonely data") * (MAX_OPEN + 50)
+    lonely = write(key(1), 5096, b"lonely data") * (MAX_UNFINISHED + 50)
     found = [f for f in verified(log(lonely)).findings if f.id == "incomplete-transaction"]
     assert any("50 more" in f.message or "more findings" in f.message for f in found)
-    assert len(found) <= MAX_OPEN + 2
+    assert len(found) <= MAX_UNFINISHED + 2
 
 
 def test_other_writers_are_a_note_and_suspicious_in_the_log_of_a_data_sort(way: str) -> None:
@@ -149,7 +149,7 @@ def test_padding_that_is_not_zero_is_a_warning_at_its_record(way: str) -> None:
 def test_both_ways_say_the_same_about_real_logs(samples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = (samples / "eblob" / "instance-a.binlog").read_bytes()
     short = verified(data)
-    monkeypatch.setattr(shapes.Shapes, "take", lambda self, i, kinds: i)
+    monkeypatch.setattr(shapes.UsualGroupReader, "read_usual_groups", lambda self, i, kinds: i)
     general = verified(data)
     assert (short.findings, short.details, short.transactions) == (general.findings, general.details, 144)
     assert Counter(short.record_types) == Counter(general.record_types)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.schema.native_backend import native_backend
+from binlogtool.schema.native_backend import get_native_backend
 from tests.formats.eblob.make import control, header, key, overwrite, record, remove, write
 from tests.pipeline.native_rows import same as same_rows
 from tests.report.native_lines import same
@@ -18,7 +18,7 @@ SAMPLES = sorted(CORPUS.glob("*.binlog"))
 LOG = CORPUS / "instance-a.binlog"
 FAR = (1 << 64) - 8
 
-pytestmark = pytest.mark.skipif(native_backend() is None, reason="no native code for this machine")
+pytestmark = pytest.mark.skipif(get_native_backend() is None, reason="no native code for this machine")
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)

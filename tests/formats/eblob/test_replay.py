@@ -13,21 +13,21 @@ import pytest
 import binlogtool
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.formats.eblob.format import FORMAT
-from binlogtool.formats.eblob.replay import index_of
+from binlogtool.formats.eblob.replay import parse_blob_index
 from binlogtool.limits import Limits
-from binlogtool.recovery.replay_result import Decision, Replayed
+from binlogtool.recovery.replay_result import ReplayDecision, ReplayResult
 
 CORPUS = Path("eblob", "generated")
 ERRNO = {"EINVAL": -22, "EOPNOTSUPP": -95, "EINTR": -4}
 
 
-def replay(path: Path, format: str = "eblob", **how: Any) -> Replayed:
+def replay(path: Path, format: str = "eblob", **how: Any) -> ReplayResult:
     (result,) = binlogtool.replay([path], format=format, backend="python", **how)
     return result
 
 
-def decided(path: Path, **how: Any) -> list[Decision]:
-    found: list[Decision] = []
+def decided(path: Path, **how: Any) -> list[ReplayDecision]:
+    found: list[ReplayDecision] = []
     replay(path, on_decision=found.append, digest=False, **how)
     return found
 
@@ -147,7 +147,7 @@ def test_an_index_file_says_what_is_in_the_base(tmp_path: Path) -> None:
     index.write_bytes(data)
     assert [one.reason for one in decided(path, against=str(index))] == ["applied", "key-not-in-base"]
     for name, wrong in (("x", data), ("a.index", b""), ("a.index", data[:-1]), ("a.index", b"\xff" * 96)):
-        assert index_of(name, wrong) is None
+        assert parse_blob_index(name, wrong) is None
 
 
 def test_a_replay_goes_on_where_another_one_ended(tmp_path: Path) -> None:

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 from construct import ConstructError
 
-from binlogtool.formats.detecting import Head
+from binlogtool.formats.detecting import FileHead
 from binlogtool.formats.eblob.format import FORMAT
 from binlogtool.formats.eblob.layout.dialects import DIALECTS
 from binlogtool.formats.eblob.schema import RECORD, RECORD_A
-from binlogtool.formats.layouts import Layout
+from binlogtool.formats.layouts import LogFileLayout
 from binlogtool.limits import Limits
 from binlogtool.schema import backends
 from binlogtool.schema.scanner import StopReason
-from binlogtool.schema.trace import trace
+from binlogtool.schema.trace import trace_record
 from tests.formats.eblob.files import FILES
 from tests.formats.eblob.make import key, overwrite, record, remove, total
 
@@ -29,13 +29,13 @@ SHIPPED = ("api-sync", "dialect-a-instance", "dialect-b-rawtypes-api", "dialect-
 U64 = (1 << 64) - 1
 
 
-def layout_of(data: bytes) -> Layout:
+def layout_of(data: bytes) -> LogFileLayout:
     return FORMAT.reading.layout(
-        Head(data[:4096], "data-0.0.binlog", len(data), peek=lambda at, n: data[at : at + n]), Limits()
+        FileHead(data[:4096], "data-0.0.binlog", len(data), peek=lambda at, n: data[at : at + n]), Limits()
     )
 
 
-def by_construct(layout: Layout, data: bytes) -> tuple[list[tuple[int, ...]], int, list[Any]]:
+def by_construct(layout: LogFileLayout, data: bytes) -> tuple[list[tuple[int, ...]], int, list[Any]]:
     """Offset, end and columns of every record, where the walk ended, and the parsed records."""
     stream, rows, parsed, at = BytesIO(data), [], [], layout.frames_at
     while at < len(data):
@@ -50,8 +50,8 @@ def by_construct(layout: Layout, data: bytes) -> tuple[list[tuple[int, ...]], in
     return rows, at, parsed
 
 
-def by_scanner(layout: Layout, data: bytes, backend: str) -> tuple[list[tuple[int, ...]], int]:
-    scanner = backends.choose(backend).scanner(layout.frame.schema, layout.frame.columns)
+def by_scanner(layout: LogFileLayout, data: bytes, backend: str) -> tuple[list[tuple[int, ...]], int]:
+    scanner = backends.choose_backend(backend).make_scanner(layout.frame.schema, layout.frame.columns)
     rows: list[tuple[int, ...]] = []
     at = layout.frames_at
     while True:
@@ -141,7 +141,7 @@ def test_every_record_of_each_dialect_builds_back(name: str) -> None:
 
 def leaves(schema: Any, data: bytes) -> dict[str, object]:
     """Path and value of every leaf; they must tile the bytes."""
-    traced = trace(schema, data, 0, Limits())
+    traced = trace_record(schema, data, 0, Limits())
     assert traced.errors == []
     end, out = 0, {}
     for row in traced.rows:

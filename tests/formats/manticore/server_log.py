@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import binlogtool
-from binlogtool.recovery.replay_result import Replayed
+from binlogtool.recovery.replay_result import ReplayResult
 
 TABLE = re.compile(
     r"binlog: (?:table|index) (\S+): (?:recovered from tid (\d+) to|skipped at tid (\d+) and max binlog) tid (\d+)$"
@@ -39,12 +39,12 @@ def saved_at_start(lines: list[str]) -> dict[str, int]:
     return saved
 
 
-def replay(path: Path, **how: Any) -> Replayed:
+def replay(path: Path, **how: Any) -> ReplayResult:
     (result,) = binlogtool.replay([path], format="manticore", backend="python", **how)
     return result
 
 
-def compare(path: Path, says: Mapping[str, Any], saved: Mapping[str, int], policy: str) -> Replayed:
+def compare(path: Path, says: Mapping[str, Any], saved: Mapping[str, int], policy: str) -> ReplayResult:
     """Started or not, and per file the very numbers of the server's log."""
     result = replay(path, policy=policy, against={"tables": saved})
     assert result.starts == says["server_started"], result.stop

@@ -8,36 +8,36 @@ from pathlib import Path
 from typing import Any
 
 from binlogtool.findings import Finding
-from binlogtool.formats.detecting import Head
+from binlogtool.formats.detecting import FileHead
 from binlogtool.formats.layouts import Batch
 from binlogtool.formats.manticore.format import FORMAT
 from binlogtool.limits import Limits
 from binlogtool.log import logset
-from binlogtool.log.annotate import annotated
+from binlogtool.log.annotate import annotate_file
 from binlogtool.log.opened_file import open_file
 from binlogtool.log.scan import Scan
-from binlogtool.log.segments import Damage
+from binlogtool.log.segments import DamagedRange
 from binlogtool.log.source import BytesSource
 from binlogtool.recovery.report import FileReport
-from binlogtool.recovery.verify import Judged, Options, judge_file
+from binlogtool.recovery.verify import LogVerifyOptions, VerifiedMember, verify_file
 from binlogtool.schema.annotation import Annotation
 from binlogtool.schema.python_backend import PythonBackend
 
-OPTIONS = Options(backend="python")
+OPTIONS = LogVerifyOptions(backend="python")
 
 
 class Directory:
     """A verified directory: reports and facts by file name, findings of the set as (file, finding)."""
 
-    def __init__(self, path: Path, options: Options = OPTIONS) -> None:
-        ((_, _, names, _),) = logset.members(str(path), FORMAT).logs
-        self.judged: dict[str, Judged] = {}
+    def __init__(self, path: Path, options: LogVerifyOptions = OPTIONS) -> None:
+        ((_, _, names, _),) = logset.find_logs(str(path), FORMAT).logs
+        self.judged: dict[str, VerifiedMember] = {}
         for name in names:
             file = open_file(os.path.join(path, name), name, FORMAT, options.limits)
-            self.judged[name] = judge_file(file, options)
+            self.judged[name] = verify_file(file, options)
             file.source.close()
-        assert FORMAT.judging.judge_set is not None
-        found = FORMAT.judging.judge_set([one.member for one in self.judged.values()])
+        assert FORMAT.validation.validate_set is not None
+        found = FORMAT.validation.validate_set([one.member for one in self.judged.values()])
         self.found = [(one.file, one.finding) for one in found]
 
     def report(self, name: str) -> FileReport:
@@ -55,12 +55,12 @@ class Directory:
         return of_file + [finding for file, finding in self.found if file == name]
 
 
-def verified(name: str, data: bytes, options: Options = OPTIONS) -> FileReport:
+def verified(name: str, data: bytes, options: LogVerifyOptions = OPTIONS) -> FileReport:
     """One file in memory."""
-    return judge_file(open_file(name, name, FORMAT, options.limits, BytesSource(name, data)), options).report
+    return verify_file(open_file(name, name, FORMAT, options.limits, BytesSource(name, data)), options).report
 
 
-def segments(name: str, data: bytes, backend: Any = None) -> Iterator[tuple[Any, Batch | Damage]]:
+def segments(name: str, data: bytes, backend: Any = None) -> Iterator[tuple[Any, Batch | DamagedRange]]:
     """(layout context, segment) of one file in memory."""
     file = open_file(name, name, FORMAT, Limits(), BytesSource(name, data))
     scan = Scan(file.source, FORMAT, file.layout, backend or PythonBackend(), Limits())
@@ -72,11 +72,11 @@ def records(name: str, data: bytes, backend: Any = None) -> list[dict[str, Any]]
     """What dump would show of each transaction."""
     out = []
     for context, segment in segments(name, data, backend):
-        if isinstance(segment, Damage):
+        if isinstance(segment, DamagedRange):
             continue
         count, frames = segment.frames.count, segment.frames
-        envelope = FORMAT.output.describe(context, segment, 0, count)
-        bodies = FORMAT.output.bodies(context, segment, 0, count, Limits())
+        envelope = FORMAT.output.decode_envelopes(context, segment, 0, count)
+        bodies = FORMAT.output.decode_bodies(context, segment, 0, count, Limits())
         for i in range(count):
             out.append(
                 {
@@ -93,12 +93,12 @@ def records(name: str, data: bytes, backend: Any = None) -> list[dict[str, Any]]
     return out
 
 
-def head(data: bytes, name: str = "binlog.0000") -> Head:
+def head(data: bytes, name: str = "binlog.0000") -> FileHead:
     """The head of a file in memory."""
-    return Head(data[:4096], name, len(data))
+    return FileHead(data[:4096], name, len(data))
 
 
 def annotation(path: str, data: bytes) -> Annotation:
     """All annotated bytes of one file in memory."""
     file = open_file(path, path, FORMAT, Limits(), BytesSource(path, data))
-    return annotated(file).whole()
+    return annotate_file(file).to_annotation()

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import binlogtool
 from binlogtool.errors import UnknownFormatError
-from binlogtool.recovery.diagnosis_result import not_checked
-from binlogtool.recovery.replay_result import Decision, Replayed
+from binlogtool.recovery.diagnosis_result import list_unchecked
+from binlogtool.recovery.replay_result import ReplayDecision, ReplayResult
 from tests.byte_damage import change_bytes
 from tests.formats.manticore import make, sphinx_server, version7
 from tests.formats.manticore.old_damages import META, Files, transactions
@@ -170,7 +170,7 @@ def _other_list(rng: random.Random, files: Files) -> tuple[str, Files]:
 def compared(server: SearchServer, folder: Path) -> tuple[str, str]:
     """right, wrong or open, and what differs."""
     real = sphinx_server.start(folder, server.configuration, server=server.program)
-    decisions: list[Decision] = []
+    decisions: list[ReplayDecision] = []
     try:
         own = {"version": server.version, "tables": {}}  # the server that is started; its tables have saved nothing
         (ours,) = binlogtool.replay([folder], format="manticore", against=own, on_decision=decisions.append)
@@ -179,7 +179,7 @@ def compared(server: SearchServer, folder: Path) -> tuple[str, str]:
     if real.reason == "no answer":
         return "open" if ours.starts is None else "wrong", f"said {ours.starts}; neither up nor gone in time"
     if ours.starts is None:
-        return "open", f"{real.started} {real.reason}; said {not_checked(ours)}"
+        return "open", f"{real.started} {real.reason}; said {list_unchecked(ours)}"
     if ours.starts != real.started:
         return "wrong", f"said {ours.starts} {ours.stop}, did {real.started} {real.reason}"
     if not real.started:
@@ -192,10 +192,10 @@ def compared(server: SearchServer, folder: Path) -> tuple[str, str]:
                if keys.get(name, 0) != count and name not in queries]  # fmt: skip
     if not differ:
         return "right", ""
-    return ("open" if not_checked(ours) else "wrong"), "; ".join(differ)
+    return ("open" if list_unchecked(ours) else "wrong"), "; ".join(differ)
 
 
-def _rows(ours: Replayed, decisions: list[Decision]) -> dict[str, int]:
+def _rows(ours: ReplayResult, decisions: list[ReplayDecision]) -> dict[str, int]:
     """Documents of each table: all keys but that of settings that a RECONFIGURE brought."""
     with_settings = {one.object for one in decisions if one.type == "RECONFIGURE" and one.verb == "applied"}
     return {one.name: (one.keys or 0) - (one.name in with_settings) for one in ours.objects}

@@ -19,7 +19,7 @@ from binlogtool.formats.manticore.payloads.walk import (
     skip_cache,
     skip_commit,
     skip_payload,
-    skip_pq,
+    skip_pq_add_delete,
     skip_pq_delete,
     skip_query,
     skip_update,
@@ -174,7 +174,7 @@ _OLD = {
     OldOp.UPDATE_ATTRS: skip_update,
     OldOp.PQ_ADD: skip_query,
     OldOp.PQ_DELETE: skip_pq_delete,
-    OldOp.PQ_ADD_DELETE: skip_pq,
+    OldOp.PQ_ADD_DELETE: skip_pq_add_delete,
 }
 
 
@@ -238,7 +238,7 @@ def test_kernels_and_schemas_of_versions_2_to_4_agree(version: int, ids: int) ->
                 if op is OldOp.COMMIT
                 else skip_low_update(changed, 0, len(changed), ids)
             )
-            expected = ends(schema.old_payload(version, op, ids), changed)
+            expected = ends(schema.create_old_payload_schema(version, op, ids), changed)
             assert (skipped if skipped >= 0 else None) == expected, (op, changed.hex())
             agreed += expected is not None
     assert agreed > 100
@@ -253,12 +253,12 @@ def test_kernels_and_schemas_of_old_payloads_agree(samples: Path, version: int) 
         data, _ = sample(samples, name)
         at, agreed = 8, 0
         while at < len(data):
-            frame = schema.old_frame(own).parse(data[at:])
+            frame = schema.create_old_frame_schema(own).parse(data[at:])
             op = OldOp(int(frame.op))
             if op in _OLD:
                 for changed in mutated(bytes(frame.body.payload), noise, 6):
                     for kind, skip in _OLD.items():
-                        expected = ends(schema.old_payload(version, kind), changed)
+                        expected = ends(schema.create_old_payload_schema(version, kind), changed)
                         assert kernel_ends(skip, changed, 0, len(changed), version) == expected, (kind, changed.hex())
                         agreed += expected is not None
             at += int(frame.covered_end) + 4

@@ -11,7 +11,7 @@ import pytest
 from binlogtool.findings import Finding, Severity
 from binlogtool.formats.manticore.format import FORMAT
 from binlogtool.limits import Limits
-from binlogtool.recovery.verify import Options
+from binlogtool.recovery.verify import LogVerifyOptions
 from tests.formats.manticore.make import (
     add_cache,
     add_index,
@@ -32,7 +32,9 @@ NAME = "binlog.0000"
 
 def findings(data: bytes, name: str = NAME, backend: str = "python") -> dict[str, Finding]:
     """By diagnosis."""
-    return {str(one.facts.get("diagnosis")): one for one in verified(name, data, Options(backend=backend)).findings}
+    return {
+        str(one.facts.get("diagnosis")): one for one in verified(name, data, LogVerifyOptions(backend=backend)).findings
+    }
 
 
 def rows(tables: int = 1, count: int = 3) -> list[bytes]:
@@ -49,7 +51,7 @@ def rows(tables: int = 1, count: int = 3) -> list[bytes]:
 
 @pytest.mark.parametrize("backend", ["python", "native"])
 def test_a_healthy_log_has_no_findings_and_its_numbers(backend: str) -> None:
-    report = verified(NAME, log(*rows(2, 300)), Options(backend=backend))
+    report = verified(NAME, log(*rows(2, 300)), LogVerifyOptions(backend=backend))
     assert report.findings == ()
     assert report.transactions == 600
     assert [(t["name"], t["min_tid"], t["max_tid"], t["txns"]) for t in report.details["tables"]] == [
@@ -147,7 +149,7 @@ def test_nothing_may_follow_add_cache() -> None:
 @pytest.mark.parametrize("payload", [b"", killed(1) + b"x", killed(1)[:-1], b"\x01\x00\xff\xff\xff\x7f", b"\x09abc"])
 def test_a_payload_must_be_consumed_exactly(payload: bytes, backend: str) -> None:
     parts = [*rows(), add_txn(0, 4, payload)]
-    report = verified(NAME, log(*parts), Options(backend=backend))
+    report = verified(NAME, log(*parts), LogVerifyOptions(backend=backend))
     (found,) = report.findings
     assert (found.id, found.offset) == ("payload-undecodable", len(log(*parts[:-1])))
     assert report.durable_end == found.offset
@@ -164,7 +166,7 @@ COMMITS = {
 @pytest.mark.parametrize("backend", ["python", "native"])
 @pytest.mark.parametrize("words", COMMITS)
 def test_the_numbers_of_a_commit_must_agree(words: str, backend: str) -> None:
-    report = verified(NAME, log(*rows(), add_txn(0, 4, COMMITS[words])), Options(backend=backend))
+    report = verified(NAME, log(*rows(), add_txn(0, 4, COMMITS[words])), LogVerifyOptions(backend=backend))
     (found,) = report.findings
     assert (found.id, found.severity, found.record) == ("count-out-of-bounds", Severity.WARNING, 4)
     assert words in found.message
@@ -173,7 +175,7 @@ def test_the_numbers_of_a_commit_must_agree(words: str, backend: str) -> None:
 @pytest.mark.parametrize("backend", ["python", "native"])
 def test_a_number_longer_than_needed_is_a_note(backend: str) -> None:
     body = b"\x02\x80\x00" + zint(4) + struct.pack("<I", 3) + b"\x01\x00\x00"
-    report = verified(NAME, log(*rows(), txn(body)), Options(backend=backend))
+    report = verified(NAME, log(*rows(), txn(body)), LogVerifyOptions(backend=backend))
     assert [(one.id, one.severity) for one in report.findings] == [("varint-overlong", Severity.NOTE)]
     assert report.details["tables"][0]["txns"] == 4
 
@@ -410,7 +412,7 @@ HOSTILE = {
 @pytest.mark.parametrize("backend", ["python", "native"])
 def test_hostile_numbers_are_findings(case: str, backend: str) -> None:
     data = log(*rows(), HOSTILE[case], add_txn(0, 5, killed(1)))
-    report = verified(NAME, data, Options(backend=backend))
+    report = verified(NAME, data, LogVerifyOptions(backend=backend))
     assert sum(report.bytes.values()) == len(data)
     whole = case == "many tags"  # a long list, and a true one
     assert any(one.severity is Severity.ERROR for one in report.findings) != whole
@@ -427,7 +429,7 @@ def test_a_usize_beyond_the_file_at_its_end_is_a_torn_tail() -> None:
 def test_a_body_that_would_take_too_much_memory_is_not_decoded() -> None:
     data = log(add_index(0, b"t"), add_txn(0, 1, b"\x01\x00" + zint(9000) + bytes(72000)))
     context, segment = next(segments(NAME, data))
-    body = FORMAT.output.bodies(context, segment, 1, 2, Limits(max_memory=1 << 16))[0]
+    body = FORMAT.output.decode_bodies(context, segment, 1, 2, Limits(max_memory=1 << 16))[0]
     assert isinstance(body, Finding) and body.severity is Severity.NOTE
 
 

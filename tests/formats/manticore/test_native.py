@@ -11,7 +11,7 @@ import pytest
 
 import binlogtool
 from binlogtool.limits import MIB, Limits
-from binlogtool.schema.native_backend import native_backend
+from binlogtool.schema.native_backend import get_native_backend
 from tests.formats.manticore.make import add_cache, add_index, add_txn, killed, log, zint, zstring
 from tests.pipeline.native_rows import same as same_rows
 from tests.report.native_lines import same
@@ -19,7 +19,7 @@ from tests.report.native_lines import same
 CORPUS = Path(__file__).parents[2] / "corpus" / "manticore"
 SAMPLES = sorted(path for path in CORPUS.rglob("binlog.*") if path.is_file() and path.stat().st_size > 8)
 
-pytestmark = pytest.mark.skipif(native_backend() is None, reason="no native code for this machine")
+pytestmark = pytest.mark.skipif(get_native_backend() is None, reason="no native code for this machine")
 
 
 def transactions(path: Path) -> tuple[bytes, list[bytes]]:

@@ -19,14 +19,14 @@ import pytest
 
 import binlogtool
 from binlogtool.findings import Severity
-from binlogtool.recovery.plan import Asked
+from binlogtool.recovery.plan import RepairPolicy
 from tests.formats.manticore.sphinx_server import Started, program, start
 
 pytestmark = pytest.mark.server
 
 BASE = "mixed-kill9"
-CHOICES = (Asked(), Asked(allow_discard_valid=True), Asked(fix_meta=True))
-NOTHING_LEFT = Asked(allow_discard_valid=True, allow_empty_result=True)
+CHOICES = (RepairPolicy(), RepairPolicy(allow_discard_valid=True), RepairPolicy(fix_meta=True))
+NOTHING_LEFT = RepairPolicy(allow_discard_valid=True, allow_empty_result=True)
 """The own word for a plan that keeps no record; it takes the file by itself, and its format."""
 WITHOUT_DATA = ("ADD_INDEX", "ADD_CACHE")
 
@@ -210,7 +210,7 @@ def test_w7_the_server_holds_exactly_the_durable_transactions_of_a_cut_log(corpu
 def repaired(folder: Path) -> str | None:
     """Applies the first plan that changes anything, the most careful one first; returns the undo file."""
     for asked in CHOICES:
-        plan = binlogtool.plan_truncate(folder, asked=asked)
+        plan = binlogtool.plan_truncate(folder, policy=asked)
         if not plan.refused and plan.changes:
             return binlogtool.apply_plan(plan).undo
     return None
@@ -221,7 +221,7 @@ def emptied(case: Case) -> str | None:
     path = case.folder / str(case.recorded["file"])
     if not any("no record would be kept" in text for text in binlogtool.plan_truncate(case.folder).reasons):
         return None
-    plan = binlogtool.plan_truncate(path, format="manticore", asked=NOTHING_LEFT)
+    plan = binlogtool.plan_truncate(path, format="manticore", policy=NOTHING_LEFT)
     return None if plan.refused else binlogtool.apply_plan(plan).undo
 
 
@@ -246,11 +246,11 @@ def salvaged(case: Case) -> bool:
     path = case.folder / str(case.recorded["file"])
     if path.name == "binlog.meta" or not path.exists():
         return False
-    plan = binlogtool.plan_truncate(path, asked=Asked(salvage=True, copy=True))
+    plan = binlogtool.plan_truncate(path, policy=RepairPolicy(salvage=True, copy=True))
     if plan.refused or not plan.changes:
         return False
     new = path.with_name("salvaged")
-    binlogtool.write_repaired(plan, new)
+    binlogtool.write_repaired_copy(plan, new)
     new.replace(path)
     return True
 
@@ -263,7 +263,7 @@ def test_the_server_does_not_start_without_a_whole_head_and_verify_says_so(corpu
         folder = copied(truth.root / BASE, tmp_path / str(size))
         (folder / "binlog.001").write_bytes(data[:size])
         torn.append(Case(str(size), BASE, folder, {}, {}, {}))
-    said = [binlogtool.verify([case.folder]).count(Severity.ERROR) == 0 for case in torn]
+    said = [binlogtool.verify([case.folder]).count_findings(Severity.ERROR) == 0 for case in torn]
     assert said == [server.started for server in started(truth, torn)] == [True, *[False] * 7, True]
 
 

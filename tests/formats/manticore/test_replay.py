@@ -16,8 +16,8 @@ import pytest
 import binlogtool
 from binlogtool.errors import UsageError
 from binlogtool.formats.manticore.format import FORMAT
-from binlogtool.formats.manticore.replay.saved import saved_tid
-from binlogtool.recovery.replay_result import Replayed
+from binlogtool.formats.manticore.replay.saved import read_saved_tid
+from binlogtool.recovery.replay_result import ReplayResult
 from tests.formats.manticore.make import add_cache, add_index, add_txn, killed, log, meta, old_index, old_txn, txn, zint
 from tests.formats.manticore.server_log import compare, replay, saved_at_start
 
@@ -150,7 +150,7 @@ def txns(*tids: int, table: int = 0) -> list[bytes]:
     return [add_txn(table, tid, killed(tid)) for tid in tids]
 
 
-def reasons(result: Replayed) -> dict[str, int]:
+def reasons(result: ReplayResult) -> dict[str, int]:
     return {key: count for key, count in result.reasons.items() if key != "no-data"}
 
 
@@ -316,10 +316,12 @@ def test_the_state_is_the_same_before_and_after_a_repair(corpus: Path, tmp_path:
 
 
 def test_the_saved_tid_is_read_from_a_table_s_own_file() -> None:
-    assert saved_tid("rt.meta", b'{"meta_version": 21, "tid": 17}') == {"tables": {"rt": 17}}
-    assert saved_tid("rt.meta", b"SPRT" + struct.pack("<IQIqq", 9, 0, 3, 0, 42) + b"rest") == {"tables": {"rt": 42}}
+    assert read_saved_tid("rt.meta", b'{"meta_version": 21, "tid": 17}') == {"tables": {"rt": 17}}
+    assert read_saved_tid("rt.meta", b"SPRT" + struct.pack("<IQIqq", 9, 0, 3, 0, 42) + b"rest") == {
+        "tables": {"rt": 42}
+    }
     for data in (b"", b"SPRT", b"[]", b"{}", b'{"meta_version": 1}', b"\xff", b'{"meta_version": 1, "tid": "x"}'):
-        assert saved_tid("rt.meta", data) is None
+        assert read_saved_tid("rt.meta", data) is None
 
 
 @pytest.mark.parametrize("against", [{"tables": {"a": "x"}}, {"tables": [1]}, {"tables": {"a": 1.5}}, {"version": "x"}])

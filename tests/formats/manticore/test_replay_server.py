@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.formats.manticore.replay.saved import saved_tid
-from binlogtool.recovery.replay_result import Decision
+from binlogtool.formats.manticore.replay.saved import read_saved_tid
+from binlogtool.recovery.replay_result import ReplayDecision
 from tests.cli.invoke import invoke
 from tests.formats.manticore import sphinx_server
 
@@ -52,7 +52,7 @@ def check(path: Path, configuration: str) -> None:
 
 def strays(path: str, name: str, keys: dict[str, int]) -> int:
     """Keys that are not documents: the settings of an index whose log has a RECONFIGURE that is applied."""
-    applied: list[Decision] = []
+    applied: list[ReplayDecision] = []
     binlogtool.replay([path], format="manticore", on_decision=applied.append, digest=False)
     return int(any(one.type == "RECONFIGURE" and one.verb == "applied" and one.object == name for one in applied))
 
@@ -105,4 +105,4 @@ def test_the_saved_tid_of_an_index_stands_where_it_is_read(corpus: Path, configu
     kept = re.sub(r"path=<DIR>/data/", f"path={data}/", configuration)
     path = corpus / "sphinx" / "generated" / "rotation-24k"
     real = sphinx_server.start(path, kept, statements=("FLUSH RTINDEX rt1",))
-    assert saved_tid("rt1.meta", (data / "rt1.meta").read_bytes()) == {"tables": {"rt1": real.tids["rt1"]}}
+    assert read_saved_tid("rt1.meta", (data / "rt1.meta").read_bytes()) == {"tables": {"rt1": real.tids["rt1"]}}

@@ -10,7 +10,7 @@ import pytest
 
 from binlogtool.findings import Severity
 from binlogtool.formats.manticore import schema
-from binlogtool.recovery.verify import Options
+from binlogtool.recovery.verify import LogVerifyOptions
 from binlogtool.schema import backends
 from binlogtool.schema.python_backend import PythonBackend
 from binlogtool.schema.scanner import StopReason
@@ -52,7 +52,7 @@ def test_every_transaction_is_that_of_the_independent_decoder(samples: Path, nam
 @each_set
 @pytest.mark.parametrize("backend", ["python", "native"])
 def test_samples_have_notes_only_with_both_engines(samples: Path, name: str, backend: str) -> None:
-    seen = Directory(root(samples) / name, Options(backend=backend))
+    seen = Directory(root(samples) / name, LogVerifyOptions(backend=backend))
     found = [one for file in seen.judged for one in seen.all(file)]
     assert {one.severity for one in found} <= {Severity.NOTE}
     assert sum(judged.report.records or 0 for judged in seen.judged.values()) > 0
@@ -65,7 +65,7 @@ def test_samples_have_notes_only_with_both_engines(samples: Path, name: str, bac
 @pytest.mark.parametrize("name", DAMAGED)
 @pytest.mark.parametrize("backend", ["python", "native"])
 def test_damage_is_found_with_both_engines(samples: Path, name: str, backend: str) -> None:
-    seen = Directory(root(samples) / "damaged" / name, Options(backend=backend))
+    seen = Directory(root(samples) / "damaged" / name, LogVerifyOptions(backend=backend))
     found = [one for file in seen.judged for one in seen.judged[file].report.findings] + [one for _, one in seen.found]
     diagnosis, offset = DAMAGED[name]
     assert [one.offset for one in found if one.facts.get("diagnosis") == diagnosis] == [offset]
@@ -106,7 +106,7 @@ class Frame:
     def __init__(self, data: bytes, at: int, version: int) -> None:
         from construct import Struct, Tell
 
-        self.schema = schema.frame(version)
+        self.schema = schema.get_frame_schema(version)
         parsed = Struct("value" / self.schema, "end" / Tell).parse(data[at:])
         self.value, self.at, self.end = parsed.value, at, at + parsed.end
         self.data = data[at : self.end]
@@ -118,9 +118,9 @@ class Frame:
             elif op == schema.Op.ADD_CACHE:
                 self.details.append((schema.CACHE, body))
         elif op == schema.OldOp.ADD_CACHE:
-            self.details.append((schema.old_cache(version), body))
+            self.details.append((schema.create_old_cache_schema(version), body))
         elif op != schema.OldOp.ADD_INDEX:
-            self.details.append((schema.old_payload(version, schema.OldOp(op)), body.payload))
+            self.details.append((schema.create_old_payload_schema(version, schema.OldOp(op)), body.payload))
 
     def columns(self, version: int) -> dict[str, int]:
         """What a scanner emits of it; positions from the start of the file."""
@@ -160,12 +160,12 @@ def construct_walk(data: bytes) -> list[Frame]:
 def same_in_all_engines(data: bytes) -> int:
     """The frames up to the first bad one, by construct, by Python and by native code. Returns their number."""
     version = int.from_bytes(data[4:8], "little")
-    frame = schema.frame(version)
-    columns = schema.COLUMNS if version >= 15 else schema.OLD_COLUMNS
+    frame = schema.get_frame_schema(version)
+    columns = schema.FRAME_COLUMNS if version >= 15 else schema.OLD_FRAME_COLUMNS
     expected = construct_walk(data)
     stops = []
-    for backend in (PythonBackend(), backends.choose("native")):
-        table, stop = backend.scanner(frame, columns).scan(data, 8, len(data))
+    for backend in (PythonBackend(), backends.choose_backend("native")):
+        table, stop = backend.make_scanner(frame, columns).scan(data, 8, len(data))
         assert table.count == len(expected)
         for index, one in enumerate(expected):
             row = {name: int(table[name][index]) for name in (*columns, "end")}

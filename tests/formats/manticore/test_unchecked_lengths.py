@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.recovery.diagnosis_result import not_checked
+from binlogtool.recovery.diagnosis_result import list_unchecked
 from tests.formats.manticore import make, sphinx_server, version7
 from tests.formats.manticore.old_damages import LOG, META, Files, transactions
 from tests.formats.manticore.starts import SERVERS, score, search_server
@@ -52,7 +52,7 @@ def test_settings_that_are_cut_off_are_not_called_replayed(size: int, tmp_path: 
     folder = written(tmp_path / "log", {**content, LOG: content[LOG][:size]})
     (one,) = binlogtool.replay([folder], format="manticore")
     assert one.starts is None
-    assert any("settings of a RECONFIGURE" in text for text in not_checked(one))
+    assert any("settings of a RECONFIGURE" in text for text in list_unchecked(one))
 
 
 def test_an_update_of_a_document_that_is_not_there_makes_no_row(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_commit_whose_numbers_contradict_each_other_is_not_called_replayed(tmp
     folder = written(tmp_path / "log", {**content, LOG: head + b"".join(txns)})
     (one,) = binlogtool.replay([folder], format="manticore")
     assert one.starts is None
-    assert any("contradict each other" in text for text in not_checked(one))
+    assert any("contradict each other" in text for text in list_unchecked(one))
 
 
 def test_an_operation_that_came_with_a_later_version_stops_the_server(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 import binlogtool
 from binlogtool.formats.manticore import schema
-from binlogtool.formats.manticore.layout import id_bytes
-from binlogtool.formats.manticore.payloads.sphinx4 import LowZint, read_low
+from binlogtool.formats.manticore.layout import infer_id_size
+from binlogtool.formats.manticore.payloads.sphinx4 import LowZint, read_low_zint
 from tests.cli.invoke import program
 
 pytestmark = pytest.mark.full_corpus
@@ -27,7 +27,7 @@ def test_whole_logs_have_nothing_damaged(corpus: Path, name: str) -> None:
 
 def test_the_server_that_wrote_document_ids_of_4_bytes_starts_with_them(corpus: Path) -> None:
     (one,) = binlogtool.diagnose([corpus / UPDATE]).logs
-    assert one.start == "yes" and one.well
+    assert one.start == "yes" and one.is_healthy
 
 
 def test_logs_proven_to_have_ids_of_8_bytes_do_not_start_where_the_meta_file_says_4(
@@ -44,10 +44,10 @@ def test_logs_proven_to_have_ids_of_8_bytes_do_not_start_where_the_meta_file_say
 @pytest.mark.parametrize(("name", "ids"), [(UPDATE, 4), (COMMIT, 8)])
 def test_every_byte_is_read_with_document_ids_as_wide_as_the_meta_file_says(corpus: Path, name: str, ids: int) -> None:
     data = (corpus / name / "binlog.001").read_bytes()
-    assert id_bytes(data, 4, ids) == ids
+    assert infer_id_size(data, 4, ids) == ids
     at, values = schema.HEADER_SIZE, []
     while at < len(data):
-        frame = schema.frame(4, ids).parse(data[at:])
+        frame = schema.get_frame_schema(4, ids).parse(data[at:])
         assert frame.checksum.ok
         values.append(frame.body.tid)
         at += frame.covered_end + 4
@@ -65,6 +65,6 @@ def test_numbers_are_built_as_they_were_read() -> None:
     for _ in range(500):
         value = rng.getrandbits(rng.randrange(1, 65))
         data = LowZint().build(value)
-        assert read_low(data, 0, len(data)) == (value, len(data))
+        assert read_low_zint(data, 0, len(data)) == (value, len(data))
         assert LowZint().build(LowZint().parse(data + b"\x00")) == data
     assert LowZint().build(LowZint().parse(b"\x81\x80\x00")) == b"\x81\x80\x00"

@@ -14,7 +14,7 @@ import pytest
 
 import binlogtool
 from binlogtool.findings import Severity
-from binlogtool.formats.manticore.replay.saved import saved_tid
+from binlogtool.formats.manticore.replay.saved import read_saved_tid
 from tests.formats.manticore import version7
 from tests.formats.manticore.old_damages import CASES
 from tests.formats.manticore.server_log import STATS, compare, replay
@@ -89,7 +89,7 @@ def test_each_damage_ends_as_with_the_server(name: str, policy: str, tmp_path: P
 def test_what_tables_have_saved_stands_in_their_own_files() -> None:
     """The server's next start with these files said: rt from tid 2 to 3, pq from 3 to 4, other from 0 to 1."""
     folder = version7.SAMPLES / "v7-flushed"
-    saved = {name: saved_tid(name, (folder / name).read_bytes()) for name in ("rt.meta", "pq.meta")}
+    saved = {name: read_saved_tid(name, (folder / name).read_bytes()) for name in ("rt.meta", "pq.meta")}
     assert saved == {"rt.meta": {"tables": {"rt": 2}}, "pq.meta": {"tables": {"pq": 3}}}
     result = replay(folder, against={"tables": {"rt": 2, "pq": 3}})
     assert result.details["files"][0]["recovered"] == {"rt": [2, 3], "other": [0, 1], "pq": [3, 4]}

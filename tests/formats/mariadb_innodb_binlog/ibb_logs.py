@@ -15,10 +15,10 @@ import binlogtool
 from binlogtool.findings import Finding, Severity
 from binlogtool.formats.detecting import Hints
 from binlogtool.formats.layouts import Batch
-from binlogtool.formats.mariadb_innodb_binlog.codes import RecordType
-from binlogtool.formats.mariadb_innodb_binlog.groups.groups import EventGroup, Groups
+from binlogtool.formats.mariadb_innodb_binlog.codes import IbbRecordType
+from binlogtool.formats.mariadb_innodb_binlog.groups.groups import CommitGroupReader, EventGroup
 from binlogtool.limits import Limits
-from binlogtool.log.records import Block, Record
+from binlogtool.log.records import Record, RecordBlock
 from binlogtool.recovery.report import Report
 
 FORMAT = "mariadb-innodb-binlog"
@@ -92,18 +92,20 @@ def records(path: Path, level: str = "record", backend: str = "python", **select
 
     with binlogtool.open(path, format=FORMAT, backend=backend, hints=Hints(level=level)) as log:
         blocks = log.blocks(Selection(**selection))
-        return [record for block in blocks if isinstance(block, Block) for record in block]
+        return [record for block in blocks if isinstance(block, RecordBlock) for record in block]
 
 
 def groups(path: Path, limits: Limits = Limits()) -> Iterator[EventGroup | Finding]:
     """All event groups of a log, as a converter reads them."""
     with binlogtool.open(path, format=FORMAT, limits=limits) as log:
         for file in log.files:
-            reader = Groups(file.layout.context)
-            for segment in log.scan(file).segments():
+            reader = CommitGroupReader(file.layout.context)
+            for segment in log.make_scan(file).segments():
                 if isinstance(segment, Batch):
                     codes = segment.frames["type_code"][: segment.frames.count]
-                    yield from (reader.at(segment, i) for i, code in enumerate(codes) if code == RecordType.COMMIT)
+                    yield from (
+                        reader.read_group(segment, i) for i, code in enumerate(codes) if code == IbbRecordType.COMMIT
+                    )
 
 
 def whole(path: Path) -> list[EventGroup]:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import binlogtool
 from binlogtool.findings import Finding, Severity
-from binlogtool.recovery.plan import Asked
+from binlogtool.recovery.plan import RepairPolicy
 from tests.formats.mariadb_innodb_binlog import ibb_logs as logs
 
-PLAIN = Asked()
+PLAIN = RepairPolicy()
 Seen = Counter[tuple[str, int, int, str]]
 
 
@@ -75,10 +75,10 @@ def _is_unclean(found: Finding) -> bool:
     return tail or found.severity is Severity.ERROR
 
 
-def held(folder: Path, files: Mapping[str, bytes], asked: Asked = PLAIN, path: Path | None = None) -> str:
+def held(folder: Path, files: Mapping[str, bytes], asked: RepairPolicy = PLAIN, path: Path | None = None) -> str:
     """Plans, carries out, verifies, takes back; returns what came of it. path: what is named to the command."""
     path = path or logs.written(folder, files)
-    plan = binlogtool.plan_truncate(path, format=logs.FORMAT, backend="python", asked=asked)
+    plan = binlogtool.plan_truncate(path, format=logs.FORMAT, backend="python", policy=asked)
     if plan.refused:
         assert plan.reasons
         return "refused"

@@ -8,10 +8,10 @@ from typing import Any
 
 import binlogtool
 from binlogtool.formats.detecting import Hints
-from binlogtool.recovery.plan import Applied, Asked, Plan
+from binlogtool.recovery.plan import RepairPlan, RepairPolicy, RepairResult
 from tests.formats.mariadb_innodb_binlog import ibb_logs as logs
 
-PLAIN, DISCARD = Asked(), Asked(allow_discard_valid=True)
+PLAIN, DISCARD = RepairPolicy(), RepairPolicy(allow_discard_valid=True)
 
 
 def reading(redo: Path | None = None) -> dict[str, Any]:
@@ -19,11 +19,11 @@ def reading(redo: Path | None = None) -> dict[str, Any]:
     return {"format": logs.FORMAT, "backend": "python", "hints": hints}
 
 
-def planned(path: Path, redo: Path | None = None, asked: Asked = PLAIN) -> Plan:
-    return binlogtool.plan_truncate(path, asked=asked, **reading(redo))
+def planned(path: Path, redo: Path | None = None, asked: RepairPolicy = PLAIN) -> RepairPlan:
+    return binlogtool.plan_truncate(path, policy=asked, **reading(redo))
 
 
-def repaired(path: Path, redo: Path | None = None, asked: Asked = PLAIN) -> Applied:
+def repaired(path: Path, redo: Path | None = None, asked: RepairPolicy = PLAIN) -> RepairResult:
     return binlogtool.apply_plan(planned(path, redo, asked), **reading(redo))
 
 

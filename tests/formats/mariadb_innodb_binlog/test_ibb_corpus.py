@@ -114,9 +114,9 @@ def test_groups_are_put_together_as_the_real_reader_does(corpus: Path, name: str
     assert len(found) == len(facts["event_groups"]) == len(list(logs.groups(folder)))
     for group, known in zip(found, facts["event_groups"], strict=True):
         assert group.problem is None
-        assert (group.place.file_no, group.place.offset) == (known["file"], known["offset"])
+        assert (group.position.file_no, group.position.offset) == (known["file"], known["offset"])
         assert (None if group.gtid is None else str(group.gtid)) == known["gtid"]
-        assert (group.payload, len(group.data)) == (known["payload_bytes"], known["bytes"])
+        assert (group.payload_size, len(group.data)) == (known["payload_bytes"], known["bytes"])
         assert logs.digest(group.data) == known["sha256"]
         trees = [{"nodes": one.nodes, "first": [*one.first], "last": [*one.last]} for one in group.references]
         assert trees == [{key: one[key] for key in ("nodes", "first", "last")} for one in known["oob"]]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from binlogtool.formats.detecting import Hints
-from binlogtool.schema.native_backend import native_backend
+from binlogtool.schema.native_backend import get_native_backend
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import image, rows_body, table_map_body
@@ -20,7 +20,7 @@ from tests.pipeline.ibb_writer import IbbWriter
 from tests.report.native_lines import same
 
 EVENT = Hints(level="event")
-compiled = pytest.mark.skipif(native_backend() is None, reason="no native code for this machine")
+compiled = pytest.mark.skipif(get_native_backend() is None, reason="no native code for this machine")
 LONG, WRITE_ROWS, PAGE = 3, 23, 16384
 
 
@@ -99,7 +99,7 @@ def told(path: Path, backend: str) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("backend", ["native", "python"])
 def test_a_group_has_the_transaction_of_its_first_event_and_its_own_tables(backend: str, tmp_path: Path) -> None:
-    if backend == "native" and native_backend() is None:
+    if backend == "native" and get_native_backend() is None:
         pytest.skip("no native code for this machine")
     first = [gtid(5), mapped(b"t"), inserted(1), XID]
     second = [gtid(6), inserted(2), mapped(b"other"), inserted(3), gtid(7, server=2), XID]

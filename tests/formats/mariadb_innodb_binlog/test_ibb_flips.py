@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.recovery.verify import Options, verify_bytes
+from binlogtool.recovery.verify import LogVerifyOptions, verify_bytes
 
 SAMPLES = Path(__file__).parents[2] / "corpus/mariadb-innodb-binlog/page4k"
 PAGE = 4096
@@ -42,7 +42,7 @@ def hidden(name: str, data: bytes, bits: Iterator[int]) -> tuple[int, list[int]]
 
 
 def report(name: str, data: bytes) -> object:
-    found = verify_bytes(name, data, format="mariadb-innodb-binlog", options=Options("payload"))
+    found = verify_bytes(name, data, format="mariadb-innodb-binlog", options=LogVerifyOptions("payload"))
     assert sum(found.bytes.values()) == len(data)
     return [(f.id, f.severity, f.offset, f.message) for f in found.findings]
 

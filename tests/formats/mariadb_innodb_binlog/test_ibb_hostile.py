@@ -12,7 +12,7 @@ from binlogtool.errors import UnknownFormatError
 from binlogtool.findings import Finding
 from binlogtool.formats.mariadb_innodb_binlog.groups.groups import EventGroup
 from binlogtool.limits import MIB, Limits
-from binlogtool.recovery.verify import Options, verify_bytes
+from binlogtool.recovery.verify import LogVerifyOptions, verify_bytes
 from tests.formats.mariadb_innodb_binlog import ibb_logs as logs
 from tests.formats.mariadb_innodb_binlog.ibb_make import (
     COMMIT,
@@ -187,7 +187,8 @@ def one_page(*chunks: tuple[int, bytes], rest: bytes = b"") -> bytes:
 def of_bytes(data: bytes, name: str = "binlog-000000.ibb") -> set[str]:
     """The diagnoses of one file."""
     reports = [
-        verify_bytes(name, data, format=logs.FORMAT, options=Options(backend=one)) for one in ("python", "native")
+        verify_bytes(name, data, format=logs.FORMAT, options=LogVerifyOptions(backend=one))
+        for one in ("python", "native")
     ]
     assert reports[0].findings == reports[1].findings and reports[0].bytes == reports[1].bytes
     assert sum(reports[0].bytes.values()) == len(data)
@@ -233,10 +234,10 @@ def test_a_record_that_never_ends_is_told_and_memory_stays_bounded(tmp_path: Pat
     pages = [sealed(bytes([STATE | LAST, 2, 0, 0, 0, 1]) + (P - 12).to_bytes(2, "little") + b"x" * (P - 12), P)]
     pages += [sealed(bytes([1 | CONT]) + (P - 7).to_bytes(2, "little") + b"x" * (P - 7), P)] * 400
     data = header(0, 401, P, 0) + b"".join(pages)
-    report = verify_bytes("binlog-000000.ibb", data, options=Options(limits=Limits(max_record=MIB)))
+    report = verify_bytes("binlog-000000.ibb", data, options=LogVerifyOptions(limits=Limits(max_record=MIB)))
     assert report.records == 1
     closed = data + sealed(bytes([1 | CONT | LAST, 1, 0]) + b"x", P)
-    report = verify_bytes("binlog-000000.ibb", closed, options=Options(limits=Limits(max_record=MIB)))
+    report = verify_bytes("binlog-000000.ibb", closed, options=LogVerifyOptions(limits=Limits(max_record=MIB)))
     assert "record-too-long" in {one.facts.get("diagnosis") for one in report.findings}
 
 

@@ -8,9 +8,14 @@ from hypothesis import strategies as st
 
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mariadb_innodb_binlog import schema
-from binlogtool.formats.mariadb_innodb_binlog.codes import file_name, file_number, order
+from binlogtool.formats.mariadb_innodb_binlog.codes import file_name, file_number, sort_file_names
 from binlogtool.formats.mariadb_innodb_binlog.records import records
-from binlogtool.formats.mariadb_innodb_binlog.records.integers import ComprInt, build_compr_int, read_compr_int, take
+from binlogtool.formats.mariadb_innodb_binlog.records.integers import (
+    ComprInt,
+    encode_compr_int,
+    parse_compr_int,
+    read_compr_int,
+)
 from binlogtool.schema import backends
 from tests.formats.mariadb_innodb_binlog.ibb_make import cint, cints
 
@@ -24,35 +29,37 @@ TABLE = [
 @pytest.mark.parametrize(("value", "text"), TABLE)
 def test_the_table_of_the_specification(value: int, text: str) -> None:
     data = bytes.fromhex(text)
-    assert build_compr_int(value) == data == ComprInt().build(value) == cint(value)
-    assert take(data, 0) == (value, len(data))
+    assert encode_compr_int(value) == data == ComprInt().build(value) == cint(value)
+    assert parse_compr_int(data, 0) == (value, len(data))
     assert ComprInt().parse(data) == value
 
 
 @given(st.integers(0, 2**64 - 1), st.binary(max_size=4))
 def test_what_is_built_is_read_again_at_any_place(value: int, before: bytes) -> None:
-    data = before + build_compr_int(value) + b"\xff"
-    assert take(data, len(before)) == (value, len(data) - 1)
-    assert build_compr_int(value) == cint(value)
+    data = before + encode_compr_int(value) + b"\xff"
+    assert parse_compr_int(data, len(before)) == (value, len(data) - 1)
+    assert encode_compr_int(value) == cint(value)
 
 
 @given(st.binary(max_size=12))
 def test_any_bytes_are_a_number_or_a_finding_in_both_backends(data: bytes) -> None:
-    compiled = backends.choose("native").compile(read_compr_int)
+    compiled = backends.choose_backend("native").compile_kernel(read_compr_int)
     assert tuple(map(int, compiled(data, 0, len(data)))) == read_compr_int(data, 0, len(data))
 
 
 def test_a_number_that_is_cut_or_too_large_is_refused() -> None:
     for data in (b"", b"\x01", b"\xff" * 8, b"\xff" * 9):
         with pytest.raises(MalformedError):
-            take(data, 0)
+            parse_compr_int(data, 0)
 
 
 def test_a_commit_record_of_the_corpus_with_one_reference() -> None:
     head = bytes.fromhex("a000caf00608b2c20a00")
     commit = records.parse_commit(head + b"events")
-    assert commit.references == (records.Reference(20, records.Place(0, 56857), records.Place(1, 88150)),)
-    assert commit.payload == len(head)
+    assert commit.references == (
+        records.OobReference(20, records.IbbPosition(0, 56857), records.IbbPosition(1, 88150)),
+    )
+    assert commit.payload_at == len(head)
     parsed = schema.COMMIT.parse(head)
     assert (parsed.n1, parsed.reference1.first.offset, parsed.reference1.last.offset, parsed.n2) == (
         20,
@@ -64,14 +71,14 @@ def test_a_commit_record_of_the_corpus_with_one_reference() -> None:
 
 def test_a_node_of_the_corpus() -> None:
     node = records.parse_node(bytes.fromhex("2800da0804002a8904") + b"x")
-    assert node == records.Node(5, records.Place(0, 33051), records.Place(0, 37157), 9)
+    assert node == records.OobNode(5, records.IbbPosition(0, 33051), records.IbbPosition(0, 37157), 9)
 
 
 def test_a_commit_record_with_two_references() -> None:
     data = cints(3, 0, 100, 0, 300, 2, 1, 50, 1, 70) + b"e"
     commit = records.parse_commit(data)
-    assert [one.nodes for one in commit.references] == [3, 2] and commit.payload == len(data) - 1
-    assert records.shortest(commit, data)
+    assert [one.nodes for one in commit.references] == [3, 2] and commit.payload_at == len(data) - 1
+    assert records.has_shortest_integers(commit, data)
 
 
 def test_a_state_with_a_huge_count_is_refused_at_once() -> None:
@@ -87,13 +94,13 @@ def test_a_state_with_numbers_over_32_bits_is_refused() -> None:
 
 def test_xa_records_have_bounded_parts() -> None:
     xid = (1).to_bytes(4, "little") + bytes([3, 2]) + b"abcde"
-    prepared = records.parse_prepared(b"\1" + xid + cints(2, 0, 17000, 0, 18000))
-    assert prepared.xid == records.Xid(1, b"abc", b"de") and prepared.reference.nodes == 2
-    completed = records.parse_completed(b"\1" + xid)
-    assert completed.rollback and completed.xid == prepared.xid
+    prepared = records.parse_xa_prepare(b"\1" + xid + cints(2, 0, 17000, 0, 18000))
+    assert prepared.xid == records.IbbXaId(1, b"abc", b"de") and prepared.reference.nodes == 2
+    completed = records.parse_xa_complete(b"\1" + xid)
+    assert completed.is_rollback and completed.xid == prepared.xid
     for bad in (b"\1" + xid[:-1], b"\1" + xid + b"x", b"\1" + xid[:4] + bytes([65, 0]) + b"a" * 65):
         with pytest.raises(MalformedError):
-            records.parse_completed(bad)
+            records.parse_xa_complete(bad)
 
 
 @pytest.mark.parametrize(
@@ -115,4 +122,4 @@ def test_the_name_of_a_number_has_that_number(number: int) -> None:
 
 def test_files_are_ordered_by_number() -> None:
     names = ["binlog-1000000.ibb", "binlog-999999.ibb", "binlog-000002.ibb"]
-    assert order(names) == names[::-1]
+    assert sort_file_names(names) == names[::-1]

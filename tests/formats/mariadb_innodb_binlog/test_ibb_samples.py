@@ -40,7 +40,7 @@ def test_records_groups_and_ends_are_those_that_other_readers_saw(home: Path, ex
         file: facts["records"] for file, facts in known["files"].items()
     }
     said = [
-        {"file": one.place.file_no, "offset": one.place.offset, "gtid": str(one.gtid), "bytes": len(one.data)}
+        {"file": one.position.file_no, "offset": one.position.offset, "gtid": str(one.gtid), "bytes": len(one.data)}
         | {"sha256": logs.digest(one.data)}
         for one in logs.whole(home / name)
     ]

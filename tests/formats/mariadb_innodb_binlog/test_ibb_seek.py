@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import binlogtool
-from binlogtool.formats.binlog_events.gtid.sets import RULES
-from binlogtool.formats.choosing import GtidDemand
-from binlogtool.formats.mariadb_innodb_binlog.cuts.seek import seek
+from binlogtool.formats.binlog_events.gtid.sets import GTID_PARSERS
+from binlogtool.formats.choosing import GtidSelection
+from binlogtool.formats.mariadb_innodb_binlog.cuts.seek import find_selected_parts
 from tests.formats.mariadb_innodb_binlog import ibb_logs as logs
 from tests.formats.mariadb_innodb_binlog.ibb_make import Maker, group
 
@@ -29,10 +29,10 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return logs.written(tmp_path_factory.mktemp("seek") / "log", maker.done())
 
 
-def parts(log: Path, demand: GtidDemand) -> dict[str, list[tuple[int, int]] | None]:
+def parts(log: Path, demand: GtidSelection) -> dict[str, list[tuple[int, int]] | None]:
     """What is to be read of each file."""
     with binlogtool.open(log, format=logs.FORMAT) as opened:
-        return {Path(file.path).name: seek(file.layout.context, demand) for file in opened.files}
+        return {Path(file.path).name: find_selected_parts(file.layout.context, demand) for file in opened.files}
 
 
 def size_of(found: dict[str, list[tuple[int, int]] | None]) -> int:
@@ -42,7 +42,7 @@ def size_of(found: dict[str, list[tuple[int, int]] | None]) -> int:
 
 @pytest.mark.parametrize("number", [1, 2, 777, 20_001, 39_999])
 def test_one_gtid_needs_one_interval_of_one_file(log: Path, number: int) -> None:
-    found = parts(log, GtidDemand(None, None, f"0-11-{number}"))
+    found = parts(log, GtidSelection(None, None, f"0-11-{number}"))
     assert 0 < size_of(found) <= (INTERVAL + 1) * P
     assert sum(bool(one) for one in found.values()) == 1
     (record,) = logs.records(log, include_gtids=f"0-11-{number}")
@@ -50,13 +50,13 @@ def test_one_gtid_needs_one_interval_of_one_file(log: Path, number: int) -> None
 
 
 def test_two_far_gtids_need_two_intervals(log: Path) -> None:
-    found = parts(log, GtidDemand(None, None, "0-11-5,0-11-39001"))
+    found = parts(log, GtidSelection(None, None, "0-11-5,0-11-39001"))
     assert size_of(found) <= 2 * (INTERVAL + 1) * P
     assert [one.txn for one in logs.records(log, include_gtids="0-11-5,0-11-39001")] == ["0-11-5", "0-11-39001"]
 
 
 def test_a_gtid_that_is_not_there_needs_little(log: Path) -> None:
-    assert size_of(parts(log, GtidDemand(None, None, "8-8-8"))) <= (INTERVAL + 1) * P
+    assert size_of(parts(log, GtidSelection(None, None, "8-8-8"))) <= (INTERVAL + 1) * P
     assert logs.records(log, include_gtids="8-8-8") == []
 
 
@@ -76,11 +76,11 @@ def test_a_gtid_that_is_not_there_needs_little(log: Path) -> None:
 def test_what_is_selected_is_what_a_look_at_every_record_finds(log: Path, selection: dict[str, str]) -> None:
     wanted: list[Any] = []
     if "start" in selection:
-        wanted.append(RULES.after(selection["start"].removeprefix("gtid:")))
+        wanted.append(GTID_PARSERS.parse_after(selection["start"].removeprefix("gtid:")))
     if "stop" in selection:
-        wanted.append(RULES.until(selection["stop"].removeprefix("gtid:")))
+        wanted.append(GTID_PARSERS.parse_until(selection["stop"].removeprefix("gtid:")))
     if "include_gtids" in selection:
-        wanted.append(RULES.within(selection["include_gtids"]))
+        wanted.append(GTID_PARSERS.parse_set(selection["include_gtids"]))
     every = [one.txn for one in logs.records(log) if one.txn is not None]
     expected = [txn for txn in every if all(rule(txn) for rule in wanted)]
     assert [one.txn for one in logs.records(log, **selection) if one.txn] == expected
@@ -116,7 +116,7 @@ def test_without_states_or_with_a_damaged_header_everything_is_read(log: Path, t
     data = bytearray(path.read_bytes())
     data[100] ^= 3  # one bit alone would be put right
     path.write_bytes(data)
-    assert parts(folder, GtidDemand(None, None, "0-11-5"))["binlog-000000.ibb"] is None
+    assert parts(folder, GtidSelection(None, None, "0-11-5"))["binlog-000000.ibb"] is None
     assert [one.txn for one in logs.records(folder, include_gtids="0-11-5")] == ["0-11-5"]
 
 

@@ -10,9 +10,14 @@ import crc32c
 import pytest
 
 from binlogtool.findings import Finding, Severity
-from binlogtool.formats.mariadb_innodb_binlog.redo.recovery import BinlogRecovery, binlog_file
-from binlogtool.formats.mariadb_innodb_binlog.redo.redo import RedoLog, RedoSummary, page_writes, redo_summary
-from binlogtool.formats.mariadb_innodb_binlog.redo.walk import LONGEST, EndReason
+from binlogtool.formats.mariadb_innodb_binlog.redo.recovery import BinlogRecovery, make_recovery_file
+from binlogtool.formats.mariadb_innodb_binlog.redo.redo import (
+    RedoLog,
+    RedoSummary,
+    iter_page_writes,
+    summarize_redo_log,
+)
+from binlogtool.formats.mariadb_innodb_binlog.redo.walk import MAX_MTR_BYTES, RedoEndReason
 from tests.formats.mariadb_innodb_binlog import redo_make as make
 
 SIZE = make.START + 8192
@@ -24,10 +29,10 @@ def opened(data: bytes) -> RedoLog:
 
 def read_all(data: bytes) -> RedoSummary:
     """Everything that can be asked of a log; findings must lie inside the file."""
-    found = redo_summary(opened(data))
+    found = summarize_redo_log(opened(data))
     page = make.header_page(0, 4, make.START)
-    recovery = BinlogRecovery(page_writes(opened(data)), [binlog_file(0, page, 65536)])
-    assert sum(1 for _ in recovery.pages()) <= found.binlog_writes + 1
+    recovery = BinlogRecovery(iter_page_writes(opened(data)), [make_recovery_file(0, page, 65536)])
+    assert sum(1 for _ in recovery.iter_pages()) <= found.binlog_writes + 1
     for one in found.findings:
         assert one.offset is not None and 0 <= one.offset <= one.offset + one.length <= max(len(data), 1)
     return found
@@ -48,7 +53,9 @@ def sample() -> bytes:
 
 def test_the_sample_is_whole() -> None:
     found = read_all(sample())
-    assert found.findings == () and found.mtrs == 81 and found.binlog_writes == 40 and found.wraps and found.durable
+    assert (
+        found.findings == () and found.mtrs == 81 and found.binlog_writes == 40 and found.wraps and found.is_acceptable
+    )
     assert found.records == {"FILE_CHECKPOINT": 1, "WRITE": 120, "EXTENDED": 40}
 
 
@@ -56,12 +63,12 @@ def test_a_log_cut_at_every_512_bytes_has_a_finding() -> None:
     data = sample()
     for end in range(0, len(data), 512):
         found = read_all(data[:end])
-        assert found.findings and not found.durable
+        assert found.findings and not found.is_acceptable
 
 
 def test_an_unwrapped_log_cut_behind_its_end_keeps_its_last_lsn() -> None:
     data = make.redo_log([make.write(make.EVEN, 1, 0, b"x" * 900)] * 3, size=SIZE)
-    whole = redo_summary(opened(data))
+    whole = summarize_redo_log(opened(data))
     assert whole.end_lsn is not None
     for end in range(make.START + 512, len(data), 512):
         found = read_all(data[:end])
@@ -84,7 +91,7 @@ def test_a_cut_through_the_last_mini_transactions_is_suspected() -> None:
 @pytest.mark.full
 def test_random_bit_flips_never_raise_and_never_move_the_end_forward() -> None:
     rng, data = random.Random(5), sample()
-    whole = redo_summary(opened(data))
+    whole = summarize_redo_log(opened(data))
     assert whole.end_lsn is not None
     started = time.monotonic()
     ends: list[int | None] = []
@@ -126,15 +133,15 @@ def test_every_bit_flip_of_a_checkpoint_block_is_named_and_the_other_block_is_us
             assert (found.facts["diagnosis"], found.severity) == ("redo-checkpoint-damaged", Severity.WARNING)
             assert (found.offset, found.facts["flipped_byte"]) == (base, base + bit // 8)
             assert log.checkpoint is not None and log.checkpoint.offset == 12288 - base
-            assert redo_summary(log).mtrs == 81
+            assert summarize_redo_log(log).mtrs == 81
 
 
 def test_every_bit_flip_of_the_log_itself_ends_it_at_the_mini_transaction_that_it_is_in() -> None:
     data = sample()
     log = opened(data)
-    for mtr in list(log.mtrs())[::9]:
+    for mtr in list(log.walk_mtrs())[::9]:
         for lsn in range(mtr.start_lsn, mtr.end_lsn, 3):
-            bad, at = bytearray(data), log.offset(lsn)
+            bad, at = bytearray(data), log.offset_of_lsn(lsn)
             assert at is not None
             bad[at] ^= 1 << lsn % 8
             found = read_all(bytes(bad))
@@ -190,14 +197,14 @@ def test_of_an_encrypted_log_the_last_durable_lsn_is_found_without_a_key(head: b
     found = read_all(data)
     assert found.end_lsn == make.START + (13 + 13) + (73 + 13) and found.mtrs == 2 and found.records == {}
     assert [one.facts.get("diagnosis") for one in found.findings] == ["redo-encrypted"]
-    assert "encrypted" in found.findings[0].message and not list(page_writes(opened(data)))
+    assert "encrypted" in found.findings[0].message and not list(iter_page_writes(opened(data)))
 
 
 def test_a_log_without_its_file_checkpoint_proves_nothing() -> None:
     data = make.redo_log([make.write(5, 1, 10, b"a")], size=SIZE, proof=False)
     found = read_all(data)
     assert [one.facts.get("diagnosis") for one in found.findings] == ["redo-damaged-before-file-checkpoint"]
-    assert not found.durable and found.mtrs == 1
+    assert not found.is_acceptable and found.mtrs == 1
 
 
 def test_damage_inside_the_log_is_told_from_its_end() -> None:
@@ -205,7 +212,7 @@ def test_damage_inside_the_log_is_told_from_its_end() -> None:
     data = bytearray(make.redo_log(bodies, size=SIZE))
     data[make.START + 16 + 5] ^= 1
     found = read_all(bytes(data))
-    assert (found.end_lsn, found.reason) == (make.START + 16, EndReason.CHECKSUM)
+    assert (found.end_lsn, found.reason) == (make.START + 16, RedoEndReason.CHECKSUM)
     (one,) = found.findings
     assert (one.id, one.facts["next_valid_lsn"]) == ("valid-after-damage", make.START + 16 + 12)
 
@@ -214,17 +221,17 @@ def test_a_ring_that_is_full_of_valid_mini_transactions_is_walked_once() -> None
     unit = make.mtr(b"\x34abcd" * 50, make.START, make.START, 1 << 40)
     size = make.START + 4096 * len(unit)
     data = bytearray(make.redo_log([], size=size, older=unit, proof=False))
-    found = redo_summary(opened(bytes(data)))
-    assert (found.mtrs, found.reason) == (4096, EndReason.ROUND) and not found.durable
+    found = summarize_redo_log(opened(bytes(data)))
+    assert (found.mtrs, found.reason) == (4096, RedoEndReason.ROUND) and not found.is_acceptable
     assert found.end_lsn == make.START + 4096 * len(unit)
 
 
 def test_records_without_an_end_are_given_up_after_a_mebibyte() -> None:
     data = make.redo_log([], size=make.START + (8 << 20), older=b"\x34abcd", proof=False)
     started = time.monotonic()
-    found = redo_summary(opened(data))
-    assert (found.mtrs, found.reason) == (0, EndReason.TOO_LONG) and time.monotonic() - started < 10
-    assert LONGEST < 8 << 20
+    found = summarize_redo_log(opened(data))
+    assert (found.mtrs, found.reason) == (0, RedoEndReason.TOO_LONG) and time.monotonic() - started < 10
+    assert MAX_MTR_BYTES < 8 << 20
 
 
 def test_forged_records_with_right_checksums_never_raise() -> None:
@@ -266,6 +273,6 @@ def test_header_fields_that_cannot_be_are_named() -> None:
 def test_a_log_that_cannot_be_read_any_more_ends_there() -> None:
     data = sample()
     log = RedoLog(lambda offset, size: data[offset : min(offset + size, make.START + 100)], len(data))
-    found = redo_summary(log)
-    assert found.reason in (EndReason.SHORT, EndReason.EMPTY) and not found.durable
+    found = summarize_redo_log(log)
+    assert found.reason in (RedoEndReason.SHORT, RedoEndReason.EMPTY) and not found.is_acceptable
     assert isinstance(found.findings[0], Finding)

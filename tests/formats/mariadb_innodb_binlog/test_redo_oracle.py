@@ -13,19 +13,19 @@ from typing import Any
 import pytest
 
 from binlogtool.formats.mariadb_innodb_binlog.redo import walk as redo_walk
-from binlogtool.formats.mariadb_innodb_binlog.redo.codes import RecordType
+from binlogtool.formats.mariadb_innodb_binlog.redo.codes import RedoRecordType
 from binlogtool.formats.mariadb_innodb_binlog.redo.recovery import (
     PAGE_SIZE,
     BinlogRecovery,
     PageRelation,
-    binlog_file,
     compare_page,
+    make_recovery_file,
 )
-from binlogtool.formats.mariadb_innodb_binlog.redo.redo import RedoLog, page_writes, redo_summary
+from binlogtool.formats.mariadb_innodb_binlog.redo.redo import RedoLog, iter_page_writes, summarize_redo_log
 from binlogtool.formats.mariadb_innodb_binlog.redo.schema import MTR
 from binlogtool.limits import Limits
 from binlogtool.schema import backends
-from binlogtool.schema.trace import trace
+from binlogtool.schema.trace import trace_record
 from tests.formats.mariadb_innodb_binlog.redo_make import START, redo_log
 
 CASES = 15
@@ -57,22 +57,22 @@ def test_last_lsn_and_checkpoint_are_those_of_the_servers_own_recovery_log(
     logs = mtrs = records = 0
     for sample in manifest["redo"]:
         log = opened(unpacked(samples / sample["file"]))
-        found, said, facts = redo_summary(log), sample["server_reported"], sample["facts"]
+        found, said, facts = summarize_redo_log(log), sample["server_reported"], sample["facts"]
         assert found.checkpoint_lsn == said["starting_crash_recovery_from_checkpoint_lsn"]
         assert found.end_lsn == said["end_of_log_lsn"] == said["log_sequence_number_after_start"]
         assert log.header is not None
         assert f"{log.header.format:#010x}" == facts["format"]
         assert (log.header.creator, log.header.first_lsn) == (facts["creator"], facts["first_lsn"])
         assert [
-            {"offset": one.offset, "checkpoint_lsn": one.checkpoint_lsn, "end_lsn": one.end_lsn, "valid": one.valid}
+            {"offset": one.offset, "checkpoint_lsn": one.checkpoint_lsn, "end_lsn": one.end_lsn, "valid": one.is_valid}
             for one in log.checkpoints
         ] == facts["checkpoint_blocks"]
         assert found.mtrs == facts["mtrs_from_checkpoint"]
         assert found.records == facts["records_by_type"]
         assert [list(pair) for pair in found.file_checkpoints] == facts["file_checkpoint_records"]
         assert found.file_checkpoint_lsn == facts["end_lsn"]
-        assert found.findings == () and found.durable and not found.clean_shutdown
-        assert not list(page_writes(log))
+        assert found.findings == () and found.is_acceptable and not found.is_clean_shutdown
+        assert not list(iter_page_writes(log))
         logs, mtrs, records = logs + 1, mtrs + found.mtrs, records + sum(found.records.values())
     print(f"{logs} real redo logs, {mtrs} mini-transactions, {records} records: 0 differences")
     assert logs == 2 and mtrs == 8559
@@ -85,12 +85,12 @@ def test_damaged_real_logs_end_where_the_server_said(samples: Path, manifest: di
             data = bytearray(unpacked(samples / sample["file"]))
             for offset, mask in variant["xor"]:
                 data[offset] ^= mask
-            found, expected = redo_summary(opened(bytes(data))), variant["expected"]
+            found, expected = summarize_redo_log(opened(bytes(data))), variant["expected"]
             assert found.checkpoint_lsn == expected.get("checkpoint_lsn")
             assert found.end_lsn == expected.get("durable_lsn")
             diagnoses = [one.facts.get("diagnosis") for one in found.findings]
             assert expected.get("diagnosis", diagnoses[0]) == diagnoses[0]
-            assert found.durable == ("diagnosis" not in expected)
+            assert found.is_acceptable == ("diagnosis" not in expected)
             seen += 1
     assert seen == 4
 
@@ -98,13 +98,13 @@ def test_damaged_real_logs_end_where_the_server_said(samples: Path, manifest: di
 def test_every_crash_case_has_the_redo_facts_of_the_manifest(samples: Path, manifest: dict[str, Any]) -> None:
     for case in manifest["crash_cases"]:
         log, facts = opened(unpacked(samples / case["dir"] / "ib_logfile0.gz")), case["redo"]
-        found, writes = redo_summary(log), list(page_writes(log))
+        found, writes = summarize_redo_log(log), list(iter_page_writes(log))
         assert (found.checkpoint_lsn, found.end_lsn) == (facts["checkpoint_lsn"], facts["durable_lsn"])
         assert found.file_checkpoint_lsn == facts["file_checkpoint_found_at"]
         assert found.mtrs == facts["mtrs_after_checkpoint"]
         assert found.binlog_writes == len(writes) == facts["binlog_write_records"]
         assert found.findings == ()
-        assert found.clean_shutdown == (case["dir"] in ("crash/c06-clean", "crash/c07-no-redo-disk-ahead"))
+        assert found.is_clean_shutdown == (case["dir"] in ("crash/c06-clean", "crash/c07-no-redo-disk-ahead"))
         last = facts["last_binlog_write"]
         if last is not None:
             record = writes[-1].record
@@ -123,9 +123,9 @@ def test_recovery_leaves_every_file_byte_for_byte_as_the_real_class_did(
         folder, real = samples / case["dir"], case["real_recovery"]
         disk = {int(path.name[7:13]): unpacked(path) for path in folder.glob("binlog-*.ibb.gz")}
         log = opened(unpacked(folder / "ib_logfile0.gz"))
-        files = [binlog_file(number, data[:PAGE_SIZE], len(data)) for number, data in disk.items()]
-        recovery = BinlogRecovery(page_writes(log), files)
-        for page in recovery.pages():
+        files = [make_recovery_file(number, data[:PAGE_SIZE], len(data)) for number, data in disk.items()]
+        recovery = BinlogRecovery(iter_page_writes(log), files)
+        for page in recovery.iter_pages():
             data = disk.get(page.file_no, b"")
             at = page.page_no * PAGE_SIZE
             relations[compare_page(data[at : at + PAGE_SIZE], page)] += 1
@@ -159,19 +159,23 @@ def test_cut_and_flipped_logs_of_the_corpus_end_in_findings(samples: Path, manif
     for name, stride in names:
         data = unpacked(samples / name)
         log = opened(data)
-        whole = redo_summary(log)
+        whole = summarize_redo_log(log)
         assert whole.end_lsn is not None and whole.checkpoint_lsn is not None and log.header is not None
         for end in range(0, len(data), 512 * stride):
-            found, cuts = redo_summary(opened(data[:end])), cuts + 1
+            found, cuts = summarize_redo_log(opened(data[:end])), cuts + 1
             if not found.findings:
                 silent += 1  # cut behind the end of a log in its first round: nothing that recovery needs is missing
-                assert found.end_lsn == whole.end_lsn == log.header.first_lsn + (log.offset(whole.end_lsn) or 0) - START
-                assert (log.offset(whole.end_lsn) or 0) <= end and end % 4096 == 0
-        used = (log.offset(whole.checkpoint_lsn) or 0, log.offset(whole.end_lsn - 1) or 0)
+                assert (
+                    found.end_lsn
+                    == whole.end_lsn
+                    == log.header.first_lsn + (log.offset_of_lsn(whole.end_lsn) or 0) - START
+                )
+                assert (log.offset_of_lsn(whole.end_lsn) or 0) <= end and end % 4096 == 0
+        used = (log.offset_of_lsn(whole.checkpoint_lsn) or 0, log.offset_of_lsn(whole.end_lsn - 1) or 0)
         for _ in range(60 // (1 + stride // 16)):
             bad, at = bytearray(data), rng.choice((rng.randrange(len(data)), rng.randrange(used[0], max(used) + 1)))
             bad[at] ^= 1 << rng.randrange(8)
-            found, flips = redo_summary(opened(bytes(bad))), flips + 1
+            found, flips = summarize_redo_log(opened(bytes(bad))), flips + 1
             if found.end_lsn is not None:
                 assert found.end_lsn <= whole.end_lsn
                 ended += 1
@@ -188,8 +192,8 @@ def test_offsets_that_are_relative_to_the_write_before_stay_inside_the_page(
     changes = types = copies = 0
     for sample in manifest["redo"]:
         previous = None
-        for mtr in opened(unpacked(samples / sample["file"])).mtrs():
-            for record in mtr.records():
+        for mtr in opened(unpacked(samples / sample["file"])).walk_mtrs():
+            for record in mtr.decode_records():
                 assert record.problem == ""
                 if record.offset is not None:
                     assert record.offset >= 8 and record.offset + record.length <= 16384
@@ -197,7 +201,7 @@ def test_offsets_that_are_relative_to_the_write_before_stay_inside_the_page(
                     if record.source is not None:
                         assert 8 <= record.source <= 16384 - record.length
                         copies += 1
-                if previous is not None and previous.type is RecordType.INIT_PAGE and record.same_page:
+                if previous is not None and previous.type is RedoRecordType.INIT_PAGE and record.same_page:
                     # INIT_PAGE leaves the current offset at the type of the page, of which the low byte is written
                     assert (record.offset, record.length) == (25, 1) and record.data[0] in (2, 3, 5, 6, 8, 10)
                     types += 1
@@ -213,9 +217,9 @@ def test_the_schema_the_scanners_and_the_reader_see_the_same_mini_transactions(
     for sample in manifest["redo"]:
         data = unpacked(samples / sample["file"])
         log = opened(data)
-        walked = [(log.offset(mtr.start_lsn), mtr.end_lsn - mtr.start_lsn) for mtr in log.mtrs()]
+        walked = [(log.offset_of_lsn(mtr.start_lsn), mtr.end_lsn - mtr.start_lsn) for mtr in log.walk_mtrs()]
         for name in ("python", "native"):
-            scanner = backends.choose(name).scanner(MTR, ("sequence_bit",))
+            scanner = backends.choose_backend(name).make_scanner(MTR, ("sequence_bit",))
             table, stop = scanner.scan(data, walked[0][0], len(data))
             assert stop.at == sum(walked[-1])
             assert [
@@ -224,7 +228,7 @@ def test_the_schema_the_scanners_and_the_reader_see_the_same_mini_transactions(
             ] == walked
         for at, size in walked[::97]:
             assert at is not None
-            traced = trace(MTR, data[at : at + size], at, Limits())
+            traced = trace_record(MTR, data[at : at + size], at, Limits())
             assert traced.errors == [] and traced.end == at + size
             paths = [row.path for row in traced.rows]
             inner = {path for path in paths if any(other.startswith((f"{path}.", f"{path}[")) for other in paths)}
@@ -238,15 +242,15 @@ def test_a_real_log_reads_the_same_from_every_place_in_the_ring_and_through_smal
 ) -> None:
     log = opened(unpacked(samples / "crash" / "c09-lagging-checkpoint" / "ib_logfile0.gz"))
     assert log.checkpoint is not None
-    plain, bodies = redo_summary(log), [mtr.body for mtr in log.mtrs()]
+    plain, bodies = summarize_redo_log(log), [mtr.body for mtr in log.walk_mtrs()]
     for place in range(0, 20480, 509):
         first = 10_000_000 + (-place % 20480)
         moved = redo_log(bodies, size=START + 20480, first_lsn=first, lsn=10_020_480 + 20480, proof=False)
-        found = redo_summary(opened(moved))
+        found = summarize_redo_log(opened(moved))
         assert (found.mtrs, found.records) == (plain.mtrs, plain.records)
         assert plain.end_lsn is not None and plain.checkpoint_lsn is not None and found.end_lsn is not None
         assert found.end_lsn - 10_040_960 == plain.end_lsn - plain.checkpoint_lsn
     big = opened(unpacked(samples / "redo" / "crash-wrapped.ib_logfile0.gz"))
-    whole = [(mtr.start_lsn, mtr.end_lsn) for mtr in big.mtrs()]
-    monkeypatch.setattr(redo_walk, "_WINDOW", redo_walk.LONGEST)
-    assert [(mtr.start_lsn, mtr.end_lsn) for mtr in big.mtrs()] == whole
+    whole = [(mtr.start_lsn, mtr.end_lsn) for mtr in big.walk_mtrs()]
+    monkeypatch.setattr(redo_walk, "_WINDOW_BYTES", redo_walk.MAX_MTR_BYTES)
+    assert [(mtr.start_lsn, mtr.end_lsn) for mtr in big.walk_mtrs()] == whole

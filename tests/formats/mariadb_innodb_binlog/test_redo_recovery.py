@@ -6,33 +6,33 @@ import crc32c
 import pytest
 
 from binlogtool.formats.mariadb_innodb_binlog.redo.recovery import (
-    BinlogFile,
     BinlogRecovery,
     PageRelation,
     RecoveredPage,
+    RecoveryFile,
     RecoveryOutcome,
-    binlog_file,
     compare_page,
+    make_recovery_file,
 )
-from binlogtool.formats.mariadb_innodb_binlog.redo.redo import RedoLog, page_writes
+from binlogtool.formats.mariadb_innodb_binlog.redo.redo import RedoLog, iter_page_writes
 from tests.formats.mariadb_innodb_binlog import redo_make as make
 
 E, O = make.EVEN, make.ODD  # noqa: E741
 FULL = 16380
 FIRST = make.START
-FILE_0 = BinlogFile(0, 65536, FIRST, 4)
-EMPTY_1 = BinlogFile(1, 65536)
+FILE_0 = RecoveryFile(0, 65536, FIRST, 4)
+EMPTY_1 = RecoveryFile(1, 65536)
 
 Write = tuple[int, int, int, bytes]
 
 
-def run(writes: list[Write | bytes], files: list[BinlogFile]) -> tuple[list[RecoveredPage], RecoveryOutcome]:
+def run(writes: list[Write | bytes], files: list[RecoveryFile]) -> tuple[list[RecoveredPage], RecoveryOutcome]:
     """Each write is a mini-transaction of its own; bytes are the body of one."""
     bodies = [one if isinstance(one, bytes) else make.write(*one) for one in writes]
     data = make.redo_log(bodies, size=make.START + (1 << 20))
     log = RedoLog(lambda offset, size: data[offset : offset + size], len(data))
-    recovery = BinlogRecovery(page_writes(log), files)
-    pages = list(recovery.pages())
+    recovery = BinlogRecovery(iter_page_writes(log), files)
+    pages = list(recovery.iter_pages())
     return pages, recovery.outcome
 
 
@@ -41,7 +41,7 @@ def page(data: bytes) -> bytes:
     return data + crc32c.crc32c(data).to_bytes(4, "little")
 
 
-def refused(writes: list[Write | bytes], files: list[BinlogFile]) -> str:
+def refused(writes: list[Write | bytes], files: list[RecoveryFile]) -> str:
     _, outcome = run(writes, files)
     assert not outcome.succeeds and outcome.removed == () and outcome.page_count is None
     (found,) = outcome.findings
@@ -86,8 +86,8 @@ def test_the_next_file_starts_with_its_header_page() -> None:
 
 
 def test_records_of_a_file_older_than_the_start_of_the_newest_are_skipped() -> None:
-    late = BinlogFile(2, 65536, FIRST + 30, 4)
-    for files in ([late], [late, BinlogFile(3, 65536)]):
+    late = RecoveryFile(2, 65536, FIRST + 30, 4)
+    for files in ([late], [late, RecoveryFile(3, 65536)]):
         for old in ((E, 3, 0, b"old"), (O, 3, 0, b"old")):
             pages, outcome = run([old, (E, 1, 0, b"new")], files)
             assert [(one.file_no, one.page_no, one.used) for one in pages] == [(2, 1, 3)] and outcome.applied == 1
@@ -95,7 +95,7 @@ def test_records_of_a_file_older_than_the_start_of_the_newest_are_skipped() -> N
 
 def test_a_record_that_starts_the_file_behind_the_newest_creates_it() -> None:
     writes = [(O, 0, 0, make.binlog_header(1, 5, FIRST)), (O, 1, 0, b"b")]
-    for files in ([FILE_0], [FILE_0, EMPTY_1], [FILE_0, BinlogFile(1, 65536, FIRST, 4)]):
+    for files in ([FILE_0], [FILE_0, EMPTY_1], [FILE_0, RecoveryFile(1, 65536, FIRST, 4)]):
         pages, outcome = run(writes, files)  # type: ignore[arg-type]
         assert [(one.file_no, one.page_no) for one in pages] == [(1, 0), (1, 1)] and outcome.page_count == 5
 
@@ -138,10 +138,10 @@ def test_only_empty_files_count_as_a_new_binlog_and_the_missing_one_is_told() ->
 
 
 def test_of_two_empty_files_the_newest_is_put_aside_and_three_stop_the_server() -> None:
-    empty = [BinlogFile(number, 65536) for number in (1, 2)]
+    empty = [RecoveryFile(number, 65536) for number in (1, 2)]
     pages, outcome = run([(E, 1, 0, b"x")], [FILE_0, *empty])
     assert [(one.file_no, one.page_no) for one in pages] == [(0, 1)] and outcome.removed == (1, 2)
-    assert "all empty" in refused([(E, 1, 0, b"x")], [BinlogFile(0, 65536), *empty])
+    assert "all empty" in refused([(E, 1, 0, b"x")], [RecoveryFile(0, 65536), *empty])
     assert run([(E, 1, 0, b"x")], empty)[1].removed == (1, 2)
 
 
@@ -153,14 +153,16 @@ def test_records_of_one_mini_transaction_that_do_not_advance_are_repetitions() -
 
 def test_a_header_page_with_a_wrong_checksum_makes_the_file_empty() -> None:
     good = make.header_page(7, 4, 999)
-    assert binlog_file(7, good, 65536) == BinlogFile(7, 65536, 999, 4)
+    assert make_recovery_file(7, good, 65536) == RecoveryFile(7, 65536, 999, 4)
     for bad in (b"", bytes(16384), good[:-1], good[:600] + b"\1" + good[601:], b"\0" + good[1:]):
-        assert binlog_file(7, bad, 65536) == BinlogFile(7, 65536) and binlog_file(7, bad, 65536).empty
+        assert (
+            make_recovery_file(7, bad, 65536) == RecoveryFile(7, 65536) and make_recovery_file(7, bad, 65536).is_empty
+        )
     foreign = bytearray(good)
     foreign[8] = 2  # major version
     foreign[508:512] = crc32c.crc32c(bytes(foreign[:508])).to_bytes(4, "little")
     foreign[FULL:] = crc32c.crc32c(bytes(foreign[:FULL])).to_bytes(4, "little")
-    assert binlog_file(7, bytes(foreign), 65536).empty
+    assert make_recovery_file(7, bytes(foreign), 65536).is_empty
 
 
 def test_how_a_page_on_disk_compares_with_the_recovered_one() -> None:

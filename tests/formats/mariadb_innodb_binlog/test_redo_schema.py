@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from binlogtool.formats.mariadb_innodb_binlog.redo.codes import RecordType
-from binlogtool.formats.mariadb_innodb_binlog.redo.records import decode_records, records_end
+from binlogtool.formats.mariadb_innodb_binlog.redo.codes import RedoRecordType
+from binlogtool.formats.mariadb_innodb_binlog.redo.records import decode_redo_records, find_records_end
 from binlogtool.formats.mariadb_innodb_binlog.redo.schema import CHECKPOINT, HEAD, HEADER, MTR, MTR_ENCRYPTED
-from binlogtool.formats.mariadb_innodb_binlog.redo.varint import Varint, build_varint, read_varint
+from binlogtool.formats.mariadb_innodb_binlog.redo.varint import RedoVarint, encode_varint, read_varint
 from binlogtool.limits import Limits
-from binlogtool.schema.trace import trace
+from binlogtool.schema.trace import trace_record
 from tests.formats.mariadb_innodb_binlog import redo_make as make
 
 BORDERS = (0, 1, 127, 128, 16511, 16512, 2113663, 2113664, 270549119, 270549120, 0xFFFFFFF0, 2**32 - 1)
@@ -19,8 +19,8 @@ def test_varints_at_the_borders_of_their_lengths() -> None:
     sizes = []
     for value in BORDERS:
         data = make.varint(value)
-        assert build_varint(value) == Varint().build(value) == data
-        assert read_varint(data, 0, len(data)) == (value, len(data)) and Varint().parse(data) == value
+        assert encode_varint(value) == RedoVarint().build(value) == data
+        assert read_varint(data, 0, len(data)) == (value, len(data)) and RedoVarint().parse(data) == value
         assert all(read_varint(data, 0, cut)[1] == -1 for cut in range(len(data)))
         sizes.append(len(data))
     assert sizes == [1, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 5]
@@ -31,20 +31,20 @@ def test_varints_at_the_borders_of_their_lengths() -> None:
 def test_reserved_first_bytes_and_values_over_32_bits_are_no_varints(data: bytes) -> None:
     assert read_varint(data, 0, 5)[1] == -2
     with pytest.raises(Exception, match="varint"):
-        Varint().parse(data)
+        RedoVarint().parse(data)
 
 
 def test_the_worked_records_of_the_specification() -> None:
     five = bytes.fromhex("3c f0efdfbf70 01 00 dddddddddd")
-    (write,) = decode_records(five, 1000)
-    assert (write.type, write.space_id, write.page_no) == (RecordType.WRITE, 0xFFFFFFF0, 1)
+    (write,) = decode_redo_records(five, 1000)
+    assert (write.type, write.space_id, write.page_no) == (RedoRecordType.WRITE, 0xFFFFFFF0, 1)
     assert (write.offset, write.length, write.data, write.lsn, write.size) == (0, 5, b"\xdd" * 5, 1000, 13)
     long = bytes.fromhex("30 39 f0efdfbf70 00 00") + b"h" * 64
-    (header,) = decode_records(long, 0)
+    (header,) = decode_redo_records(long, 0)
     assert (header.page_no, header.offset, header.data, header.size) == (0, 0, b"h" * 64, 73)
-    (checkpoint,) = decode_records(bytes.fromhex("fa0000 0000000000123456"), 0)
-    assert (checkpoint.type, checkpoint.checkpoint_lsn) == (RecordType.FILE_CHECKPOINT, 0x123456)
-    first, second = decode_records(bytes.fromhex("36 40 57 60 123456 b5 7f 23345678".replace("57 60", "5760")), 0)
+    (checkpoint,) = decode_redo_records(bytes.fromhex("fa0000 0000000000123456"), 0)
+    assert (checkpoint.type, checkpoint.checkpoint_lsn) == (RedoRecordType.FILE_CHECKPOINT, 0x123456)
+    first, second = decode_redo_records(bytes.fromhex("36 40 57 60 123456 b5 7f 23345678".replace("57 60", "5760")), 0)
     assert (first.space_id, first.page_no, first.offset, first.data.hex()) == (0x40, 0x57, 0x60, "123456")
     assert (second.page_no, second.offset, second.data.hex(), second.same_page) == (0x57, 0x7F + 0x63, "23345678", True)
 
@@ -64,12 +64,12 @@ def test_records_of_every_type() -> None:
             make.record(0x00, page),
         ]
     )
-    found = list(decode_records(body, 50))
+    found = list(decode_redo_records(body, 50))
     assert [one.problem for one in found] == [""] * 9
     assert [one.type.name for one in found] == [
         "FILE_MODIFY", "FILE_RENAME", "INIT_PAGE", "WRITE", "MEMSET", "MEMMOVE", "EXTENDED", "OPTION", "FREE_PAGE",
     ]  # fmt: skip
-    assert found[0].names == ("db/t.ibd",) and found[1].names == ("old.ibd", "new.ibd")
+    assert found[0].file_names == ("db/t.ibd",) and found[1].file_names == ("old.ibd", "new.ibd")
     ranges = [(one.offset, one.length, one.source) for one in found[3:6]]
     assert ranges == [(24, 2, None), (100, 8, None), (110, 3, 104)]
     assert (found[6].subtype_name, found[6].data) == ("UNDO_APPEND", b"undo")
@@ -94,16 +94,16 @@ def test_records_of_every_type() -> None:
     ],
 )
 def test_a_record_that_the_server_would_refuse_says_why(body: bytes, said: str) -> None:
-    assert said in " ".join(one.problem for one in decode_records(body, 0))
+    assert said in " ".join(one.problem for one in decode_redo_records(body, 0))
 
 
 def test_a_length_that_no_record_can_have_ends_the_mini_transaction() -> None:
-    assert records_end(b"\x30\xe0\xff\xff\xff", 0, 5)[1] == -2
-    assert records_end(b"\x01", 0, 1)[1] == -2
-    assert records_end(b"\x34abcd", 0, 5) == (1, -1)
-    assert records_end(b"\x34abcd\x01", 0, 6) == (1, 5)
+    assert find_records_end(b"\x30\xe0\xff\xff\xff", 0, 5)[1] == -2
+    assert find_records_end(b"\x01", 0, 1)[1] == -2
+    assert find_records_end(b"\x34abcd", 0, 5) == (1, -1)
+    assert find_records_end(b"\x34abcd\x01", 0, 6) == (1, 5)
     many = b"\x34abcd" * (1 << 18) + b"\x01"
-    assert records_end(many, 0, len(many))[1] == -2
+    assert find_records_end(many, 0, len(many))[1] == -2
 
 
 def test_the_head_and_a_mini_transaction_build_back_to_their_bytes() -> None:
@@ -118,15 +118,15 @@ def test_the_head_and_a_mini_transaction_build_back_to_their_bytes() -> None:
 
 def test_every_byte_of_head_and_mini_transactions_has_a_name() -> None:
     data = make.redo_log([make.write(make.EVEN, 1, 0, b"x" * 300)])
-    rows = trace(HEAD, data[: make.START], 0, Limits()).rows
+    rows = trace_record(HEAD, data[: make.START], 0, Limits()).rows
     leaves = [row for row in rows if "." in row.path or row.path.startswith("unused")]
     assert [row.start for row in leaves] == [0, *(row.end for row in leaves[:-1])] and leaves[-1].end == make.START
     at = make.START + 16
-    traced = trace(MTR, data[at : at + 400], at, Limits(), "mtr")
+    traced = trace_record(MTR, data[at : at + 400], at, Limits(), "mtr")
     assert traced.errors == []
     names = [row.path for row in traced.rows]
     assert "mtr.records[0].length_above_15" in names and "mtr.records[0].offset" in names
     sealed = make.mtr(make.write(make.EVEN, 1, 0, b"x" * 300), 0, 0, 4096, b"nonce678")
-    traced = trace(MTR_ENCRYPTED, sealed, 0, Limits(), "mtr")
+    traced = trace_record(MTR_ENCRYPTED, sealed, 0, Limits(), "mtr")
     assert traced.errors == [] and traced.end == len(sealed)
     assert [row.path for row in traced.rows][-4:-2] == ["mtr.records[0].encrypted", "mtr.sequence_bit"]

@@ -12,7 +12,7 @@ import pytest
 import binlogtool
 from binlogtool.errors import RefusedError
 from binlogtool.findings import Severity
-from binlogtool.recovery.plan import Applied, Asked
+from binlogtool.recovery.plan import RepairPolicy, RepairResult
 from tests.cli.invoke import invoke
 from tests.formats.mariadb_innodb_binlog import ibb_logs as logs
 from tests.formats.mariadb_innodb_binlog.ibb_repairs import DISCARD, PLAIN, case_of, planned, reading, repaired
@@ -29,7 +29,7 @@ def state(folder: Path) -> State:
     return {path.name: (path.read_bytes(), status.st_mode, status.st_mtime_ns) for path, status in found}
 
 
-def holds(folder: Path, redo: Path | None, done: Applied, before: State) -> None:
+def holds(folder: Path, redo: Path | None, done: RepairResult, before: State) -> None:
     """What must be true of every repaired log; at its end the log is as it was."""
     report = logs.verified(folder, redo=redo)
     assert {one.severity for one in report.findings} <= {Severity.NOTE}
@@ -76,7 +76,7 @@ def test_every_kind_of_step_occurs_and_is_named_in_the_plan(corpus: Path, tmp_pa
         plan = planned(folder, redo)
         actions |= {one.action for one in plan.files}
         for file in plan.files:
-            kept = sum(one.size for one in file.pieces if one.kept)
+            kept = sum(one.size for one in file.pieces if one.is_original)
             assert (file.sha256_kept is None) == (file.action == "none")
             assert file.cut_bytes <= file.size - kept
     assert actions == {"zero-fill", "rewrite", "remove"}
@@ -194,7 +194,7 @@ def changed(path: Path, number: int, at: int, new: bytes) -> None:
     path.write_bytes(data)
 
 
-def refused(folder: Path, redo: Path | None, said: str, asked: Asked = PLAIN) -> None:
+def refused(folder: Path, redo: Path | None, said: str, asked: RepairPolicy = PLAIN) -> None:
     before = state(folder)
     assert said in " ".join(planned(folder, redo, asked).reasons)
     with pytest.raises(RefusedError):
@@ -259,7 +259,7 @@ def test_one_file_alone_is_repaired_only_if_no_other_changes(corpus: Path, tmp_p
     assert refused_plan.refused and "name the directory" in refused_plan.reasons[-1]
     case, folder, redo = case_of(corpus, tmp_path / "single", 11)
     new, before = tmp_path / "new.ibb", state(folder)
-    binlogtool.write_repaired(planned(folder / "binlog-000000.ibb", redo), new, **reading(redo))
+    binlogtool.write_repaired_copy(planned(folder / "binlog-000000.ibb", redo), new, **reading(redo))
     assert logs.digest(new.read_bytes()) == case["real_recovery"]["files_after"]["binlog-000000.ibb"]["sha256"]
     assert state(folder) == before
     holds(folder, redo, repaired(folder / "binlog-000000.ibb", redo), before)
@@ -267,9 +267,9 @@ def test_one_file_alone_is_repaired_only_if_no_other_changes(corpus: Path, tmp_p
 
 def test_salvage_and_bounds_are_answered(corpus: Path, tmp_path: Path) -> None:
     _, folder, redo = case_of(corpus, tmp_path, 0)
-    assert any("no record can move" in text for text in planned(folder, redo, Asked(salvage=True)).reasons)
-    assert any("--max-loss allows" in text for text in planned(folder, redo, Asked(max_loss=1)).reasons)
-    assert any("--max-loss-records" in text for text in planned(folder, redo, Asked(max_loss_records=0)).reasons)
+    assert any("no record can move" in text for text in planned(folder, redo, RepairPolicy(salvage=True)).reasons)
+    assert any("--max-loss allows" in text for text in planned(folder, redo, RepairPolicy(max_loss=1)).reasons)
+    assert any("--max-loss-records" in text for text in planned(folder, redo, RepairPolicy(max_loss_records=0)).reasons)
 
 
 # -- the command -------------------------------------------------------------------------------------------------------

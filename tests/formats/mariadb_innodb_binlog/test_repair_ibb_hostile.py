@@ -10,7 +10,7 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import RefusedError, UsageError
-from binlogtool.recovery.plan import Asked
+from binlogtool.recovery.plan import RepairPolicy
 from tests.cli.samples import plain_log
 from tests.formats.mariadb_innodb_binlog import ibb_logs as logs
 from tests.formats.mariadb_innodb_binlog.ibb_make import Maker, group, sealed
@@ -87,8 +87,8 @@ def test_with_consent_what_stays_is_the_beginning_of_the_log(tmp_path: Path) -> 
     for number in range(RUNS // 2):
         kind, hurt = damaged(files, luck)
         folder = logs.written(tmp_path / str(number), hurt)
-        asked = Asked(allow_discard_valid=True)
-        plan = binlogtool.plan_truncate(folder, format=logs.FORMAT, backend="python", asked=asked)
+        asked = RepairPolicy(allow_discard_valid=True)
+        plan = binlogtool.plan_truncate(folder, format=logs.FORMAT, backend="python", policy=asked)
         if plan.refused or not plan.changes:
             continue
         changed += 1

@@ -11,12 +11,12 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import RefusedError
-from binlogtool.recovery.plan import Asked
+from binlogtool.recovery.plan import RepairPolicy
 from tests.cli.invoke import invoke
 from tests.formats.mariadb_innodb_binlog import ibb_logs as logs
 from tests.formats.mariadb_innodb_binlog.ibb_pages import contents, damages, flipped, held
 
-DISCARD, SALVAGE = Asked(allow_discard_valid=True), Asked(salvage=True, copy=True)
+DISCARD, SALVAGE = RepairPolicy(allow_discard_valid=True), RepairPolicy(salvage=True, copy=True)
 SAMPLES = ("basic", "bigstate", "dbase", "edges", "flush", "flush-exact-end", "oob", "page4k", "restart", "xa")
 
 
@@ -61,8 +61,8 @@ def test_the_corrected_copy_is_the_file_as_it_was(corpus: Path, tmp_path: Path, 
     files, name, new = sample(corpus, "dbase"), "binlog-000002.ibb", tmp_path / "new.ibb"
     hurt = {**files, name: flipped(files[name], page * 16384 + at, (page + at) % 8)}
     folder = logs.written(tmp_path / "log", hurt)
-    plan = binlogtool.plan_truncate(folder / name, format=logs.FORMAT, asked=SALVAGE)
-    binlogtool.write_repaired(plan, new, format=logs.FORMAT)
+    plan = binlogtool.plan_truncate(folder / name, format=logs.FORMAT, policy=SALVAGE)
+    binlogtool.write_repaired_copy(plan, new, format=logs.FORMAT)
     assert new.read_bytes() == files[name] and contents(folder) == hurt
 
 
@@ -70,7 +70,7 @@ def test_two_flipped_bits_in_a_page_are_not_guessed(corpus: Path, tmp_path: Path
     files, name = sample(corpus, "dbase"), "binlog-000002.ibb"
     hurt = flipped(flipped(files[name], 2 * 16384 + 77, 3), 2 * 16384 + 4077, 1)
     folder = logs.written(tmp_path / "log", {**files, name: hurt})
-    plan = binlogtool.plan_truncate(folder / name, format=logs.FORMAT, asked=SALVAGE)
+    plan = binlogtool.plan_truncate(folder / name, format=logs.FORMAT, policy=SALVAGE)
     assert plan.refused and "cannot be salvaged" in plan.reasons[0]
 
 
@@ -93,7 +93,7 @@ def test_a_page_twice_is_refused_before_anything_is_written(corpus: Path, tmp_pa
     assert plan.refused and "1 complete record would be discarded" in plan.reasons[0]
     assert any("still has something to cut" in text for text in plan.reasons)
     with pytest.raises(RefusedError):
-        binlogtool.apply_plan(binlogtool.plan_truncate(path, format=logs.FORMAT, asked=DISCARD), format=logs.FORMAT)
+        binlogtool.apply_plan(binlogtool.plan_truncate(path, format=logs.FORMAT, policy=DISCARD), format=logs.FORMAT)
     assert path.read_bytes() == before
 
 
@@ -118,7 +118,7 @@ def all_held(corpus: Path, tmp_path: Path, names: tuple[str, ...], step: int) ->
                 if number % step:
                     continue
                 for kind, given in (("log", {**files, file: hurt}), ("alone", {file: hurt})):
-                    for asked in (Asked(), DISCARD):
+                    for asked in (RepairPolicy(), DISCARD):
                         folder = tmp_path / f"{number}-{kind}-{asked.allow_discard_valid}"
                         try:
                             outcomes[held(folder, given, asked)] += 1

@@ -14,7 +14,7 @@ from binlogtool.errors import UsageError
 from binlogtool.findings import Severity
 from binlogtool.formats.detecting import Hints
 from binlogtool.formats.mariadb_innodb_binlog.format import FORMAT
-from binlogtool.formats.mariadb_innodb_binlog.replay.replay import state_of
+from binlogtool.formats.mariadb_innodb_binlog.replay.replay import parse_server_state
 from binlogtool.log.select import Selection
 from tests.formats.mariadb_innodb_binlog import ibb_logs as logs
 from tests.formats.mariadb_innodb_binlog import ibb_make as make
@@ -314,9 +314,9 @@ def test_a_replica_that_is_too_far_behind_is_refused(corpus: Path, tmp_path: Pat
 
 
 def test_a_state_is_a_position_of_mariadb() -> None:
-    assert state_of("binlog.state", b"0-1-7\n0-2-9\n4-1-3\n") == {"gtid": "0-2-9,4-1-3"}
-    assert state_of("x", b"4806e0cc-e55c-11f1-8d64-02fc00000001:1-6") is None
-    assert state_of("x", b"\x00\xff garbage") is None and state_of("x", b"") is None
+    assert parse_server_state("binlog.state", b"0-1-7\n0-2-9\n4-1-3\n") == {"gtid": "0-2-9,4-1-3"}
+    assert parse_server_state("x", b"4806e0cc-e55c-11f1-8d64-02fc00000001:1-6") is None
+    assert parse_server_state("x", b"\x00\xff garbage") is None and parse_server_state("x", b"") is None
 
 
 def test_a_file_alone_has_the_groups_that_begin_in_it_and_a_text_that_is_no_position_is_refused(corpus: Path) -> None:

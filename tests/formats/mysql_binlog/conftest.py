@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from binlogtool.log import passages
-from binlogtool.log.open import Log
+from binlogtool.log.open import LogReader
 from binlogtool.schema.python_backend import PythonBackend
 from tests.formats.mysql_binlog.server import Programs, Server
 from tests.formats.mysql_binlog.server_trees import TREES, programs_of
@@ -25,8 +25,12 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A function that lets the kernels write what they can, as plain Python."""
 
     def switched_on() -> None:
-        monkeypatch.setattr(passages, "_FEW", 0)
-        monkeypatch.setattr(Log, "_passages", lambda self, file: passages.Passages(PythonBackend()).of)
+        monkeypatch.setattr(passages, "MIN_COMPILED_RUN", 0)
+        monkeypatch.setattr(
+            LogReader,
+            "_fragment_splitter",
+            lambda self, file: passages.SqlFragmentSplitter(PythonBackend()).split_batch,
+        )
 
     yield switched_on
 

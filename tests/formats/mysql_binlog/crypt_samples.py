@@ -12,9 +12,9 @@ from pathlib import Path
 
 from binlogtool.formats.binlog_events.crypt import headers as crypt
 from binlogtool.formats.binlog_events.crypt import keys
-from binlogtool.formats.layouts import Read, Unveil
+from binlogtool.formats.layouts import BufferDecryptor, RangeReader
 from binlogtool.log.source import BytesSource, read_range
-from binlogtool.log.veiled import VeiledSource
+from binlogtool.log.veiled import DecryptedSource
 
 HEAD = 4096
 MARIA = ("mariadb-10.11", "mariadb-11.8")
@@ -52,25 +52,25 @@ def printed(path: Path, mysql: bool = False) -> tuple[list[Printed], list[int]]:
     return found, [int(at) for at in re.findall(rb"(?m)^# at (\d+)$", text)]
 
 
-def maria(data: bytes, keyfile: bytes, secret: bytes | None = None) -> Callable[[Read], Unveil]:
+def maria(data: bytes, keyfile: bytes, secret: bytes | None = None) -> Callable[[RangeReader], BufferDecryptor]:
     """The unveiler of a MariaDB log, as the layout makes it."""
     at = 4 + int.from_bytes(data[13:17], "little")
     start = crypt.parse_start_encryption(data[at:HEAD], at)
-    return crypt.mariadb_unveiler(start, keys.maria_key(keyfile, secret), data[:HEAD])
+    return crypt.create_mariadb_decryptor(start, keys.read_mariadb_key(keyfile, secret), data[:HEAD])
 
 
-def mysql(data: bytes, keyring: bytes) -> Callable[[Read], Unveil]:
+def mysql(data: bytes, keyring: bytes) -> Callable[[RangeReader], BufferDecryptor]:
     """The unveiler of a MySQL log, as the layout makes it."""
     header = crypt.parse_encryption_header(data[:HEAD])
-    return crypt.mysql_unveiler(data[:HEAD], keys.mysql_master_key(keyring, header.key_id))
+    return crypt.create_mysql_decryptor(data[:HEAD], keys.read_mysql_master_key(keyring, header.key_id))
 
 
-def source(data: bytes | bytearray, unveil: Callable[[Read], Unveil]) -> VeiledSource:
+def source(data: bytes | bytearray, unveil: Callable[[RangeReader], BufferDecryptor]) -> DecryptedSource:
     """A veiled source over bytes in memory."""
-    return VeiledSource(BytesSource("log", data), unveil)
+    return DecryptedSource(BytesSource("log", data), unveil)
 
 
-def plain(data: bytes | bytearray, unveil: Callable[[Read], Unveil]) -> bytes:
+def plain(data: bytes | bytearray, unveil: Callable[[RangeReader], BufferDecryptor]) -> bytes:
     """All bytes of a log, decrypted in one go."""
     return read_range(source(data, unveil), 0, len(data))
 
@@ -80,7 +80,7 @@ def folder(corpus: Path, server: str) -> Path:
     return corpus / "mysql-binlog" / "generated" / server / "encrypted"
 
 
-def corpus_log(corpus: Path, server: str, number: int = 1) -> tuple[bytes, Callable[[Read], Unveil]]:
+def corpus_log(corpus: Path, server: str, number: int = 1) -> tuple[bytes, Callable[[RangeReader], BufferDecryptor]]:
     """One encrypted log of the corpus and its unveiler."""
     home = folder(corpus, server)
     data = (home / f"enc-bin.{number:06}").read_bytes()

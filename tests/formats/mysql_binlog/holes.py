@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from binlogtool.schema.trace import Traced
+from binlogtool.schema.trace import TraceResult
 
 
-def holes(traced: Traced) -> list[str]:
+def holes(traced: TraceResult) -> list[str]:
     """What is not tiled, or has no name of its own."""
     wrong = [str(error) for error in traced.errors]
     for space in traced.spaces:

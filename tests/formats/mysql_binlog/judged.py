@@ -10,7 +10,7 @@ from pathlib import Path
 
 from binlogtool.findings import Finding, Severity
 from binlogtool.recovery.report import FileReport
-from binlogtool.recovery.verify import Options, verify_bytes
+from binlogtool.recovery.verify import LogVerifyOptions, verify_bytes
 
 HEADER = struct.Struct("<IBIIIH")
 GTID, XID, TABLE_MAP, QUERY, DESCRIPTION = 162, 16, 19, 2, 15
@@ -71,13 +71,13 @@ def starts_of(data: bytes) -> list[int]:
 
 def judged(data: bytes, backend: str = "python") -> FileReport:
     """The verdict about a log."""
-    return verify_bytes("binlog.000001", data, format="mysql-binlog", options=Options(backend=backend))
+    return verify_bytes("binlog.000001", data, format="mysql-binlog", options=LogVerifyOptions(backend=backend))
 
 
 @lru_cache(maxsize=256)
 def judged_file(path: Path, backend: str = "python") -> FileReport:
     """The verdict about a file."""
-    return verify_bytes(path.name, path.read_bytes(), format="mysql-binlog", options=Options(backend=backend))
+    return verify_bytes(path.name, path.read_bytes(), format="mysql-binlog", options=LogVerifyOptions(backend=backend))
 
 
 def errors(report: FileReport) -> list[Finding]:

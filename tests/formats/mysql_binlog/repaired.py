@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import binlogtool
-from binlogtool.recovery.plan import Asked, Plan
+from binlogtool.recovery.plan import RepairPlan, RepairPolicy
 from tests.formats.mysql_binlog.server import DidNotStart, Event, Programs, Server
 
 IN_USE_AT = 21
@@ -135,12 +135,12 @@ def put(case: Case, folder: Path) -> Path:
     return path
 
 
-def plan_of(path: Path, *, fix_meta: bool = False) -> Plan:
+def plan_of(path: Path, *, fix_meta: bool = False) -> RepairPlan:
     """The repair of a log that is damaged anywhere."""
-    return binlogtool.plan_truncate(path, asked=Asked(allow_discard_valid=True, fix_meta=fix_meta))
+    return binlogtool.plan_truncate(path, policy=RepairPolicy(allow_discard_valid=True, fix_meta=fix_meta))
 
 
-def predicted(path: Path, plan: Plan) -> list[Event]:
+def predicted(path: Path, plan: RepairPlan) -> list[Event]:
     """The events that a repair will leave, by the plan and by what stands in front of the cut."""
     (file,) = plan.files
     found = []

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import binlogtool
 from binlogtool.errors import BinlogtoolError
-from binlogtool.formats.scripting import Wording
-from binlogtool.log.records import Block, Passage, Text, Trouble
+from binlogtool.formats.scripting import ScriptOptions
+from binlogtool.log.records import FileFinding, RecordBlock, ScriptText, SqlFragment
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.native_logs import (
     BIT,
@@ -45,21 +45,21 @@ class Made(NamedTuple):
     error: str
 
 
-def script(path: Path, wording: Wording, backend: str = "python") -> tuple[Made, int]:
+def script(path: Path, wording: ScriptOptions, backend: str = "python") -> tuple[Made, int]:
     """The script of a log, and how many of its records kernels wrote."""
     text, said, quick, error = list[bytes](), list[Any](), 0, ""
     try:
         with binlogtool.open(path, backend=backend) as log:
-            for part in log.statements(wording=wording):
-                if isinstance(part, Passage):
+            for part in log.statements(options=wording):
+                if isinstance(part, SqlFragment):
                     quick += len(part.record)
                     text.append(bytes(part.data))
-                elif isinstance(part, Block):
+                elif isinstance(part, RecordBlock):
                     text += [body for body in part.bodies if body is not None]
                     said += [one for _, ones in sorted(part.findings.items()) for one in ones]
-                elif isinstance(part, Text):
+                elif isinstance(part, ScriptText):
                     text.append(part.data)
-                elif isinstance(part, Trouble):
+                elif isinstance(part, FileFinding):
                     said.append(part.finding)
     except BinlogtoolError as problem:
         error = str(problem)

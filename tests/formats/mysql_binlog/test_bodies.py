@@ -8,24 +8,24 @@ from typing import Any
 
 import pytest
 
-from binlogtool.formats.binlog_events.codes import TYPES, EventType
-from binlogtool.formats.binlog_events.events.bodies import BODIES, payload_body
-from binlogtool.formats.binlog_events.events.decoding import decoded, query_parts, xid
+from binlogtool.formats.binlog_events.codes import EVENT_TYPE_NAMES, EventType
+from binlogtool.formats.binlog_events.events.bodies import BODIES, payload_construct
+from binlogtool.formats.binlog_events.events.decoding import decode_body, parse_query, parse_xid
 from binlogtool.formats.binlog_events.gtid.bodies import (
-    gtid_list,
-    gtid_numbers,
-    gtid_text,
-    mariadb_gtid_fields,
-    mysql_gtid_fields,
-    previous_gtids,
-    previous_gtids_text,
+    format_previous_gtids,
+    read_gtid_list,
+    read_gtid_numbers,
+    read_gtid_text,
+    read_mariadb_gtid,
+    read_mysql_gtid,
+    read_previous_gtids,
 )
 from binlogtool.formats.binlog_events.gtid.tagged import build_number, read_number
 from binlogtool.formats.binlog_events.wire.compression import unpack_payload
-from binlogtool.formats.binlog_events.wire.fields import build_lenenc, read_lenenc
+from binlogtool.formats.binlog_events.wire.fields import encode_lenenc, read_lenenc
 from binlogtool.formats.fields import MalformedError
 from binlogtool.limits import Limits
-from binlogtool.schema.trace import trace
+from binlogtool.schema.trace import trace_record
 from tests.formats.mysql_binlog.holes import holes
 
 _T = EventType
@@ -37,25 +37,25 @@ def annotated(kind: EventType, body: bytes) -> dict[str, Any]:
     """Path -> value of the leaves, which tile the body; and it is built back."""
     schema = BODIES[kind]
     assert schema.build(schema.parse(body)) == body
-    found = trace(schema, body, 0, Limits())
+    found = trace_record(schema, body, 0, Limits())
     assert holes(found) == []
     return {row.path: row.value for row in found.rows if row.leaf}
 
 
 def test_every_type_has_a_schema() -> None:
-    assert set(BODIES) == set(TYPES)
+    assert set(BODIES) == set(EVENT_TYPE_NAMES)
 
 
 def test_a_gtid_of_mysql_5_6_ends_behind_its_number() -> None:
     body = b"\x01" + SID + struct.pack("<q", 7)
-    assert decoded(_T.GTID_LOG, body, None) == {"gtid": f"{UUID}:7", "flags": 1, "sid": UUID, "gno": 7}
+    assert decode_body(_T.GTID_LOG, body, None) == {"gtid": f"{UUID}:7", "flags": 1, "sid": UUID, "gno": 7}
     assert annotated(_T.GTID_LOG, body) == {"flags": 1, "sid": UUID, "gno": 7}
-    assert mysql_gtid_fields(_T.GTID_LOG, body).last_committed is None
+    assert read_mysql_gtid(_T.GTID_LOG, body).last_committed is None
 
 
 def test_a_gtid_of_mysql_5_7_ends_behind_its_logical_time_stamps() -> None:
     body = b"\x00" + SID + struct.pack("<qBqq", 8, 2, 3, 5)
-    assert decoded(_T.GTID_LOG, body, None) == {
+    assert decode_body(_T.GTID_LOG, body, None) == {
         "gtid": f"{UUID}:8", "flags": 0, "sid": UUID, "gno": 8, "lt_type": 2, "last_committed": 3, "sequence_number": 5,
     }  # fmt: skip
     assert annotated(_T.GTID_LOG, body)["sequence_number"] == 5
@@ -65,7 +65,7 @@ def test_a_gtid_that_was_replicated_has_both_times_both_versions_and_a_ticket() 
     body = b"\x00" + SID + struct.pack("<qBqq", 8, 2, 3, 5)
     body += (1 << 55 | 2000).to_bytes(7, "little") + (1000).to_bytes(7, "little") + b"\xfc\x2c\x01"
     body += struct.pack("<IIQ", 1 << 31 | 90704, 80036, 99)
-    fields = decoded(_T.ANONYMOUS_GTID, body, None)
+    fields = decode_body(_T.ANONYMOUS_GTID, body, None)
     assert fields["gtid"] is None
     assert (fields["immediate_commit_timestamp"], fields["original_commit_timestamp"]) == (2000, 1000)
     assert (fields["immediate_server_version"], fields["original_server_version"]) == (90704, 80036)
@@ -111,7 +111,7 @@ def test_a_tagged_gtid_keeps_every_field() -> None:
         number(11) + number(1 << 63),
     )
     assert len(body) < 128
-    assert decoded(_T.GTID_TAGGED_LOG, body, None) == {
+    assert decode_body(_T.GTID_TAGGED_LOG, body, None) == {
         "gtid": f"{UUID}:blue:5", "flags": 1, "sid": UUID, "gno": 5, "tag": "blue", "last_committed": -2,
         "sequence_number": 9, "immediate_commit_timestamp": 1795232366365816,
         "original_commit_timestamp": 1795232366365000, "transaction_length": 288, "immediate_server_version": 90704,
@@ -120,16 +120,16 @@ def test_a_tagged_gtid_keeps_every_field() -> None:
     rows = annotated(_T.GTID_TAGGED_LOG, body)
     assert rows["message.last_committed.value"] == -2
     assert rows["message.tag.value"] == "blue"
-    assert gtid_text(_T.GTID_TAGGED_LOG, 1, body) == f"{UUID}:blue:5"
+    assert read_gtid_text(_T.GTID_TAGGED_LOG, 1, body) == f"{UUID}:blue:5"
 
 
 def test_an_unknown_field_of_a_tagged_gtid_is_left_out_only_if_it_may_be() -> None:
     head = (number(1) + b"".join(map(number, SID)), number(2) + number(14))
     ignorable = tagged(*head, number(20) + b"xyz", last=11)
-    assert decoded(_T.GTID_TAGGED_LOG, ignorable, None)["gtid"] == f"{UUID}:7"
+    assert decode_body(_T.GTID_TAGGED_LOG, ignorable, None)["gtid"] == f"{UUID}:7"
     assert annotated(_T.GTID_TAGGED_LOG, ignorable)["message.ignorable"] == number(20) + b"xyz"
     with pytest.raises(MalformedError, match="must not be ignored"):
-        decoded(_T.GTID_TAGGED_LOG, tagged(*head, number(20) + b"xyz", last=20), None)
+        decode_body(_T.GTID_TAGGED_LOG, tagged(*head, number(20) + b"xyz", last=20), None)
 
 
 @pytest.mark.parametrize(
@@ -145,21 +145,21 @@ def test_an_unknown_field_of_a_tagged_gtid_is_left_out_only_if_it_may_be() -> No
 )
 def test_a_tagged_gtid_that_breaks_a_rule_is_refused(body: bytes, finding_id: str) -> None:
     with pytest.raises(MalformedError) as raised:
-        mysql_gtid_fields(_T.GTID_TAGGED_LOG, body)
+        read_mysql_gtid(_T.GTID_TAGGED_LOG, body)
     assert raised.value.finding_id == finding_id
 
 
 def test_previous_gtids_without_tags() -> None:
     body = struct.pack("<Q", 1) + SID + struct.pack("<Qqqqq", 2, 1, 6, 7, 8)
-    assert previous_gtids_text(previous_gtids(body)) == f"{UUID}:1-5:7"
-    assert decoded(_T.PREVIOUS_GTIDS, body, None)["sids"] == [{"sid": UUID, "intervals": [[1, 6], [7, 8]]}]
+    assert format_previous_gtids(read_previous_gtids(body)) == f"{UUID}:1-5:7"
+    assert decode_body(_T.PREVIOUS_GTIDS, body, None)["sids"] == [{"sid": UUID, "intervals": [[1, 6], [7, 8]]}]
     assert annotated(_T.PREVIOUS_GTIDS, body)["sids[0].intervals[1].start"] == 7
 
 
 def test_previous_gtids_with_tags() -> None:
     body = b"\x01" + (2).to_bytes(6, "little") + b"\x01"
     body += SID + number(0) + struct.pack("<Qqq", 1, 1, 6) + SID + number(3) + b"tag" + struct.pack("<Qqq", 1, 1, 4)
-    assert decoded(_T.PREVIOUS_GTIDS, body, None)["gtids"] == f"{UUID}:1-5, {UUID}:tag:1-3"
+    assert decode_body(_T.PREVIOUS_GTIDS, body, None)["gtids"] == f"{UUID}:1-5, {UUID}:tag:1-3"
     assert annotated(_T.PREVIOUS_GTIDS, body)["sids[1].tag"] == "tag"
 
 
@@ -170,56 +170,61 @@ def test_counts_that_cannot_fit_are_refused_before_anything_is_made() -> None:
         b"\x01" + b"\xff" * 6 + b"\x01" + SID,
     ):
         with pytest.raises(MalformedError) as raised:
-            previous_gtids(body)
+            read_previous_gtids(body)
         assert raised.value.finding_id == "count-out-of-bounds"
-        assert trace(BODIES[_T.PREVIOUS_GTIDS], body, 0, Limits()).errors[0].finding_id == "count-out-of-bounds"
+        assert trace_record(BODIES[_T.PREVIOUS_GTIDS], body, 0, Limits()).errors[0].finding_id == "count-out-of-bounds"
     with pytest.raises(MalformedError) as raised:
-        gtid_list(struct.pack("<IQ", 5, 0))
+        read_gtid_list(struct.pack("<IQ", 5, 0))
     assert raised.value.finding_id == "count-out-of-bounds"
 
 
 def test_a_gtid_of_mariadb_has_what_its_flags_say_and_zeros_behind() -> None:
     plain = struct.pack("<QIB", 42, 3, 1) + bytes(6)
-    assert decoded(_T.GTID, plain, None, 7) == {"gtid": "3-7-42", "seq_no": 42, "domain_id": 3, "flags2": 1}
+    assert decode_body(_T.GTID, plain, None, 7) == {"gtid": "3-7-42", "seq_no": 42, "domain_id": 3, "flags2": 1}
     assert annotated(_T.GTID, plain) == {
         "seq_no": 42, "domain_id": 3, "flags2": 1, "flags_extra": 0, "padding": bytes(5),
     }  # fmt: skip
     full = struct.pack("<QIBQiBB", 42, 3, 2 | 4 | 64, 5, -1, 2, 1) + b"gtb" + bytes([1 | 4 | 16, 0xFF])
     full += struct.pack("<QI", 41, 17)
-    fields = mariadb_gtid_fields(full)
+    fields = read_mariadb_gtid(full)
     assert fields == (42, 3, 70, 5, -1, b"gt", b"b", 21, 255, 41, 17)
     rows = annotated(_T.GTID, full)
     assert (rows["xid.format_id"], rows["xid.gtrid"], rows["start_alter_seq"], rows["thread_id"]) == (-1, "gt", 41, 17)
-    assert gtid_numbers(_T.GTID, 7, full) == ("3-7", 42)
+    assert read_gtid_numbers(_T.GTID, 7, full) == ("3-7", 42)
 
 
 def test_a_list_of_gtids_keeps_its_flags_apart_from_its_count() -> None:
     body = struct.pack("<IIIQ", 1 << 28 | 1, 0, 1, 42)
-    assert decoded(_T.GTID_LIST, body, None) == {
+    assert decode_body(_T.GTID_LIST, body, None) == {
         "gtids": "0-1-42", "flags": 1, "list": [{"domain_id": 0, "server_id": 1, "seq_no": 42}],
     }  # fmt: skip
     assert annotated(_T.GTID_LIST, body)["list[0].seq_no"] == 42
-    assert decoded(_T.GTID_LIST, bytes(6), None) == {"gtids": "", "flags": 0, "list": []}
+    assert decode_body(_T.GTID_LIST, bytes(6), None) == {"gtids": "", "flags": 0, "list": []}
 
 
 def test_an_incident_has_a_name_and_a_message() -> None:
     body = struct.pack("<HB", 1, 4) + b"lost"
-    assert decoded(_T.INCIDENT, body, None) == {"incident": "LOST_EVENTS", "message": "lost"}
+    assert decode_body(_T.INCIDENT, body, None) == {"incident": "LOST_EVENTS", "message": "lost"}
     assert annotated(_T.INCIDENT, body)["message"] == "lost"
 
 
 def test_an_xa_prepare_has_its_two_parts() -> None:
     body = struct.pack("<Biii", 1, -1, 2, 3) + b"\xff\x00bqu"
-    assert decoded(_T.XA_PREPARE, body, None) == {"one_phase": 1, "format_id": -1, "gtrid": b"\xff\x00", "bqual": "bqu"}
+    assert decode_body(_T.XA_PREPARE, body, None) == {
+        "one_phase": 1,
+        "format_id": -1,
+        "gtrid": b"\xff\x00",
+        "bqual": "bqu",
+    }
     with pytest.raises(MalformedError) as raised:
-        decoded(_T.XA_PREPARE, struct.pack("<Biii", 1, 1, -2, 3) + b"abc", None)
+        decode_body(_T.XA_PREPARE, struct.pack("<Biii", 1, 1, -2, 3) + b"abc", None)
     assert raised.value.finding_id == "length-out-of-bounds"
 
 
 @pytest.mark.parametrize("order", [(2, 5), (5, 2)])
 def test_a_piece_of_a_row_event_knows_its_number_in_either_order(order: tuple[int, int]) -> None:
     body = struct.pack("<IIBQ", *order, 1, 1 << 31) + b"piece"
-    assert decoded(_T.PARTIAL_ROW_DATA, body, None) == {
+    assert decode_body(_T.PARTIAL_ROW_DATA, body, None) == {
         "fragment": 2, "fragments": 5, "flags": 1, "original_size": 1 << 31, "data": b"piece",
     }  # fmt: skip
     rows = annotated(_T.PARTIAL_ROW_DATA, body)
@@ -227,7 +232,7 @@ def test_a_piece_of_a_row_event_knows_its_number_in_either_order(order: tuple[in
 
 
 def test_heartbeats_of_the_wire_are_told_as_well() -> None:
-    assert decoded(_T.HEARTBEAT, b"binlog.000001", None) == {"name": "binlog.000001"}
+    assert decode_body(_T.HEARTBEAT, b"binlog.000001", None) == {"name": "binlog.000001"}
     body = b"\x01\x03bin" + b"\x02\x03\xfc\x00\x10" + b"\x00"
     rows = annotated(_T.HEARTBEAT_V2, body)
     assert (rows["fields[0].value"], rows["fields[1].value"]) == ("bin", 4096)
@@ -253,21 +258,21 @@ def query(status: bytes = b"", db: bytes = b"d", sql: bytes = b"select 1") -> by
 )
 def test_status_variables_have_their_values(status: bytes, name: str, value: Any) -> None:
     body = query(status)
-    assert decoded(_T.QUERY, body, None)["status_vars"] == {name: value}
+    assert decode_body(_T.QUERY, body, None)["status_vars"] == {name: value}
     assert any(path.startswith(f"status_vars.{name}") for path in annotated(_T.QUERY, body))
 
 
 def test_an_unknown_status_variable_ends_the_parse_and_keeps_the_rest() -> None:
     body = query(b"\x00\x01\x00\x00\x00" + b"\x7bxyz")
-    assert decoded(_T.QUERY, body, None)["status_vars"] == {"flags2": 1, "opaque": b"\x7bxyz"}
+    assert decode_body(_T.QUERY, body, None)["status_vars"] == {"flags2": 1, "opaque": b"\x7bxyz"}
     assert annotated(_T.QUERY, body)["status_vars.opaque"] == b"\x7bxyz"
-    assert decoded(_T.QUERY, query(b"\xff\xff"), None)["status_vars"] == {}
+    assert decode_body(_T.QUERY, query(b"\xff\xff"), None)["status_vars"] == {}
 
 
 def test_a_status_block_that_was_seen_before_is_not_shared_with_the_caller() -> None:
-    first = decoded(_T.QUERY, query(b"\x00\x01\x00\x00\x00"), None)
+    first = decode_body(_T.QUERY, query(b"\x00\x01\x00\x00\x00"), None)
     first["status_vars"]["flags2"] = 99
-    assert decoded(_T.QUERY, query(b"\x00\x01\x00\x00\x00"), None)["status_vars"] == {"flags2": 1}
+    assert decode_body(_T.QUERY, query(b"\x00\x01\x00\x00\x00"), None)["status_vars"] == {"flags2": 1}
 
 
 @pytest.mark.parametrize(
@@ -275,47 +280,47 @@ def test_a_status_block_that_was_seen_before_is_not_shared_with_the_caller() -> 
 )
 def test_a_status_variable_that_ends_behind_its_block_is_refused(status: bytes) -> None:
     with pytest.raises(MalformedError) as raised:
-        decoded(_T.QUERY, query(status), None)
+        decode_body(_T.QUERY, query(status), None)
     assert raised.value.finding_id in ("length-out-of-bounds", "count-out-of-bounds")
-    assert trace(BODIES[_T.QUERY], query(status), 0, Limits()).errors
+    assert trace_record(BODIES[_T.QUERY], query(status), 0, Limits()).errors
 
 
 def test_text_that_is_no_utf_8_stays_bytes() -> None:
-    assert decoded(_T.QUERY, query(sql=b"select '\xe4'"), None)["sql"] == b"select '\xe4'"
-    assert decoded(_T.ANNOTATE_ROWS, "größer".encode(), None) == {"sql": "größer"}
+    assert decode_body(_T.QUERY, query(sql=b"select '\xe4'"), None)["sql"] == b"select '\xe4'"
+    assert decode_body(_T.ANNOTATE_ROWS, "größer".encode(), None) == {"sql": "größer"}
 
 
 def test_a_compressed_query_is_unpacked_with_a_bound() -> None:
     packed = zlib.compress(b"x" * 5000)
     body = query(sql=b"\x82\x13\x88" + packed)
-    assert decoded(_T.QUERY_COMPRESSED, body, None)["sql"] == "x" * 5000
-    found = trace(BODIES[_T.QUERY_COMPRESSED], body, 0, Limits())
+    assert decode_body(_T.QUERY_COMPRESSED, body, None)["sql"] == "x" * 5000
+    found = trace_record(BODIES[_T.QUERY_COMPRESSED], body, 0, Limits())
     assert holes(found) == []
     assert [row.value for row in found.rows if row.path == "sql.text"] == ["x" * 5000]
     with pytest.raises(MalformedError) as raised:
-        decoded(_T.QUERY_COMPRESSED, body, None, 0, Limits(max_inflate=4999))
+        decode_body(_T.QUERY_COMPRESSED, body, None, 0, Limits(max_inflate=4999))
     assert raised.value.finding_id == "inflate-limit"
     with pytest.raises(MalformedError) as raised:
-        decoded(_T.QUERY_COMPRESSED, query(sql=b"\x82\x13\x87" + packed), None)
+        decode_body(_T.QUERY_COMPRESSED, query(sql=b"\x82\x13\x87" + packed), None)
     assert raised.value.finding_id == "compression-error"
 
 
 def test_a_stored_payload_shows_its_events_in_place() -> None:
-    schema = payload_body(BODIES[_T.XID], unpack_payload)
+    schema = payload_construct(BODIES[_T.XID], unpack_payload)
     body = b"\x02\x03\xfc\xff\x00" + b"\x03\x01\x08" + b"\x01\x01\x08" + b"\x00" + struct.pack("<Q", 77)
-    found = trace(schema, body, 0, Limits())
+    found = trace_record(schema, body, 0, Limits())
     assert holes(found) == []
     assert {row.path: row.value for row in found.rows}["payload.xid"] == 77
-    assert decoded(_T.TRANSACTION_PAYLOAD, body, None) == {
+    assert decode_body(_T.TRANSACTION_PAYLOAD, body, None) == {
         "compression": "NONE", "uncompressed_size": 8, "payload_size": 8,
     }  # fmt: skip
 
 
 def test_a_payload_field_that_is_longer_than_its_number_is_refused() -> None:
     with pytest.raises(MalformedError):
-        decoded(_T.TRANSACTION_PAYLOAD, b"\x01\x02\x08\x08\x00", None)
+        decode_body(_T.TRANSACTION_PAYLOAD, b"\x01\x02\x08\x08\x00", None)
     with pytest.raises(MalformedError) as raised:
-        decoded(_T.TRANSACTION_PAYLOAD, b"\x01\xfe" + b"\xff" * 8, None)
+        decode_body(_T.TRANSACTION_PAYLOAD, b"\x01\xfe" + b"\xff" * 8, None)
     assert raised.value.finding_id == "length-out-of-bounds"
 
 
@@ -336,7 +341,7 @@ def user_var(kind: int, value: bytes, flags: bytes = b"") -> bytes:
     ],
 )
 def test_user_variables_of_every_kind(body: bytes, value: Any) -> None:
-    assert decoded(_T.USER_VAR, body, None)["value"] == value
+    assert decode_body(_T.USER_VAR, body, None)["value"] == value
     assert annotated(_T.USER_VAR, body)["content.value"] == value
 
 
@@ -348,26 +353,26 @@ def test_a_user_variable_whose_size_does_not_fit_its_type_is_refused() -> None:
         user_var(4, b"\x03\x02\x81"),
     ):
         with pytest.raises(MalformedError):
-            decoded(_T.USER_VAR, body, None)
+            decode_body(_T.USER_VAR, body, None)
 
 
 def test_helpers_for_single_values() -> None:
-    assert xid(struct.pack("<Q", 1 << 63)) == 1 << 63
-    rotated = decoded(4, struct.pack("<Q", 4) + b"bin.000002", None)
+    assert parse_xid(struct.pack("<Q", 1 << 63)) == 1 << 63
+    rotated = decode_body(4, struct.pack("<Q", 4) + b"bin.000002", None)
     assert rotated == {"position": 4, "name": "bin.000002"}
-    assert query_parts(query(b"\x00\x01\x00\x00\x00")) == (9, 1, 0, b"\x00\x01\x00\x00\x00", b"d", b"select 1")
-    for read in (xid, query_parts, previous_gtids, gtid_list, mariadb_gtid_fields):
+    assert parse_query(query(b"\x00\x01\x00\x00\x00")) == (9, 1, 0, b"\x00\x01\x00\x00\x00", b"d", b"select 1")
+    for read in (parse_xid, parse_query, read_previous_gtids, read_gtid_list, read_mariadb_gtid):
         with pytest.raises(MalformedError):
             read(b"abc")
     with pytest.raises(MalformedError):
-        decoded(4, b"abc", None)
+        decode_body(4, b"abc", None)
 
 
 def test_length_encoded_integers_keep_a_form_that_is_longer_than_needed() -> None:
     forms = {250: "fa", 251: "fcfb00", 1 << 16: "fd000001", 1 << 24: "fe0000000100000000"}
     for value, data in ((value, bytes.fromhex(form)) for value, form in forms.items()):
         assert read_lenenc(data, 0, len(data)) == (value, len(data))
-        assert build_lenenc(value) == data
+        assert encode_lenenc(value) == data
     wide = b"\x00" + SID + struct.pack("<qBqq", 8, 2, 3, 5) + bytes(7) + b"\xfe" + (9).to_bytes(8, "little")
     assert annotated(_T.GTID_LOG, wide)["transaction_length"] == 9
     for data in (b"\xfb", b"\xff", b"\xfc\x01", b""):
@@ -378,8 +383,8 @@ def test_length_encoded_integers_keep_a_form_that_is_longer_than_needed() -> Non
 def test_a_description_of_an_old_server_has_no_checksum_algorithm() -> None:
     lengths = bytes(range(27))
     old = struct.pack("<H50sIB", 4, b"5.1.73-log", 0, 19) + lengths
-    assert decoded(_T.FORMAT_DESCRIPTION, old, None)["post_header_len"] == list(lengths)
-    assert "checksum_alg" not in decoded(_T.FORMAT_DESCRIPTION, old, None)
+    assert decode_body(_T.FORMAT_DESCRIPTION, old, None)["post_header_len"] == list(lengths)
+    assert "checksum_alg" not in decode_body(_T.FORMAT_DESCRIPTION, old, None)
     new = struct.pack("<H50sIB", 4, b"5.6.1-log", 0, 19) + lengths + b"\x01"
-    assert decoded(_T.FORMAT_DESCRIPTION, new, None)["checksum_alg"] == "CRC32"
+    assert decode_body(_T.FORMAT_DESCRIPTION, new, None)["checksum_alg"] == "CRC32"
     assert annotated(_T.FORMAT_DESCRIPTION, new)["post_header_len[26]"] == 26

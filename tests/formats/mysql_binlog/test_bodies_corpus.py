@@ -10,16 +10,21 @@ from typing import Any
 import pytest
 from construct import Bytes, GreedyRange, Int8ul, Int32ul, Struct, Switch, this
 
-from binlogtool.formats.binlog_events.codes import ROWS, TYPES, EventType
-from binlogtool.formats.binlog_events.events.bodies import BODIES, inner_bodies, payload_body, rows_body
-from binlogtool.formats.binlog_events.events.decoding import decoded
+from binlogtool.formats.binlog_events.codes import EVENT_TYPE_NAMES, ROW_EVENTS, EventType
+from binlogtool.formats.binlog_events.events.bodies import (
+    BODIES,
+    payload_construct,
+    payload_event_constructs,
+    row_event_constructs,
+)
+from binlogtool.formats.binlog_events.events.decoding import decode_body
 from binlogtool.formats.binlog_events.rows.rows import decode_rows
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, parse_table_map
 from binlogtool.formats.binlog_events.wire.compression import unpack_payload
-from binlogtool.formats.fields import Expanded
+from binlogtool.formats.fields import NestedSchema
 from binlogtool.limits import Limits
 from binlogtool.schema.annotation import FieldRow
-from binlogtool.schema.trace import Traced, trace
+from binlogtool.schema.trace import TraceResult, trace_record
 from tests.formats.mysql_binlog.bodies_walk import Event, events, logs
 from tests.formats.mysql_binlog.holes import holes
 
@@ -42,9 +47,9 @@ def own_only(bodies: list[tuple[Path, Event]]) -> bool:
 def test_the_rows_of_an_annotated_body_tile_it(bodies: list[tuple[Path, Event]]) -> None:
     seen: Counter[str] = Counter()
     for path, event in bodies:
-        found = trace(BODIES[event.type], event.body, 1000, Limits())
-        assert holes(found) == [], (path.name, event.at, TYPES[event.type])
-        seen[TYPES[event.type]] += len(found.rows)
+        found = trace_record(BODIES[event.type], event.body, 1000, Limits())
+        assert holes(found) == [], (path.name, event.at, EVENT_TYPE_NAMES[event.type])
+        seen[EVENT_TYPE_NAMES[event.type]] += len(found.rows)
     print(dict(seen))
     assert len(seen) >= (33 if own_only(bodies) else 35)
 
@@ -55,7 +60,7 @@ def test_a_body_is_built_back_from_what_was_parsed(bodies: list[tuple[Path, Even
         assert schema.build(schema.parse(event.body)) == event.body, (path.name, event.at)
 
 
-def rows_of(found: Traced) -> Iterator[tuple[int, str, FieldRow]]:
+def rows_of(found: TraceResult) -> Iterator[tuple[int, str, FieldRow]]:
     """Index of the row, image and leaf of each value."""
     for row in found.rows:
         place, bracket, rest = row.path.partition("].")
@@ -67,7 +72,7 @@ def rows_of(found: Traced) -> Iterator[tuple[int, str, FieldRow]]:
 @pytest.mark.full
 def test_with_a_table_map_each_value_of_a_row_event_is_a_row_of_its_own(bodies: list[tuple[Path, Event]]) -> None:
     maps: dict[int, TableMap] = {}
-    schemas = rows_body(maps.get)
+    schemas = row_event_constructs(maps.get)
     values = nulls = 0
     for path, event in bodies:
         if event.type == _T.FORMAT_DESCRIPTION:
@@ -76,8 +81,8 @@ def test_with_a_table_map_each_value_of_a_row_event_is_a_row_of_its_own(bodies: 
         elif event.type == _T.TABLE_MAP:
             known = parse_table_map(event.body)
             maps[known.table_id] = known
-        elif event.type in ROWS and int.from_bytes(event.body[:6], "little") in maps:
-            found = trace(schemas[event.type], event.body, 0, Limits())
+        elif event.type in ROW_EVENTS and int.from_bytes(event.body[:6], "little") in maps:
+            found = trace_record(schemas[event.type], event.body, 0, Limits())
             assert holes(found) == [], (path.name, event.at)
             known = maps[int.from_bytes(event.body[:6], "little")]
             shown: dict[tuple[int, str], dict[str, Any]] = {}
@@ -94,16 +99,16 @@ def test_with_a_table_map_each_value_of_a_row_event_is_a_row_of_its_own(bodies: 
 
 
 def test_rows_inside_a_payload_are_shown_with_the_table_map_before_them(bodies: list[tuple[Path, Event]]) -> None:
-    inner = inner_bodies(lambda table_id: None)
+    inner = payload_event_constructs(lambda table_id: None)
     event = Struct(
         "header" / Struct("timestamp" / Int32ul, "type_code" / Int8ul, Bytes(4), "event_size" / Int32ul, Bytes(6)),
-        "body" / Expanded(Bytes(this.header.event_size - 19), Switch(this.header.type_code, dict(inner))),
+        "body" / NestedSchema(Bytes(this.header.event_size - 19), Switch(this.header.type_code, dict(inner))),
     )
-    schema = payload_body(GreedyRange(event), unpack_payload)
+    schema = payload_construct(GreedyRange(event), unpack_payload)
     payloads = events_inside = values = 0
     for path, one in bodies:
         if one.type == _T.TRANSACTION_PAYLOAD:
-            found = trace(schema, one.body, 0, Limits())
+            found = trace_record(schema, one.body, 0, Limits())
             assert holes(found) == [], (path.name, one.at)
             payloads += 1
             events_inside += sum(row.path.endswith("type_code") for row in found.rows)
@@ -139,10 +144,10 @@ def test_the_quick_readers_and_the_schemas_give_the_same_values(bodies: list[tup
         names = FAST.get(_T(event.type), ())
         if names:
             by_schema = BODIES[event.type].parse(event.body)
-            quick = decoded(event.type, event.body, None, event.server_id)
+            quick = decode_body(event.type, event.body, None, event.server_id)
             for name in names:
                 assert quick.get(name) == by_schema[name], (path.name, event.at, name)
-                compared[TYPES[event.type]] += 1
+                compared[EVENT_TYPE_NAMES[event.type]] += 1
     print(dict(compared))
     assert len(compared) == len(FAST)
 
@@ -151,7 +156,7 @@ def test_the_lists_of_gtids_are_the_same_in_both(bodies: list[tuple[Path, Event]
     lists = 0
     for _, event in bodies:
         parsed = BODIES[event.type].parse(event.body) if event.type in (_T.PREVIOUS_GTIDS, _T.GTID_LIST) else None
-        quick = decoded(event.type, event.body, None) if parsed is not None else {}
+        quick = decode_body(event.type, event.body, None) if parsed is not None else {}
         if event.type == _T.PREVIOUS_GTIDS:
             lists += 1
             by_schema = [(one.sid, one.tag or "", [[i.start, i.end] for i in one.intervals]) for one in parsed.sids]
@@ -176,4 +181,4 @@ def test_every_body_can_be_shown_in_json(bodies: list[tuple[Path, Event]]) -> No
             assert type(value) in (int, float, str, bytes, bool, type(None)), value
 
     for _, event in bodies:
-        check(decoded(event.type, event.body, None, event.server_id))
+        check(decode_body(event.type, event.body, None, event.server_id))

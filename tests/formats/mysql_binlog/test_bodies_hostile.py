@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.formats.binlog_events.codes import ROWS, TYPES, EventType
-from binlogtool.formats.binlog_events.events.bodies import BODIES, rows_body
-from binlogtool.formats.binlog_events.events.decoding import decoded
-from binlogtool.formats.binlog_events.gtid.bodies import gtid_text
+from binlogtool.formats.binlog_events.codes import EVENT_TYPE_NAMES, ROW_EVENTS, EventType
+from binlogtool.formats.binlog_events.events.bodies import BODIES, row_event_constructs
+from binlogtool.formats.binlog_events.events.decoding import decode_body
+from binlogtool.formats.binlog_events.gtid.bodies import read_gtid_text
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, parse_table_map
 from binlogtool.formats.fields import MalformedError
 from binlogtool.limits import Limits
-from binlogtool.schema.trace import Traced, trace
+from binlogtool.schema.trace import TraceResult, trace_record
 from tests.formats.mysql_binlog.bodies_walk import events, logs
 
 SMALL = Limits(max_inflate=1 << 20, max_memory=1 << 24)
 
 
-def covers(found: Traced, size: int) -> bool:
+def covers(found: TraceResult, size: int) -> bool:
     """Do the leaves of the body itself follow each other without a hole, as far as the parse came?"""
     reached = 0
     for row in found.rows:
@@ -52,15 +52,15 @@ def mutations(body: bytes, chance: random.Random, count: int) -> Iterator[bytes]
 
 def check(kind: int, body: bytes) -> None:
     try:
-        decoded(kind, body, None, 1, SMALL)
+        decode_body(kind, body, None, 1, SMALL)
     except MalformedError as error:
         assert error.finding_id and str(error)
     with suppress(MalformedError):
-        gtid_text(kind, 1, body)
-    assert covers(trace(BODIES[kind], body, 0, SMALL), len(body))
+        read_gtid_text(kind, 1, body)
+    assert covers(trace_record(BODIES[kind], body, 0, SMALL), len(body))
 
 
-@pytest.mark.parametrize("kind", sorted(TYPES))
+@pytest.mark.parametrize("kind", sorted(EVENT_TYPE_NAMES))
 def test_random_bytes_raise_nothing_else_than_malformed(kind: int) -> None:
     chance = random.Random(kind)
     start = time.process_time()
@@ -73,7 +73,7 @@ def test_random_bytes_raise_nothing_else_than_malformed(kind: int) -> None:
 
 def test_a_body_of_zeros_or_ones_is_bounded() -> None:
     start = time.process_time()
-    for kind in TYPES:
+    for kind in EVENT_TYPE_NAMES:
         for data in (bytes(1 << 16), b"\xff" * (1 << 16), b"\x01" * (1 << 16)):
             check(kind, data)
     assert time.process_time() - start < 60
@@ -94,15 +94,15 @@ def test_mutated_bodies_of_real_logs_raise_nothing_else_than_malformed(corpus: P
 def test_mutated_images_are_shown_as_far_as_they_make_sense(corpus: Path) -> None:
     chance = random.Random(21)
     maps: dict[int, TableMap] = {}
-    schemas = rows_body(maps.get)
+    schemas = row_event_constructs(maps.get)
     tried = 0
     for path in logs(corpus)[::4]:
         for event in events(path.read_bytes()):
             if event.type == EventType.TABLE_MAP:
                 known = parse_table_map(event.body)
                 maps[known.table_id] = known
-            elif event.type in ROWS and len(event.body) < 2000 and chance.random() < 0.3:
+            elif event.type in ROW_EVENTS and len(event.body) < 2000 and chance.random() < 0.3:
                 for mutated in mutations(event.body, chance, 4):
-                    assert covers(trace(schemas[event.type], mutated, 0, SMALL), len(mutated))
+                    assert covers(trace_record(schemas[event.type], mutated, 0, SMALL), len(mutated))
                     tried += 1
     assert tried > 1000

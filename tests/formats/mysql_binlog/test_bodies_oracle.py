@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from binlogtool.formats.binlog_events.codes import EventType
-from binlogtool.formats.binlog_events.events.decoding import decoded
-from binlogtool.formats.binlog_events.gtid.bodies import gtid_numbers, gtid_text
+from binlogtool.formats.binlog_events.events.decoding import decode_body
+from binlogtool.formats.binlog_events.gtid.bodies import read_gtid_numbers, read_gtid_text
 from tests.formats.mysql_binlog import vvv
 from tests.formats.mysql_binlog.bodies_walk import Event, events, logs
 
@@ -46,7 +46,7 @@ def pairs(corpus: Path) -> dict[int, list[Pair]]:
             if not queue:
                 missing[event.type] += 1
                 continue
-            body = decoded(event.type, event.body, None, event.server_id)
+            body = decode_body(event.type, event.body, None, event.server_id)
             found.setdefault(event.type, []).append((event, queue.popleft(), body))
     print(f"{sum(map(len, found.values())):,} events, {dict(missing)} that the tools do not mention")
     assert not missing
@@ -180,7 +180,7 @@ def test_gtids_of_mysql_have_the_printed_fields(pairs: dict[int, list[Pair]]) ->
         next_ = re.search(rb"GTID_NEXT= '([^']*)'", lines(said))
         assert next_ is not None
         assert body["gtid"] == (None if next_[1] == b"ANONYMOUS" else next_[1].decode())
-        assert gtid_text(event.type, event.server_id, event.body) == body["gtid"]
+        assert read_gtid_text(event.type, event.server_id, event.body) == body["gtid"]
 
 
 def test_gtids_of_mariadb_have_the_printed_fields(pairs: dict[int, list[Pair]]) -> None:
@@ -192,8 +192,8 @@ def test_gtids_of_mariadb_have_the_printed_fields(pairs: dict[int, list[Pair]]) 
         )  # fmt: skip
         assert printed is not None, said.text
         gtid, cid, ddl, waited, transactional, alter, thread = printed.groups()
-        assert body["gtid"] == gtid_text(event.type, event.server_id, event.body) == gtid
-        assert gtid_numbers(event.type, event.server_id, event.body) == (gtid.rpartition("-")[0], body["seq_no"])
+        assert body["gtid"] == read_gtid_text(event.type, event.server_id, event.body) == gtid
+        assert read_gtid_numbers(event.type, event.server_id, event.body) == (gtid.rpartition("-")[0], body["seq_no"])
         flags = body["flags2"]
         assert body.get("commit_id") == (int(cid[5:]) if cid else None)
         assert (bool(ddl), bool(waited), bool(transactional)) == (bool(flags & 32), bool(flags & 16), bool(flags & 4))

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.formats.layouts import Read, Unveil
+from binlogtool.formats.layouts import BufferDecryptor, RangeReader
 from binlogtool.log.source import read_range
 from tests.formats.mysql_binlog import crypt_samples as samples_of
 from tests.formats.mysql_binlog import crypt_writer as writer
 from tests.formats.mysql_binlog.crypt_samples import MARIA, MYSQL
 
-Log = tuple[bytes, bytes, list[tuple[int, int]], Callable[[Read], Unveil]]
+Log = tuple[bytes, bytes, list[tuple[int, int]], Callable[[RangeReader], BufferDecryptor]]
 
 
 @pytest.fixture(params=MARIA)

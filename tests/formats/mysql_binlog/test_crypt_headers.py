@@ -11,7 +11,7 @@ from binlogtool.formats.binlog_events.crypt import headers as crypt
 from binlogtool.formats.binlog_events.crypt.keys import KeyFileError
 from binlogtool.formats.fields import MalformedError
 from binlogtool.limits import Limits
-from binlogtool.schema.trace import trace
+from binlogtool.schema.trace import trace_record
 from tests.formats.mysql_binlog import crypt_samples as samples_of
 from tests.formats.mysql_binlog import crypt_writer as writer
 from tests.formats.mysql_binlog.crypt_samples import HEAD, MARIA, MYSQL
@@ -36,7 +36,7 @@ def test_the_header_of_mysql_is_read_field_by_field(corpus: Path) -> None:
     assert data[65:66] == b"\x02"
     assert data[98:99] == b"\x03"
     assert not any(data[115:512])
-    rows = trace(crypt.ENCRYPTED_FILE_HEADER, samples_of.plain(data, unveil)[:516], 0, Limits()).rows
+    rows = trace_record(crypt.ENCRYPTED_FILE_HEADER, samples_of.plain(data, unveil)[:516], 0, Limits()).rows
     leaves = [row for row in rows if row.leaf]
     assert [row.start for row in leaves] == [0, *(row.end for row in leaves[:-1])]
     assert leaves[-1].end == 516
@@ -82,7 +82,7 @@ def test_a_wrong_key_is_told_before_anything_is_read(corpus: Path) -> None:
     data, _ = samples_of.corpus_log(corpus, MYSQL)
     for key in (bytes(32), bytes(16)):
         with pytest.raises(KeyFileError) as found:
-            crypt.mysql_unveiler(data[:HEAD], key)
+            crypt.create_mysql_decryptor(data[:HEAD], key)
         assert "\n" not in str(found.value)
     for server in MARIA:
         data, _ = samples_of.corpus_log(corpus, server)
@@ -152,7 +152,7 @@ def test_sizes_can_be_walked_without_a_key(corpus: Path, server: str) -> None:
     expected = [(at, at + len(event)) for at, event in writer.events(samples_of.plain(data, unveil), 4)]
     walked, at = [], 4
     while at < len(data):
-        event = crypt.SEALED_EVENT.parse(data[at:])
+        event = crypt.ENCRYPTED_EVENT_HEAD.parse(data[at:])
         walked.append((at, at + event.end))
         at += event.end
     assert walked == expected

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool.formats.binlog_events.crypt import headers as crypt
-from binlogtool.formats.binlog_events.crypt.sealed import Borders, Place
+from binlogtool.formats.binlog_events.crypt.sealed import EncryptedEventStart, EventStartIndex
 from binlogtool.log.source import read_range
 from tests.formats.mysql_binlog import crypt_samples as samples_of
 from tests.formats.mysql_binlog import crypt_writer as writer
@@ -145,8 +145,8 @@ def test_positions_beyond_4_gib_count_from_0_again(first: int, mode: str) -> Non
         return sealed[max(0, offset - first) : max(0, offset - first + size)]
 
     start = crypt.StartEncryption(1, 1, nonce, 2, first)
-    sealing = {"cbc": crypt.CbcSealing, "ctr": crypt.CtrSealing}[mode](key, nonce)
-    unveil = crypt.Sealed(sealing, start.end, crypt.Known({start.server_id}, 0, False), read)
+    sealing = {"cbc": crypt.CbcEventCipher, "ctr": crypt.CtrEventCipher}[mode](key, nonce)
+    unveil = crypt.EventDecryptor(sealing, start.end, crypt.HeaderEvidence({start.server_id}, 0, False), read)
     plain = b"".join(events)
     for low, high in ((0, len(sealed)), (7000, 10000), (100, 101)):
         view = bytearray(sealed[low:high])
@@ -158,11 +158,11 @@ def test_positions_beyond_4_gib_count_from_0_again(first: int, mode: str) -> Non
 
 
 def test_the_list_of_borders_stays_short_and_names_one_not_far_before() -> None:
-    borders, step, last = Borders(Place(296, 0)), 5000, 296
+    borders, step, last = EventStartIndex(EncryptedEventStart(296, 0)), 5000, 296
     for last in range(296, 4 << 30, step):
-        borders.note(Place(last, 0))
+        borders.add(EncryptedEventStart(last, 0))
     for offset in (296, 300, 1 << 20, 1 << 30, last):
-        found = borders.before(offset)
+        found = borders.find_before(offset)
         assert (found.offset - 296) % step == 0
         assert 0 <= offset - found.offset < 1 << 20
-    assert len(borders._places) <= 1 << 13
+    assert len(borders._starts) <= 1 << 13

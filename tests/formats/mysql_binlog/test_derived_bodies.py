@@ -11,21 +11,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from binlogtool.formats.binlog_events.codes import EventType
-from binlogtool.formats.binlog_events.events.bodies import BODIES, SHOWN
-from binlogtool.formats.binlog_events.events.decoding import QueryParts, decoded, load_query_parts, query_parts, xid
-from binlogtool.formats.binlog_events.gtid.bodies import (
-    gtid_list,
-    gtid_numbers,
-    mariadb_gtid_fields,
-    mysql_gtid_fields,
-    previous_gtids,
+from binlogtool.formats.binlog_events.events.bodies import BODIES, SHOWN_BODIES
+from binlogtool.formats.binlog_events.events.decoding import (
+    QueryParts,
+    decode_body,
+    parse_load_query,
+    parse_query,
+    parse_xid,
 )
-from binlogtool.formats.binlog_events.stream.jsonlines import _BODIES
-from binlogtool.formats.binlog_events.wire.status import status_values
-from binlogtool.formats.bodies import UnlessZero, Unshown, text, uuid_text
+from binlogtool.formats.binlog_events.gtid.bodies import (
+    read_gtid_list,
+    read_gtid_numbers,
+    read_mariadb_gtid,
+    read_mysql_gtid,
+    read_previous_gtids,
+)
+from binlogtool.formats.binlog_events.stream.jsonlines import _FREQUENT_BODIES
+from binlogtool.formats.binlog_events.wire.status import decode_status_variables
+from binlogtool.formats.bodies import HiddenField, ZeroMeansAbsent, decode_text, format_uuid
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.jsontext import NO_ROOM, NOT_MINE
-from binlogtool.log.body_json import quoted
+from binlogtool.formats.jsontext import NO_SPACE, UNSUPPORTED
+from binlogtool.log.body_json import to_json_bytes
 from tests.formats.mysql_binlog import make_log as make
 from tests.json_bodies import json_of
 
@@ -47,7 +53,7 @@ def viewed(schema: Any, parsed: Any) -> dict[str, Any]:
             marks.append(type(inner))
             inner = inner.subcon
         value = parsed[sub.name]
-        if Unshown in marks or value is None or (UnlessZero in marks and not any(flags_of(value).values())):
+        if HiddenField in marks or value is None or (ZeroMeansAbsent in marks and not any(flags_of(value).values())):
             continue
         shown[sub.name] = nested(value)
     return shown
@@ -71,7 +77,7 @@ def assert_same(schema: Any, shown: Any, parsed: dict[str, Any]) -> None:
             continue
         value, expected = shown[sub.name], parsed[sub.name]
         if sub.name == "status_vars":
-            assert value == status_values(expected)
+            assert value == decode_status_variables(expected)
         elif isinstance(expected, Container):
             masks = flags_enum(sub).flags
             assert {name: bool(value & mask) for name, mask in masks.items()} == flags_of(expected)
@@ -115,18 +121,18 @@ def body_of(source: random.Random, code: int) -> bytes:
 @settings(max_examples=1500, deadline=None)
 @given(st.integers(0, 1 << 60), st.sampled_from(TYPES), st.integers(0, 400))
 def test_a_body_is_shown_as_construct_parses_it_and_json_says_the_same(seed: int, code: EventType, room: int) -> None:
-    body, shown = body_of(random.Random(seed), code), SHOWN[code]
-    server = [SERVER] if shown.given else []
+    body, shown = body_of(random.Random(seed), code), SHOWN_BODIES[code]
+    server = [SERVER] if shown.parameters else []
     written = json_of(shown, body, *server)
-    assert json_of(shown, body, *server, room=room) in (written, NO_ROOM)
+    assert json_of(shown, body, *server, room=room) in (written, NO_SPACE)
     schema: Any = shown.schema
     try:
         parsed = schema.parse(body)
-        value = decoded(code, body, None, SERVER)
+        value = decode_body(code, body, None, SERVER)
     except Exception:
         with pytest.raises(MalformedError):
-            decoded(code, body, None, SERVER)
-        assert written == NOT_MINE
+            decode_body(code, body, None, SERVER)
+        assert written == UNSUPPORTED
         return
     rest = dict(value)
     if shown.title is not None:
@@ -135,7 +141,7 @@ def test_a_body_is_shown_as_construct_parses_it_and_json_says_the_same(seed: int
         del rest["flags_extra"]  # construct does not keep bits without a name
     assert isinstance(schema, Struct)
     assert_same(schema, rest, viewed(schema, parsed))
-    assert written in (quoted(as_json(value)), NOT_MINE)
+    assert written in (to_json_bytes(as_json(value)), UNSUPPORTED)
 
 
 def expected_gtid(code: int, parsed: Any) -> str | None:
@@ -148,10 +154,10 @@ def expected_gtid(code: int, parsed: Any) -> str | None:
 @given(st.integers(0, 1 << 60), st.sampled_from([_T.QUERY, _T.EXECUTE_LOAD_QUERY, _T.GTID, _T.GTID_LOG, _T.XID]))
 def test_fields_of_a_body_are_those_that_construct_parses(seed: int, code: EventType) -> None:
     body = body_of(random.Random(seed), code)
-    schema: Any = SHOWN[code].schema
+    schema: Any = SHOWN_BODIES[code].schema
     readers: dict[int, Any] = {
-        _T.QUERY: query_parts, _T.EXECUTE_LOAD_QUERY: load_query_parts, _T.GTID: mariadb_gtid_fields,
-        _T.GTID_LOG: lambda data: mysql_gtid_fields(_T.GTID_LOG, data), _T.XID: xid,
+        _T.QUERY: parse_query, _T.EXECUTE_LOAD_QUERY: parse_load_query, _T.GTID: read_mariadb_gtid,
+        _T.GTID_LOG: lambda data: read_mysql_gtid(_T.GTID_LOG, data), _T.XID: parse_xid,
     }  # fmt: skip
     try:
         parsed = schema.parse(body)
@@ -174,7 +180,7 @@ def test_fields_of_a_body_are_those_that_construct_parses(seed: int, code: Event
         else:
             assert value == (expected.encode() if isinstance(expected, str) else expected), name
     if code != _T.QUERY and code != _T.EXECUTE_LOAD_QUERY:
-        assert gtid_numbers(code, SERVER, body) == (
+        assert read_gtid_numbers(code, SERVER, body) == (
             (f"{parsed.domain_id}-{SERVER}", parsed.seq_no) if code == _T.GTID else (parsed.sid, parsed.gno)
         )
 
@@ -202,7 +208,7 @@ def lists_of(source: random.Random, code: int) -> bytes:
 @given(st.integers(0, 1 << 60), st.sampled_from([_T.PREVIOUS_GTIDS, _T.GTID_LIST]))
 def test_the_lists_of_a_body_are_those_that_construct_parses(seed: int, code: EventType) -> None:
     body, schema = lists_of(random.Random(seed), code), BODIES[code]
-    read: Any = previous_gtids if code == _T.PREVIOUS_GTIDS else gtid_list
+    read: Any = read_previous_gtids if code == _T.PREVIOUS_GTIDS else read_gtid_list
     try:
         parsed: Any = schema.parse(body)
     except Exception:
@@ -211,22 +217,22 @@ def test_the_lists_of_a_body_are_those_that_construct_parses(seed: int, code: Ev
         return
     if code == _T.GTID_LIST:
         assert read(body) == tuple((one.domain_id, one.server_id, one.seq_no) for one in parsed.list)
-        assert decoded(code, body, None)["flags"] == parsed.count.high == body[3] >> 4
+        assert decode_body(code, body, None)["flags"] == parsed.count.high == body[3] >> 4
         return
-    found = [(uuid_text(one.sid), text(one.tag), list(one.intervals)) for one in read(body)]
+    found = [(format_uuid(one.sid), decode_text(one.tag), list(one.intervals)) for one in read(body)]
     assert found == sources_of(parsed)
 
 
 def test_what_is_too_short_is_named_with_what_it_needs() -> None:
     with pytest.raises(MalformedError, match=r"^error_code needs 2 bytes, 1 left$") as caught:
-        query_parts(bytes(10))
+        parse_query(bytes(10))
     assert caught.value.finding_id == "length-out-of-bounds"
     with pytest.raises(MalformedError, match=r"^xid\.bqual needs 2 bytes, 1 left$"):
-        mariadb_gtid_fields(bytes(12) + b"\x40" + bytes(4) + b"\x01\x02" + b"ab")
+        read_mariadb_gtid(bytes(12) + b"\x40" + bytes(4) + b"\x01\x02" + b"ab")
 
 
 def test_the_frequent_bodies_are_written_by_compiled_code() -> None:
     body = make.query(b"select 1")
-    assert isinstance(json_of(SHOWN[_T.QUERY], body), bytes)
-    assert {code for code, _ in _BODIES.of} >= {_T.QUERY, _T.XID, _T.GTID, _T.GTID_LOG}
+    assert isinstance(json_of(SHOWN_BODIES[_T.QUERY], body), bytes)
+    assert {code for code, _ in _FREQUENT_BODIES.by_code} >= {_T.QUERY, _T.XID, _T.GTID, _T.GTID_LOG}
     assert QueryParts._fields[3:] == ("status_vars", "db", "sql")

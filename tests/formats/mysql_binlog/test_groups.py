@@ -9,11 +9,11 @@ import pytest
 
 import binlogtool
 from binlogtool.findings import Severity
-from binlogtool.formats.binlog_events.apply.words import kind_of
+from binlogtool.formats.binlog_events.apply.words import classify_statement
 from binlogtool.formats.binlog_events.codes import EventType as T
 from binlogtool.formats.binlog_events.groups import steps
-from binlogtool.formats.binlog_events.groups.groups import Groups, Step
-from binlogtool.formats.binlog_events.groups.kinds import KINDS, LONGEST, QueryKind, text_kind
+from binlogtool.formats.binlog_events.groups.groups import GroupStep, TransactionGroups
+from binlogtool.formats.binlog_events.groups.kinds import MAX_WORD_SIZE, STATEMENT_WORDS, QueryKind, get_text_kind
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.judged import diagnoses, judged
 
@@ -21,7 +21,7 @@ SINGLE, TRANSACTION = make.mariadb_gtid(1, flags=1), make.mariadb_gtid(1, flags=
 ROWS, LAST_ROWS = bytes(6) + b"\0\0", bytes(6) + b"\1\0"
 INCIDENT = b"\1\0\4lost"
 HEAD, OUTER = make.mysql_gtid(1), b""
-OUTSIDE, OPENS, INSIDE, ENDS, ALONE = Step
+OUTSIDE, OPENS, INSIDE, ENDS, ALONE = GroupStep
 
 TOLD = (
     # MySQL: a transaction, a statement alone, an INCIDENT with a GTID of its own, an XA transaction in two parts.
@@ -55,9 +55,11 @@ def body_of(code: int, given: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(("events", "told"), TOLD)
-def test_events_open_and_end_groups_as_servers_say(events: Sequence[tuple[T, bytes]], told: Sequence[Step]) -> None:
-    groups = Groups()
-    assert tuple(groups.take(code, body_of(code, body)) for code, body in events) == told
+def test_events_open_and_end_groups_as_servers_say(
+    events: Sequence[tuple[T, bytes]], told: Sequence[GroupStep]
+) -> None:
+    groups = TransactionGroups()
+    assert tuple(groups.add_event(code, body_of(code, body)) for code, body in events) == told
     assert groups.fault is None
 
 
@@ -75,10 +77,10 @@ def test_events_open_and_end_groups_as_servers_say(events: Sequence[tuple[T, byt
     ],
 )
 def test_what_breaks_the_nesting_is_told(events: Sequence[tuple[T, bytes]], fault: str) -> None:
-    groups = Groups()
+    groups = TransactionGroups()
     for code, body in events:
         assert groups.fault is None
-        groups.take(code, body_of(code, body))
+        groups.add_event(code, body_of(code, body))
     assert groups.fault == fault
 
 
@@ -119,9 +121,9 @@ def chained(events: Sequence[tuple[int, bytes]]) -> bytes:
 
 
 def test_only_letters_of_ascii_make_a_word() -> None:
-    assert text_kind("BEG\u0131N".encode()) is QueryKind.STATEMENT
-    assert text_kind(b"BEGIN WORK") is QueryKind.BEGIN
-    assert text_kind(b"COMMITTED") is QueryKind.STATEMENT
+    assert get_text_kind("BEG\u0131N".encode()) is QueryKind.STATEMENT
+    assert get_text_kind(b"BEGIN WORK") is QueryKind.BEGIN
+    assert get_text_kind(b"COMMITTED") is QueryKind.STATEMENT
 
 
 @pytest.mark.parametrize(
@@ -147,18 +149,18 @@ def test_only_letters_of_ascii_make_a_word() -> None:
     ],
 )
 def test_replay_takes_a_statement_for_what_grouping_takes_it_for(sql: str, kind: QueryKind) -> None:
-    assert kind_of(sql) is kind
-    assert text_kind(sql.encode("utf-8", "replace")) is kind
+    assert classify_statement(sql) is kind
+    assert get_text_kind(sql.encode("utf-8", "replace")) is kind
 
 
 def test_no_word_is_longer_than_what_is_looked_at() -> None:
-    for word, kind in KINDS:
-        assert len(word) < LONGEST
-        assert text_kind(word.lower()) is kind
-        assert text_kind(word + b"x") is not kind
+    for word, kind in STATEMENT_WORDS:
+        assert len(word) < MAX_WORD_SIZE
+        assert get_text_kind(word.lower()) is kind
+        assert get_text_kind(word + b"x") is not kind
 
 
 def test_the_tabulated_step_is_the_step() -> None:
-    for mark in range(steps.MARKS):
+    for mark in range(steps.MARK_COUNT):
         for group in range(4):
-            assert steps.STEPS[4 * mark + group] == steps.step(group, mark)
+            assert steps.STEP_TABLE[4 * mark + group] == steps.step_group(group, mark)

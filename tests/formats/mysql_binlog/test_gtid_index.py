@@ -12,8 +12,8 @@ import pytest
 
 import binlogtool
 from binlogtool.findings import Finding
-from binlogtool.formats.detecting import Head
-from binlogtool.formats.layouts import Layout
+from binlogtool.formats.detecting import FileHead
+from binlogtool.formats.layouts import LogFileLayout
 from binlogtool.formats.mysql_binlog.format import FORMAT
 from binlogtool.formats.mysql_binlog.members.gtid_index import GtidIndexContext
 from binlogtool.limits import Limits
@@ -39,13 +39,13 @@ def key(offset: int, *gtids: tuple[int, int, int]) -> bytes:
     return struct.pack("<II", len(gtids) + 1, offset) + b"".join(struct.pack("<IIQ", *one) for one in gtids)
 
 
-def layout(data: bytes, name: str = NAME) -> Layout:
+def layout(data: bytes, name: str = NAME) -> LogFileLayout:
     """The layout of a file in memory."""
 
     def peek(offset: int, size: int) -> bytes:
         return data[offset : offset + size]
 
-    return FORMAT.reading.layout(Head(data[:4096], name, len(data), peek=peek), Limits())
+    return FORMAT.reading.layout(FileHead(data[:4096], name, len(data), peek=peek), Limits())
 
 
 def brief(found: tuple[Finding, ...]) -> list[tuple[str, str, int | None, int]]:
@@ -63,7 +63,7 @@ def test_an_index_of_a_real_server_is_whole(real: bytes) -> None:
     made = layout(real)
     assert (made.variant, made.frames_at, made.findings) == ("GTID index v1.0", 256, ())
     assert isinstance(made.context, GtidIndexContext)
-    assert (made.context.page_size, made.context.pages, made.context.root) == (64, 4, True)
+    assert (made.context.page_size, made.context.pages, made.context.has_root) == (64, 4, True)
 
 
 def test_its_keys_are_the_events_of_the_log(samples: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.binlog_events.gtid.sets import RULES, format_set, parse_set
+from binlogtool.formats.binlog_events.gtid.sets import GTID_PARSERS, format_gtid_set, parse_gtid_set
 
 U = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 V = "4e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -31,7 +31,7 @@ V = "4e11fa47-71ca-11e1-9e33-c80aa9429562"
 def test_a_set_holds_what_its_text_names_and_nothing_else(
     text: str, inside: list[str], outside: list[str | None]
 ) -> None:
-    within = RULES.within(text)
+    within = GTID_PARSERS.parse_set(text)
     assert [gtid for gtid in inside if not within(gtid)] == []
     assert [gtid for gtid in outside if within(gtid)] == []
 
@@ -45,14 +45,14 @@ def test_a_set_holds_what_its_text_names_and_nothing_else(
 )  # fmt: skip
 def test_a_text_that_is_no_set_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(UsageError, match=r"write|nothing|names no") as refused:
-        RULES.within(text)
+        GTID_PARSERS.parse_set(text)
     assert "\n" not in str(refused.value)
 
 
 def test_a_set_with_more_holes_than_are_kept_is_refused() -> None:
     numbers = ":".join(str(n) for n in range(1, 300_000, 2))
     with pytest.raises(UsageError, match="holes"):
-        parse_set(f"{U}:{numbers}")
+        parse_gtid_set(f"{U}:{numbers}")
 
 
 @pytest.mark.parametrize(
@@ -65,28 +65,28 @@ def test_a_set_with_more_holes_than_are_kept_is_refused() -> None:
     ],
 )
 def test_single_gtids_are_written_as_the_shortest_set(gtids: list[str], text: str) -> None:
-    assert format_set(gtids) == text
+    assert format_gtid_set(gtids) == text
 
 
 @pytest.mark.parametrize("text", [f"{U}:1-3:9", "0-1-1..3,0-1-7,0-2-4", "5,7-3", f"{U}:tag:5"])
 def test_a_set_is_written_as_it_is_read(text: str) -> None:
-    assert format_set(parse_set(text)) == text
+    assert format_gtid_set(parse_gtid_set(text)) == text
 
 
 def test_a_start_position_is_exclusive_and_an_unnamed_domain_is_behind_it() -> None:
-    after = RULES.after("0-1-3,1-8-4")
+    after = GTID_PARSERS.parse_after("0-1-3,1-8-4")
     assert [after(g) for g in ("0-1-3", "0-9-4", "0-1-2", "1-1-4", "1-1-5", "2-1-1", None)] == [
         False, True, False, False, True, True, False,
     ]  # fmt: skip
 
 
 def test_a_stop_position_is_inclusive_and_ends_unnamed_domains() -> None:
-    until = RULES.until("0-1-3")
+    until = GTID_PARSERS.parse_until("0-1-3")
     assert [until(g) for g in ("0-1-3", "0-9-3", "0-1-4", "2-1-1", None)] == [True, True, False, False, False]
 
 
 def test_the_last_number_of_a_mysql_set_is_the_position() -> None:
-    after = RULES.after(f"{U}:1-42,{U}:tag:7")
+    after = GTID_PARSERS.parse_after(f"{U}:1-42,{U}:tag:7")
     assert [after(g) for g in (f"{U}:42", f"{U}:43", f"{U}:tag:7", f"{U}:tag:8", f"{V}:1")] == [
         False, True, False, True, True,
     ]  # fmt: skip
@@ -95,4 +95,4 @@ def test_the_last_number_of_a_mysql_set_is_the_position() -> None:
 @pytest.mark.parametrize("text", ["0-1-1,0-2-5", "0-1-1..4", "0", "0-1", "x"])
 def test_a_text_that_names_no_single_place_is_no_position(text: str) -> None:
     with pytest.raises(UsageError, match=re.escape(text.partition(",")[0]) if text == "x" else "position"):
-        RULES.after(text)
+        GTID_PARSERS.parse_after(text)

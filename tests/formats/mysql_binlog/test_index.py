@@ -12,31 +12,31 @@ import binlogtool
 from binlogtool import formats
 from binlogtool.errors import UnknownFormatError
 from binlogtool.findings import Finding
-from binlogtool.formats.detecting import Head
-from binlogtool.formats.layouts import Layout
+from binlogtool.formats.detecting import FileHead
+from binlogtool.formats.layouts import LogFileLayout
 from binlogtool.formats.mysql_binlog.format import FORMAT
 from binlogtool.formats.mysql_binlog.members.index import TextContext
-from binlogtool.formats.mysql_binlog.members.names import folder_of, log_name
+from binlogtool.formats.mysql_binlog.members.names import get_folder, parse_log_name
 from binlogtool.limits import Limits
-from binlogtool.log.detect import detect
-from binlogtool.log.logset import members
+from binlogtool.log.detect import detect_format
+from binlogtool.log.logset import find_logs
 from tests.formats.mysql_binlog.sets import said
 
 INDEX = "rot-bin.index"
 FIRST = "/logs/rot-bin.000001\n/logs/rot-bin.000002\n"
 
 
-def head(data: bytes | str, name: str = INDEX) -> Head:
+def head(data: bytes | str, name: str = INDEX) -> FileHead:
     """A file in memory."""
     raw = data.encode() if isinstance(data, str) else data
 
     def peek(offset: int, size: int) -> bytes:
         return raw[offset : offset + size]
 
-    return Head(raw[:4096], name, len(raw), peek=peek)
+    return FileHead(raw[:4096], name, len(raw), peek=peek)
 
 
-def layout(data: bytes | str, name: str = INDEX) -> Layout:
+def layout(data: bytes | str, name: str = INDEX) -> LogFileLayout:
     """Its layout."""
     return FORMAT.reading.layout(head(data, name), Limits())
 
@@ -55,7 +55,7 @@ def numbers(data: bytes | str) -> dict[str, list[int]]:
     """The numbers that an index lists, by base."""
     context = layout(data).context
     assert isinstance(context, TextContext)
-    return {base: list(listing.ordered()) for base, listing in context.listings.items()}
+    return {base: list(listing.sorted_numbers()) for base, listing in context.listings.items()}
 
 
 # -- names -------------------------------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ def numbers(data: bytes | str) -> dict[str, list[int]]:
     ],
 )
 def test_the_name_of_a_log_file_is_found_in_its_path(path: str, base: str, number: int) -> None:
-    known = log_name(path.encode())
+    known = parse_log_name(path.encode())
     assert known is not None
     assert (known.base, known.number) == (base, number)
 
@@ -80,12 +80,12 @@ def test_the_name_of_a_log_file_is_found_in_its_path(path: str, base: str, numbe
     "path", ["", "/", "binlog", "binlog.00001", "binlog.00000x", ".000001", "a.000001/", "a.000001.idx"]
 )
 def test_other_paths_name_no_log_file(path: str) -> None:
-    assert log_name(path) is None
+    assert parse_log_name(path) is None
 
 
 def test_the_folder_of_a_path_has_no_separator_at_its_end() -> None:
     paths = [b"a.000001", b"./a.000001", b"/a.000001", b"/x/y/a.000001", b"..\\z\\a.000001", b"/x//a.000001"]
-    assert [folder_of(path) for path in paths] == [b"", b".", b"/", b"/x/y", b"..\\z", b"/x"]
+    assert [get_folder(path) for path in paths] == [b"", b".", b"/", b"/x/y", b"..\\z", b"/x"]
 
 
 # -- lines -------------------------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def test_binary_garbage_is_findings_and_never_an_exception(seed: int) -> None:
         assert len(made.findings) < 200
 
 
-def many_lines(count: int) -> Head:
+def many_lines(count: int) -> FileHead:
     """An index of so many lines, made where it is read."""
     line = b"/var/lib/mysql/mysql-bin.%06d\n"
     size = len(line % 1)
@@ -238,7 +238,7 @@ def many_lines(count: int) -> Head:
         text = b"".join(line % n for n in range(first, min(last, count - 1) + 1))
         return text[offset - first * size :][:length]
 
-    return Head(peek(0, 4096), "mysql-bin.index", count * size, peek=peek)
+    return FileHead(peek(0, 4096), "mysql-bin.index", count * size, peek=peek)
 
 
 @pytest.mark.full
@@ -268,7 +268,7 @@ def test_a_file_that_is_too_long_is_read_in_part(text: bytes) -> None:
         read.append(length)
         return (text * (length // len(text) + 1))[:length]
 
-    made = FORMAT.reading.layout(Head(peek(0, 4096), "a.index", 1 << 40, peek=peek), Limits())
+    made = FORMAT.reading.layout(FileHead(peek(0, 4096), "a.index", 1 << 40, peek=peek), Limits())
     assert "count-out-of-bounds" in {one.id for one in made.findings}
     assert sum(read) <= 65 << 20
     assert not made.context.sound
@@ -306,7 +306,7 @@ def test_relay_log_info_with_other_lines_is_told() -> None:
 def detected(data: bytes | str, name: str) -> str | None:
     """Which format it is taken for."""
     try:
-        return detect(head(data, name)).name
+        return detect_format(head(data, name)).name
     except UnknownFormatError:
         return None
 
@@ -348,7 +348,7 @@ def test_directories_of_both_formats_below_one_are_told_apart(tmp_path: Path, sa
 
     shutil.copytree(samples / "mysql_binlog/sets/mysql", tmp_path / "mysql")
     shutil.copytree(samples / "tarantool/vinyl", tmp_path / "tarantool")
-    found = {log.format.name: log.names for log in members(str(tmp_path), None).logs}
+    found = {log.format.name: log.names for log in find_logs(str(tmp_path), None).logs}
     assert set(found) == {"mysql-binlog", "tarantool"}
     assert all(name.startswith("rot-bin.") for name in found["mysql-binlog"])
     assert not any(name.startswith("rot-bin.") for name in found["tarantool"])
@@ -359,7 +359,7 @@ def test_stray_files_of_other_programs_make_no_log(tmp_path: Path) -> None:
     (tmp_path / "cache.index").write_text("keys: 5\n")
     (tmp_path / "daemon.state").write_text("running\n")
     with pytest.raises(UnknownFormatError):
-        members(str(tmp_path), None)
+        find_logs(str(tmp_path), None)
 
 
 def test_stray_files_beside_a_log_are_no_part_of_it(tmp_path: Path, samples: Path) -> None:
@@ -368,11 +368,11 @@ def test_stray_files_beside_a_log_are_no_part_of_it(tmp_path: Path, samples: Pat
     (tmp_path / "daemon.state").write_text("running\n")
     report = binlogtool.verify([tmp_path])
     assert not said(report)
-    assert [one.name for part in report.left for one in part.files] == ["cache.index", "daemon.state"]
+    assert [one.name for part in report.skipped for one in part.files] == ["cache.index", "daemon.state"]
 
 
 def test_every_format_is_listed_once() -> None:
-    assert len(set(formats.names())) == len(formats.names())
+    assert len(set(formats.list_names())) == len(formats.list_names())
 
 
 # -- given alone -------------------------------------------------------------------------------------------------------

@@ -143,4 +143,4 @@ def test_logs_that_are_broken_on_purpose_have_an_error(corpus: Path) -> None:
     assert {path.name for path in broken} == set(OLD_RULES)
     for path in broken:
         report = judged_file(path)
-        assert bool(errors(report)) != report.encrypted, path.name  # without a key nothing is known of it
+        assert bool(errors(report)) != report.is_encrypted, path.name  # without a key nothing is known of it

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from binlogtool.formats.binlog_events.events.event import Event
 from binlogtool.formats.binlog_events.gtid import intervals
-from binlogtool.formats.binlog_events.gtid.intervals import Intervals
+from binlogtool.formats.binlog_events.gtid.intervals import IntervalSet
 from binlogtool.formats.mysql_binlog.judge import folds
 from binlogtool.formats.mysql_binlog.judge.folds import CHAINED
-from binlogtool.formats.mysql_binlog.judge.positions import Positions
+from binlogtool.formats.mysql_binlog.judge.positions import PositionRules
 
 _RUNS = st.lists(
     st.tuples(st.integers(1, 60), st.integers(1, 6)).map(lambda run: (run[0], run[0] + run[1])), max_size=30
@@ -22,7 +22,7 @@ _RUNS = st.lists(
 
 @given(_RUNS)
 def test_intervals_hold_the_numbers_that_were_added(runs: list[tuple[int, int]]) -> None:
-    held, numbers = Intervals(), set[int]()
+    held, numbers = IntervalSet(), set[int]()
     for start, stop in runs:
         held.add(start, stop)
         numbers |= set(range(start, stop))
@@ -30,19 +30,19 @@ def test_intervals_hold_the_numbers_that_were_added(runs: list[tuple[int, int]])
     assert {n for start, stop in pairs for n in range(start, stop)} == numbers
     assert all(a[1] < b[0] for a, b in itertools.pairwise(pairs))
     assert [n for n in range(70) if n in held] == sorted(numbers)
-    assert (held.top, held.count(), bool(held)) == (max(numbers, default=0), len(numbers), bool(numbers))
-    missing = {n for start, stop in held.holes() for n in range(start, stop)}
+    assert (held.highest, held.count(), bool(held)) == (max(numbers, default=0), len(numbers), bool(numbers))
+    missing = {n for start, stop in held.iter_gaps() for n in range(start, stop)}
     assert missing == set(range(min(numbers, default=0), max(numbers, default=0))) - numbers
 
 
 def test_intervals_are_written_like_gtid_sets() -> None:
-    assert Intervals([(1, 6), (7, 8), (10, 12)]).text() == "1-5:7:10-11"
-    assert Intervals([(2 * n, 2 * n + 1) for n in range(1, 9)]).text(3) == "2:4:6:…"
+    assert IntervalSet([(1, 6), (7, 8), (10, 12)]).format_text() == "1-5:7:10-11"
+    assert IntervalSet([(2 * n, 2 * n + 1) for n in range(1, 9)]).format_text(3) == "2:4:6:…"
 
 
 def test_a_set_with_too_many_intervals_says_that_it_is_full() -> None:
-    held = Intervals((2 * n, 2 * n + 1) for n in range(intervals.MOST + 5))
-    assert (held.full, len(held)) == (True, intervals.MOST)
+    held = IntervalSet((2 * n, 2 * n + 1) for n in range(intervals.MAX_INTERVALS + 5))
+    assert (held.is_full, len(held)) == (True, intervals.MAX_INTERVALS)
 
 
 def _event(end: int, position: int) -> Event:
@@ -50,25 +50,31 @@ def _event(end: int, position: int) -> Event:
 
 
 def test_positions_are_compared_modulo_four_gibibytes() -> None:
-    state = array("q", bytes(8 * folds.SIZE))
-    positions = Positions(state, CHAINED, 0)
+    state = array("q", bytes(8 * folds.STATE_SIZE))
+    positions = PositionRules(state, CHAINED, 0)
     border = 1 << 32
-    told = [fault for end in (border - 40, border, border + 40) for fault in positions.check(_event(end, end % border))]
-    assert [*told, *positions.end()] == []
+    told = [
+        fault
+        for end in (border - 40, border, border + 40)
+        for fault in positions.check_event(_event(end, end % border))
+    ]
+    assert [*told, *positions.finish()] == []
 
 
 def test_bytes_that_are_missing_are_counted_over_the_border() -> None:
-    state = array("q", bytes(8 * folds.SIZE))
-    positions = Positions(state, CHAINED, 0)
+    state = array("q", bytes(8 * folds.STATE_SIZE))
+    positions = PositionRules(state, CHAINED, 0)
     border = 1 << 32
     told = [
-        fault for end in (border - 80, border - 40) for _, fault in positions.check(_event(end, (end + 1000) % border))
+        fault
+        for end in (border - 80, border - 40)
+        for _, fault in positions.check_event(_event(end, (end + 1000) % border))
     ]
     assert [(fault.diagnosis, fault.facts["bytes"]) for fault in told] == [("bytes-removed", 1000)]
-    assert [*positions.check(_event(border + 40, 1040))] == []
+    assert [*positions.check_event(_event(border + 40, 1040))] == []
 
 
 def test_an_encrypted_file_counts_from_behind_its_header() -> None:
-    state = array("q", bytes(8 * folds.SIZE))
-    positions = Positions(state, CHAINED, 512)
-    assert [*positions.check(_event(1000, 488)), *positions.end()] == []
+    state = array("q", bytes(8 * folds.STATE_SIZE))
+    positions = PositionRules(state, CHAINED, 512)
+    assert [*positions.check_event(_event(1000, 488)), *positions.finish()] == []

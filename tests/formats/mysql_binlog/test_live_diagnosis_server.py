@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.report.diagnosis import diagnosis_text
+from binlogtool.report.diagnosis import render_diagnosis_text
 from tests.formats.mysql_binlog.server import Server
 from tests.formats.mysql_binlog.starts import SERVERS, Home, programs
 
@@ -47,8 +47,8 @@ def _alarms(server: str, folder: Path) -> list[str]:
         try:
             for _ in range(LOOKS):
                 looked = binlogtool.diagnose([folder / "live/data"])
-                if looked.failures or not all(one.well for one in looked.logs):
-                    found += diagnosis_text(looked)
+                if looked.failures or not all(one.is_healthy for one in looked.logs):
+                    found += render_diagnosis_text(looked)
                 time.sleep(0.05)
         finally:
             writer.ended.set()

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from binlogtool.formats.mysql_binlog.replay.marks import MOST, Mark, Marks
+from binlogtool.formats.mysql_binlog.replay.marks import MAX_REMEMBERED, CommitMark, CommitMarks
 
 X, Y = ({"format_id": 1, "gtrid": name, "bqual": ""} for name in "xy")
 
 
 def wrong(marks: Iterable[tuple[str, Any]]) -> tuple[int, str] | None:
     """What stops recovery; each mark is 10 bytes behind the one before it."""
-    seen = Marks()
+    seen = CommitMarks()
     for offset, (kind, body) in enumerate(marks):
-        seen.see(Mark(10 * offset, kind, body))
-    return seen.wrong
+        seen.add_mark(CommitMark(10 * offset, kind, body))
+    return seen.first_fault
 
 
 def query(sql: str, **status: int) -> tuple[str, Any]:
@@ -47,7 +47,7 @@ def test_marks_that_contradict_each_other_stop_recovery(marks: list[tuple[str, A
         [query("BEGIN"), query("INSERT INTO t VALUES ('XA COMMIT x')"), query("BEGIN")],
         [("XA_PREPARE", X), query("XA COMMIT X'78',X'',1"), ("XA_PREPARE", X), query("XA ROLLBACK X'78',X'',1")],
         [query("XA COMMIT X'79',X'',1")],  # prepared in a file before this one
-        [("XID", {"xid": number}) for number in range(1, MOST + 10)],
+        [("XID", {"xid": number}) for number in range(1, MAX_REMEMBERED + 10)],
     ],
 )
 def test_other_marks_do_not(marks: list[tuple[str, Any]]) -> None:

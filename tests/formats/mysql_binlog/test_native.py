@@ -380,7 +380,7 @@ def test_events_scanned_without_compiled_code_are_written_by_it(file: Path, monk
     file.write_bytes(make.log(sample()))
     whole = native(file)
     monkeypatch.setenv("BINLOGTOOL_BACKEND", "native")
-    monkeypatch.setattr(NativeBackend, "scanner", PythonBackend.scanner)
+    monkeypatch.setattr(NativeBackend, "make_scanner", PythonBackend.make_scanner)
     outputs = [invoke("dump", "-O", "jsonl", str(file)).out]
     monkeypatch.setenv("BINLOGTOOL_BACKEND", "python")
     outputs.append(invoke("dump", "-O", "jsonl", str(file)).out)

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from binlogtool.formats.binlog_events.codes import ROWS
-from binlogtool.formats.binlog_events.events.bodies import SHOWN
-from binlogtool.formats.binlog_events.events.body_kernels import BodyPlace, body_member
-from binlogtool.formats.binlog_events.groups.kinds import KINDS, kind_of_query, query_kind
+from binlogtool.formats.binlog_events.codes import ROW_EVENTS
+from binlogtool.formats.binlog_events.events.bodies import SHOWN_BODIES
+from binlogtool.formats.binlog_events.events.body_kernels import BodyPlace, put_body_member
+from binlogtool.formats.binlog_events.groups.kinds import STATEMENT_WORDS, classify_query, get_query_kind
 from binlogtool.formats.binlog_events.rows.table_map import parse_table_map
-from binlogtool.formats.binlog_events.rows.table_map_bytes import map_record, map_table
-from binlogtool.formats.jsontext import NO_ROOM, NOT_MINE
-from binlogtool.log.body_json import quoted
+from binlogtool.formats.binlog_events.rows.table_map_bytes import encode_map_record, encode_map_table
+from binlogtool.formats.jsontext import NO_SPACE, UNSUPPORTED
+from binlogtool.log.body_json import to_json_bytes
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.native_logs import (
     BIT,
@@ -50,16 +50,16 @@ METADATA = b"\x04\x08\x40\x00\x02" + bytes([ENUM, 1, SET, 8]) + b"\x1e\x0a\x03\x
 WIDTHS = [4, 8, 3, 4, 8, -1, -2, 1, 8, 14, 3, 5, 8, 5, 1, 8]
 MORE = optional(6, lenenc(2) + sized(b"one") + sized(b'"two"')) + optional(5, lenenc(2) + sized(b"a") + sized(b"b"))
 MAP = parse_table_map(table_map_body(TYPES, METADATA, MORE))
-TABLE = map_table([map_record(MAP, quoted)])
+TABLE = encode_map_table([encode_map_record(MAP, to_json_bytes)])
 MOST = 1 << 14
 
 
 def written(code: int, body: bytes, room: int = MOST) -> bytes | int:
     """What is written of a body that has this room; the bytes end where the body does."""
-    if code not in ROWS:
-        return json_of(SHOWN[code], body, *([1] if SHOWN[code].given else []), room=room)
+    if code not in ROW_EVENTS:
+        return json_of(SHOWN_BODIES[code], body, *([1] if SHOWN_BODIES[code].parameters else []), room=room)
     out = bytearray(room)
-    end = body_member(body, TABLE, [0] * 256, out, 0, room, BodyPlace(code, 1, 0, len(body), 0))
+    end = put_body_member(body, TABLE, [0] * 256, out, 0, room, BodyPlace(code, 1, 0, len(body), 0))
     return end if end < 0 else bytes(out[:end])
 
 
@@ -102,10 +102,10 @@ def test_rows_are_read_and_written_within_their_bounds(seed: int, code: int, cut
     body = random_rows(source, code)
     body = body[: len(body) - cut]
     whole = written(code, body)
-    assert isinstance(whole, bytes) or whole == NOT_MINE  # each is right: damage decides which, see the tests above
+    assert isinstance(whole, bytes) or whole == UNSUPPORTED  # each is right: damage decides which, see the tests above
     for room in (0, 1, 60, 200, source.randrange(2000), source.randrange(2000)):
         part = written(code, body, room)
-        assert part in (whole, NO_ROOM, NOT_MINE)
+        assert part in (whole, NO_SPACE, UNSUPPORTED)
 
 
 bodies = st.one_of(
@@ -125,8 +125,8 @@ bodies = st.one_of(
 @given(bodies, st.integers(0, 500))
 def test_other_bodies_are_read_and_written_within_their_bounds(given_body: tuple[int, bytes], room: int) -> None:
     whole = written(*given_body)
-    assert whole == NOT_MINE or isinstance(whole, bytes)  # each is right: damage decides which, see the tests above
-    assert written(*given_body, room) in (whole, NO_ROOM)
+    assert whole == UNSUPPORTED or isinstance(whole, bytes)  # each is right: damage decides which, see the tests above
+    assert written(*given_body, room) in (whole, NO_SPACE)
 
 
 def test_a_row_event_is_what_its_meaning_is() -> None:
@@ -139,14 +139,14 @@ def test_a_row_event_is_what_its_meaning_is() -> None:
 
 @pytest.mark.parametrize("after", [b"", b" ", b"x", b"_", b"9", b"\xff"])
 def test_queries_are_told_apart_in_the_same_way(after: bytes) -> None:
-    words = [number for word, kind in KINDS for number in (len(word), kind, *word)] + [0]
-    for word, _ in KINDS:
+    words = [number for word, kind in STATEMENT_WORDS for number in (len(word), kind, *word)] + [0]
+    for word, _ in STATEMENT_WORDS:
         for text in (word + after, word.lower() + after, word[:-1] + after, b" " + word + after):
             body = make.query(text)
-            assert kind_of_query(words, body, 0, len(body)) == query_kind(make.QUERY, body)
+            assert classify_query(words, body, 0, len(body)) == get_query_kind(make.QUERY, body)
 
 
 @given(st.binary(max_size=60))
 def test_any_query_is_read_within_its_bounds(body: bytes) -> None:
-    words = [number for word, kind in KINDS for number in (len(word), kind, *word)] + [0]
-    assert kind_of_query(words, body, 0, len(body)) == query_kind(make.QUERY, body)
+    words = [number for word, kind in STATEMENT_WORDS for number in (len(word), kind, *word)] + [0]
+    assert classify_query(words, body, 0, len(body)) == get_query_kind(make.QUERY, body)

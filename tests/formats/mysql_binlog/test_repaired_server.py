@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.recovery.plan import Asked
+from binlogtool.recovery.plan import RepairPolicy
 from tests.formats.mysql_binlog.repaired import Case, gtids_of, look, plain, plan_of, predicted, put, repairable
 from tests.formats.mysql_binlog.server import Event, Server
 
@@ -127,7 +127,7 @@ def test_a_list_without_the_logs_that_somebody_removed_is_one_that_a_server_take
     folder = own_set(generated / "mariadb-11.8/rotated-set", logs / "set", "rot-bin.000003", "rot-bin.000004")
     before = (folder / "rot-bin.index").read_bytes()
     assert binlogtool.plan_truncate(folder).refused
-    done = binlogtool.apply_plan(binlogtool.plan_truncate(folder, asked=Asked(fix_meta=True)))
+    done = binlogtool.apply_plan(binlogtool.plan_truncate(folder, policy=RepairPolicy(fix_meta=True)))
     mended = (folder / "rot-bin.index").read_bytes()
     manifest = json.loads((generated / "manifest.json").read_text("utf-8"))
     counts = {Path(one["file"]).name: one["events"] for one in manifest if "11.8/rotated-set" in one["file"]}
@@ -147,7 +147,7 @@ def test_a_list_without_the_logs_that_somebody_removed_is_one_that_a_server_take
 def test_a_log_that_is_missing_between_others_is_not_forgotten(corpus: Path, server: str) -> None:
     """Without its line, a server would skip its transactions without a word."""
     folder = corpus / "mysql-binlog/generated/damaged" / server / "set-missing-file"
-    plan = binlogtool.plan_truncate(folder, asked=Asked(allow_discard_valid=True, fix_meta=True))
+    plan = binlogtool.plan_truncate(folder, policy=RepairPolicy(allow_discard_valid=True, fix_meta=True))
     assert plan.refused and not plan.changes
     assert "transactions lost" in plan.reasons[0]
 

@@ -16,11 +16,11 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import UsageError
-from binlogtool.formats.binlog_events.apply.executed import Executed, parse_executed
+from binlogtool.formats.binlog_events.apply.executed import ExecutedGtids, parse_executed
 from binlogtool.formats.mysql_binlog.format import FORMAT
-from binlogtool.formats.replay_rules import canonical
+from binlogtool.formats.replay_rules import encode_canonical
 from binlogtool.log import blocks, stretches
-from binlogtool.recovery.digest import row_number
+from binlogtool.recovery.digest import hash_row
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog import row_building
 
@@ -325,7 +325,7 @@ def test_two_logs_in_one_directory_are_not_mixed(corpus: Path, tmp_path: Path) -
 
 
 def test_positions_are_read_as_servers_write_them() -> None:
-    state = FORMAT.replay.state  # type: ignore[union-attr]
+    state = FORMAT.replay.parse_state  # type: ignore[union-attr]
     assert state is not None
     assert state("b.state", b"0-1-5\n0-2-3\n7-1-1\n") == {"gtid": "0-2-3,7-1-1"}, "the last of a domain counts"
     assert state("gtids.txt", f"{UUID}:1-5:7,\n{UUID[:-1]}2:3".encode()) == {"gtid": f"{UUID}:1-5:7,{UUID[:-1]}2:3"}
@@ -343,7 +343,7 @@ def test_a_position_of_mariadb_covers_the_numbers_below_it_and_a_set_of_mysql_on
     assert f"{UUID}:5" in executed and f"{UUID}:4" not in executed
     executed.add("0-7-11")
     assert executed.text == f"0-7-11,{UUID}:5"
-    assert Executed().text == ""
+    assert ExecutedGtids().text == ""
     with pytest.raises(UsageError):
         parse_executed("0-1")
 
@@ -429,8 +429,8 @@ def test_what_waits_is_applied_before_the_record_that_ends_it(
     size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where a block ended between a TABLE_MAP and its rows, these were once applied first, and had no key."""
-    monkeypatch.setattr(blocks, "BLOCK", size)
-    monkeypatch.setattr(stretches, "BLOCK", size)
+    monkeypatch.setattr(blocks, "MAX_BLOCK_RECORDS", size)
+    monkeypatch.setattr(stretches, "MAX_BLOCK_RECORDS", size)
     number = struct.Struct("<i").pack
     pair = [row_building.image([number(1), number(value)]) for value in (5, 6)]
     table = make.event(make.TABLE_MAP, row_building.table_map_body(b"\x03\x03"))
@@ -451,4 +451,4 @@ def test_what_waits_is_applied_before_the_record_that_ends_it(
     assert found.decisions["applied"] == 5
     assert [one.keys for one in found.objects if one.name == "db.t"] == [1]
     (one,) = [one for one in found.objects if one.name == "db.t"]
-    assert one.digest == f"{row_number('db.t', canonical([1]), canonical({'@1': 1, '@2': 6})):064x}"
+    assert one.digest == f"{hash_row('db.t', encode_canonical([1]), encode_canonical({'@1': 1, '@2': 6})):064x}"

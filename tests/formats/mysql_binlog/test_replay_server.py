@@ -125,7 +125,7 @@ def test_a_server_ends_with_the_predicted_transactions_and_rows_of_every_intact_
         [replayed] = binlogtool.replay([log])
         assert not applied(server, log), name
         assert position(server) == replayed.position["gtid"], name
-        assert replayed.clean and replayed.stop is None, name
+        assert replayed.is_clean and replayed.stop is None, name
         if name != "mixed-ddl":  # its statements change the same tables as its rows
             assert rows_as_predicted(server, replayed, name), (name, rows(server), predicted_rows(replayed))
 

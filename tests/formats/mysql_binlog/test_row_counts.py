@@ -8,19 +8,19 @@ import struct
 import pytest
 
 from binlogtool.formats.binlog_events.codes import EventType
-from binlogtool.formats.binlog_events.rows.image_kernels import rows_between
+from binlogtool.formats.binlog_events.rows.image_kernels import count_image_rows
 from binlogtool.formats.binlog_events.rows.reader import RowReader
 from binlogtool.formats.binlog_events.rows.rows import count_rows
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, parse_table_map
 from binlogtool.formats.binlog_events.values.columns import ColumnType
 from binlogtool.formats.fields import MalformedError
 from binlogtool.limits import Limits
-from binlogtool.schema.native_backend import native_backend
+from binlogtool.schema.native_backend import get_native_backend
 from tests.formats.mysql_binlog.row_building import image, rows_body, table_map_body
 
 _C, _E = ColumnType, EventType
-BACKEND = native_backend()
-COMPILED = rows_between if BACKEND is None else BACKEND.compile(rows_between)
+BACKEND = get_native_backend()
+COMPILED = count_image_rows if BACKEND is None else BACKEND.compile_kernel(count_image_rows)
 LIMITS = Limits()
 
 
@@ -52,12 +52,12 @@ def told(type_code: int, body: bytes, compiled: bool) -> int | str:
 
 @pytest.mark.parametrize(("type_code", "body"), BODIES)
 def test_the_kernel_counts_forty_rows_by_itself(monkeypatch: pytest.MonkeyPatch, type_code: int, body: bytes) -> None:
-    monkeypatch.setattr(RowReader, "ends", None)
+    monkeypatch.setattr(RowReader, "iter_row_ends", None)
     assert told(type_code, body, compiled=True) == 40
 
 
 def test_images_with_some_of_the_columns_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RowReader, "ends", None)
+    monkeypatch.setattr(RowReader, "iter_row_ends", None)
     images = b"".join(image([struct.pack("<i", number)]) + row(number, b"y") for number in range(30))
     assert told(_E.UPDATE_ROWS_V1, rows_body(4, images, [[True, False, False, False], [True] * 4]), compiled=True) == 30
 
@@ -84,4 +84,4 @@ def test_what_does_not_fit_is_told_as_without_compiled_code(type_code: int, body
 
 @pytest.mark.skipif(BACKEND is None, reason="no native library")
 def test_the_kernel_is_in_the_library() -> None:
-    assert COMPILED is not rows_between
+    assert COMPILED is not count_image_rows

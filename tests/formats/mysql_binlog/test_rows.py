@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from binlogtool.formats.binlog_events.codes import ROWS_COMPRESSED, EventType
+from binlogtool.formats.binlog_events.codes import COMPRESSED_ROW_EVENTS, EventType
 from binlogtool.formats.binlog_events.rows.rows import Row, RowsHead, count_rows, decode_rows, parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, parse_table_map
 from binlogtool.formats.binlog_events.values.columns import ColumnType
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.layouts import CodecError
+from binlogtool.formats.layouts import DecompressionError
 from binlogtool.limits import Limits
 from tests.formats.mysql_binlog.row_building import image, optional, rows_body, sized, table_map_body
 
@@ -90,7 +90,7 @@ def block(data: bytes, size: int | None = None) -> bytes:
     return bytes([0x80 | width]) + declared.to_bytes(width, "big") + zlib.compress(data)
 
 
-@pytest.mark.parametrize("type_code", sorted(ROWS_COMPRESSED))
+@pytest.mark.parametrize("type_code", sorted(COMPRESSED_ROW_EVENTS))
 def test_compressed_events_are_unpacked_first(type_code: int) -> None:
     pairs = type_code in (_E.UPDATE_ROWS_COMPRESSED_V1, _E.UPDATE_ROWS_COMPRESSED_V2)
     extra = b"" if type_code >= _E.WRITE_ROWS_COMPRESSED_V2 else None
@@ -117,7 +117,7 @@ def test_compressed_events_are_unpacked_first(type_code: int) -> None:
     ],
 )
 def test_a_block_that_is_not_what_it_says_is_an_error(packed: bytes, limit: int, id_: str) -> None:
-    with pytest.raises(CodecError) as caught:
+    with pytest.raises(DecompressionError) as caught:
         decode_rows(_E.WRITE_ROWS_COMPRESSED_V1, rows_body(2, packed), two_columns(), Limits(max_inflate=limit))
     assert caught.value.finding_id == id_
 
@@ -344,13 +344,13 @@ def test_whatever_the_bytes_are_only_our_own_errors_come(type_code: int, pairs: 
 def _fails(type_code: int, body: bytes, table: TableMap) -> bool:
     try:
         counted = count_rows(type_code, body, table, Limits(max_inflate=1 << 20))
-    except (MalformedError, CodecError):
-        with pytest.raises((MalformedError, CodecError)):
+    except (MalformedError, DecompressionError):
+        with pytest.raises((MalformedError, DecompressionError)):
             decode_rows(type_code, body, table, Limits(max_inflate=1 << 20))
         return True
     try:
         rows: list[Row] = decode_rows(type_code, body, table, Limits(max_inflate=1 << 20))
-    except (MalformedError, CodecError):
+    except (MalformedError, DecompressionError):
         return True
     assert len(rows) == counted
     return False

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from binlogtool.formats.binlog_events.codes import DELETES, ROWS, UPDATES, EventType
+from binlogtool.formats.binlog_events.codes import DELETE_ROW_EVENTS, ROW_EVENTS, UPDATE_ROW_EVENTS, EventType
 from binlogtool.formats.binlog_events.rows.rows import Row, count_rows, decode_rows, parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, parse_table_map
-from binlogtool.formats.binlog_events.values.columns import Column, ColumnType
+from binlogtool.formats.binlog_events.values.columns import ColumnType, TableMapColumn
 from binlogtool.formats.binlog_events.wire.compression import unpack_payload
 from binlogtool.formats.binlog_events.wire.description import FormatDescription, parse_description
 from binlogtool.formats.detecting import Hints
@@ -89,7 +89,7 @@ def manifest(corpus: Path) -> list[dict[str, Any]]:
     return [entry for entry in entries if "/encrypted/" not in entry["file"] and entry.get("oracle")]
 
 
-OPERATIONS = {"INSERT INTO": frozenset[int](), "UPDATE": UPDATES, "DELETE FROM": DELETES}
+OPERATIONS = {"INSERT INTO": frozenset[int](), "UPDATE": UPDATE_ROW_EVENTS, "DELETE FROM": DELETE_ROW_EVENTS}
 
 
 class Comparison:
@@ -115,7 +115,13 @@ class Comparison:
 
     def head(self, printed: vvv.Row, type_code: int, table_map: TableMap) -> None:
         assert (printed.database, printed.table) == (table_map.database, table_map.table)
-        kind = "UPDATE" if type_code in UPDATES else "DELETE FROM" if type_code in DELETES else "INSERT INTO"
+        kind = (
+            "UPDATE"
+            if type_code in UPDATE_ROW_EVENTS
+            else "DELETE FROM"
+            if type_code in DELETE_ROW_EVENTS
+            else "INSERT INTO"
+        )
         assert printed.operation == kind, self.name
 
     def image(
@@ -124,7 +130,7 @@ class Comparison:
         assert (values is None) == (cells is None)
         if values is None or cells is None:
             return
-        numbers = {key: number for number, key in enumerate(table_map.keys, 1)}
+        numbers = {key: number for number, key in enumerate(table_map.column_keys, 1)}
         present = [numbers[key] for key in values]
         assert list(cells) == (present[: len(cells)] if cut else present), self.name
         for key, value in values.items():
@@ -132,7 +138,7 @@ class Comparison:
             if cell is not None:
                 self.cell(value, cell, table_map.columns[numbers[key] - 1], numbers[key])
 
-    def cell(self, value: Any, cell: vvv.Cell, column: Column, number: int) -> None:
+    def cell(self, value: Any, cell: vvv.Cell, column: TableMapColumn, number: int) -> None:
         ours = text_of(value, column, number, self.mysql)
         where = f"{self.name} @{number} {column}: ours {ours[:300]!r}, the tool's {cell.text[:300]!r}"
         assert same(ours, cell.text, column), where
@@ -156,7 +162,7 @@ def compare(
             assert replace(guessed, mariadb=table_map.mariadb) == table_map
             maps[table_map.table_id] = table_map
             own.append(table_map)
-        elif type_code in ROWS:
+        elif type_code in ROW_EVENTS:
             head = parse_rows_head(type_code, body)
             table_map = maps[head.table_id]
             rows = decoded(type_code, body, table_map, totals)
@@ -188,7 +194,7 @@ def check_unpacked(rows: list[Row], stored: list[Row], table_map: TableMap, tota
     """Compressed columns against the standard library."""
     keys = [
         key
-        for key, column in zip(table_map.keys, table_map.columns, strict=True)
+        for key, column in zip(table_map.column_keys, table_map.columns, strict=True)
         if column.type in (ColumnType.VARCHAR_COMPRESSED, ColumnType.BLOB_COMPRESSED)
     ]
     for row, raw in zip(rows, stored, strict=True):
@@ -287,7 +293,7 @@ def test_old_logs_decode_without_an_error(corpus: Path) -> None:
             if type_code == EventType.TABLE_MAP:
                 table_map = parse_table_map(body, description.table_id_size, description.is_mariadb)
                 maps[table_map.table_id] = table_map
-            elif type_code in ROWS:
+            elif type_code in ROW_EVENTS:
                 head = parse_rows_head(type_code, body, description.table_id_size)
                 if head.table_id in maps:
                     decoded = decode_rows(type_code, body, maps[head.table_id], LIMITS)

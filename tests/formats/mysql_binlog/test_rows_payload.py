@@ -6,9 +6,9 @@ import tracemalloc
 
 import pytest
 
-from binlogtool.formats.binlog_events.wire.compression import Payload, parse_payload, unpack_payload
+from binlogtool.formats.binlog_events.wire.compression import PayloadHeader, parse_payload_header, unpack_payload
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.layouts import CodecError
+from binlogtool.formats.layouts import DecompressionError
 from binlogtool.limits import Limits
 from tests.formats.mysql_binlog.compressed_rows import EVENTS, packed, payload
 
@@ -17,7 +17,7 @@ LIMITS = Limits()
 
 def test_the_fields_say_where_the_packed_bytes_start() -> None:
     body = payload(b"12345", 30_000, 255)
-    assert parse_payload(body) == Payload(len(body) - 5, 5, 255, 30_000)
+    assert parse_payload_header(body) == PayloadHeader(len(body) - 5, 5, 255, 30_000)
 
 
 @pytest.mark.parametrize("declared", [len(EVENTS), None])
@@ -53,23 +53,23 @@ def test_a_payload_may_be_stored_as_it_is() -> None:
     ],
 )
 def test_a_payload_that_is_not_what_it_says_is_an_error(body: bytes, limit: int, id_: str) -> None:
-    with pytest.raises(CodecError) as caught:
+    with pytest.raises(DecompressionError) as caught:
         unpack_payload(body, Limits(max_inflate=limit))
     assert caught.value.finding_id == id_
 
 
 def test_a_field_that_does_not_fit_is_named() -> None:
     with pytest.raises(MalformedError, match="field 1 of 9 bytes"):
-        parse_payload(b"\x01\x09\x05")
+        parse_payload_header(b"\x01\x09\x05")
     with pytest.raises(MalformedError, match="declares 5 packed bytes, 9 follow"):
-        parse_payload(payload(b"123456789", size=5))
+        parse_payload_header(payload(b"123456789", size=5))
 
 
 @pytest.mark.parametrize("declared", [1000, 2**40, None])
 def test_a_bomb_takes_no_more_memory_than_the_limit(declared: int | None) -> None:
     bomb = payload(packed(bytes(1 << 28)), declared)
     tracemalloc.start()
-    with pytest.raises(CodecError):
+    with pytest.raises(DecompressionError):
         unpack_payload(bomb, Limits(max_inflate=1 << 20))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

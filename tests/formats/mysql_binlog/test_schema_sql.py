@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.binlog_events.ddl.columns import Definition
-from binlogtool.formats.binlog_events.ddl.schema_sql import schema_definitions
+from binlogtool.formats.binlog_events.ddl.columns import TableDefinition
+from binlogtool.formats.binlog_events.ddl.schema_sql import parse_schema
 from binlogtool.formats.binlog_events.ddl.table_history import TableHistory
-from binlogtool.formats.binlog_events.ddl.words import statements
+from binlogtool.formats.binlog_events.ddl.words import split_statements
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, parse_table_map
-from binlogtool.formats.binlog_events.values.columns import ColumnHint, ColumnType, Logical
+from binlogtool.formats.binlog_events.values.columns import ColumnHint, ColumnType, LogicalType
 from tests.formats.mysql_binlog.row_building import table_map_body
 
 _C = ColumnType
@@ -18,8 +18,8 @@ _C = ColumnType
 
 def load(sql: str) -> dict[str, tuple[ColumnHint, ...]]:
     """The columns of each table that the statements of --schema define."""
-    found = schema_definitions(sql).tables
-    return {name.removeprefix("."): one.columns for name, one in found.items() if isinstance(one, Definition)}
+    found = parse_schema(sql).tables
+    return {name.removeprefix("."): one.columns for name, one in found.items() if isinstance(one, TableDefinition)}
 
 
 def columns(definition: str, options: str = "") -> tuple[ColumnHint, ...]:
@@ -91,11 +91,11 @@ def test_a_type_is_found_under_its_codes_in_the_log(type_: str, codes: set[Colum
 @pytest.mark.parametrize(
     ("type_", "logical"),
     [
-        ("uuid", Logical.UUID), ("inet4 not null", Logical.INET4), ("inet6", Logical.INET6),
-        ("vector(3) not null", Logical.VECTOR), ("json", Logical.JSON), ("varchar(3)", None),
+        ("uuid", LogicalType.UUID), ("inet4 not null", LogicalType.INET4), ("inet6", LogicalType.INET6),
+        ("vector(3) not null", LogicalType.VECTOR), ("json", LogicalType.JSON), ("varchar(3)", None),
     ],
 )  # fmt: skip
-def test_types_that_the_log_does_not_name_come_from_the_statement(type_: str, logical: Logical | None) -> None:
+def test_types_that_the_log_does_not_name_come_from_the_statement(type_: str, logical: LogicalType | None) -> None:
     assert one(f"c {type_}").logical is logical
 
 
@@ -145,16 +145,18 @@ def test_a_versioned_table_has_two_more_columns_unless_they_are_declared() -> No
 
 
 def test_an_unqualified_table_serves_every_database_unless_two_differ() -> None:
-    assert TableHistory("create table t (a int);").of(table()).keys == ("a",)
-    assert TableHistory("create table t (a int); create table t (a int);").of(table()).keys == ("a",)
-    twice = TableHistory("create table t (a int); create table t (b int);").of(table())
-    assert twice.keys == ("@1",)
+    assert TableHistory("create table t (a int);").complete_table_map(table()).column_keys == ("a",)
+    assert TableHistory("create table t (a int); create table t (a int);").complete_table_map(table()).column_keys == (
+        "a",
+    )
+    twice = TableHistory("create table t (a int); create table t (b int);").complete_table_map(table())
+    assert twice.column_keys == ("@1",)
     assert "two tables" in twice.uncertain
 
 
 def test_a_qualified_table_goes_before_an_unqualified_one() -> None:
     history = TableHistory("create table t (a int); create table db.t (b int); create table other.t (c int);")
-    assert history.of(table()).keys == ("b",)
+    assert history.complete_table_map(table()).column_keys == ("b",)
 
 
 def table(types: bytes = bytes([_C.LONG])) -> TableMap:
@@ -162,14 +164,14 @@ def table(types: bytes = bytes([_C.LONG])) -> TableMap:
 
 
 def test_a_table_of_another_shape_is_not_used_and_that_is_said() -> None:
-    two = TableHistory("create table db.t (a int, b int)").of(table())
-    assert two.keys == ("@1",)
+    two = TableHistory("create table db.t (a int, b int)").complete_table_map(table())
+    assert two.column_keys == ("@1",)
     assert two.uncertain == "--schema gives db.t 2 columns, the log 1"
-    other = TableHistory("create table db.t (a date)").of(table())
-    assert other.keys == ("@1",)
+    other = TableHistory("create table db.t (a date)").complete_table_map(table())
+    assert other.column_keys == ("@1",)
     assert other.uncertain == "--schema gives column 1 of db.t (a) another type than the log's"
-    assert TableHistory("create table db.t (a int)").of(table()).uncertain == ""
-    assert TableHistory("create table db.x (a date)").of(table()).uncertain == ""
+    assert TableHistory("create table db.t (a int)").complete_table_map(table()).uncertain == ""
+    assert TableHistory("create table db.x (a date)").complete_table_map(table()).uncertain == ""
 
 
 @pytest.mark.parametrize(
@@ -188,7 +190,7 @@ def test_a_statement_that_cannot_be_understood_is_named_by_its_line(sql: str, li
     with pytest.raises(UsageError, match=f"line {line}: .*{reason}"):
         load(sql)
     with pytest.raises(UsageError, match="--schema: line"):
-        TableHistory(sql).of(table())
+        TableHistory(sql).complete_table_map(table())
 
 
 @pytest.mark.parametrize(
@@ -200,7 +202,7 @@ def test_statements_without_columns_give_none(sql: str) -> None:
 
 def test_the_statements_of_a_script_are_those_that_a_client_sends() -> None:
     script = "-- c\nselect ';' /* ; */, \"a;\", `b;`; # x;\ndelimiter //\nbegin; end //\ndelimiter ;\nx\n(delimiter\n);"
-    assert [(s.line, s.text.split()[0]) for s in statements(script)] == [(2, "select"), (4, "begin;"), (6, "x")]
+    assert [(s.line, s.text.split()[0]) for s in split_statements(script)] == [(2, "select"), (4, "begin;"), (6, "x")]
 
 
 def test_many_quotation_marks_take_no_time() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import UsageError
-from binlogtool.formats.mysql_binlog.members.names import order
+from binlogtool.formats.mysql_binlog.members.names import sort_names
 from binlogtool.log.select import Selection
 from tests.formats.mysql_binlog.sets import NAMES, SERVERS, Directory, Said, copy
 
@@ -240,7 +240,7 @@ def test_two_logs_of_one_directory_are_judged_apart(mysql: Directory, samples: P
 
 def test_the_order_of_a_directory_is_base_then_number() -> None:
     names = ["b.0999999", "b.1000000", "b.index", "a.000010", "a.000009", "a.state", "a.000010.idx", "b.000001"]
-    assert order(names) == [
+    assert sort_names(names) == [
         "a.state", "a.000009", "a.000010", "a.000010.idx", "b.index", "b.000001", "b.0999999", "b.1000000",
     ]  # fmt: skip
 

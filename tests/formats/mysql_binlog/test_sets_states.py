@@ -9,20 +9,20 @@ import pytest
 
 from binlogtool.formats.binlog_events.gtid.bodies import ListedGtid, PreviousGtids
 from binlogtool.formats.binlog_events.gtid.states import (
-    ListState,
-    SetState,
-    Span,
-    of_list,
-    of_previous,
-    spans_fact,
-    spans_text,
+    GtidRange,
+    MariadbGtidState,
+    MysqlGtidState,
+    format_ranges,
+    ranges_to_json,
+    state_of_gtid_list,
+    state_of_previous_gtids,
 )
 
 SID = bytes(range(16))
 SOURCE = "00010203-0405-0607-0809-0a0b0c0d0e0f"
 
 
-def numbers(state: SetState) -> set[int]:
+def numbers(state: MysqlGtidState) -> set[int]:
     """The numbers of the one source."""
     return {n for low, high in state.intervals.get(SOURCE, []) for n in range(low, high)}
 
@@ -31,43 +31,52 @@ def numbers(state: SetState) -> set[int]:
 def test_what_a_set_lacks_is_the_difference_of_sets(seed: int) -> None:
     rng = random.Random(seed)
     one, other = ({rng.randrange(40) for _ in range(rng.randrange(30))} for _ in range(2))
-    first, second = SetState(), SetState()
+    first, second = MysqlGtidState(), MysqlGtidState()
     for state, known in ((first, one), (second, other)):
         for number in rng.sample(sorted(known), len(known)):
             state.extend(SOURCE, [(number, number + 1)])
     assert (numbers(first), numbers(second)) == (one, other)
-    spans = first.lacks(second)
+    spans = first.find_missing(second)
     assert {n for span in spans for n in range(span.first, span.last + 1)} == other - one
     assert all(left.last + 1 < right.first for left, right in pairwise(spans))
 
 
 def test_intervals_of_previous_gtids_may_touch_overlap_or_be_empty() -> None:
-    state = of_previous([PreviousGtids(SID, b"", ((5, 9), (1, 3), (3, 5), (7, 12), (20, 20)))])
+    state = state_of_previous_gtids([PreviousGtids(SID, b"", ((5, 9), (1, 3), (3, 5), (7, 12), (20, 20)))])
     assert state.intervals == {SOURCE: [(1, 12)]}
 
 
 def test_tags_are_sources_of_their_own() -> None:
-    state = of_previous([PreviousGtids(SID, b"", ((1, 3),)), PreviousGtids(SID, b"tag", ((1, 2),))])
-    assert SetState().lacks(state) == [Span(SOURCE, 1, 2, False), Span(f"{SOURCE}:tag", 1, 1, False)]
+    state = state_of_previous_gtids([PreviousGtids(SID, b"", ((1, 3),)), PreviousGtids(SID, b"tag", ((1, 2),))])
+    assert MysqlGtidState().find_missing(state) == [
+        GtidRange(SOURCE, 1, 2, False),
+        GtidRange(f"{SOURCE}:tag", 1, 1, False),
+    ]
 
 
 def test_a_list_lacks_what_lies_behind_its_domain() -> None:
-    known = of_list([ListedGtid(0, 1, 5), ListedGtid(0, 2, 9), ListedGtid(7, 1, 3)])
-    later = of_list([ListedGtid(0, 1, 12), ListedGtid(0, 2, 9), ListedGtid(7, 1, 4), ListedGtid(8, 1, 2)])
-    assert known.lacks(later) == [Span("0-1", 10, 12, True), Span("7-1", 4, 4, True), Span("8-1", 1, 2, True)]
-    assert later.lacks(known) == []
+    known = state_of_gtid_list([ListedGtid(0, 1, 5), ListedGtid(0, 2, 9), ListedGtid(7, 1, 3)])
+    later = state_of_gtid_list([ListedGtid(0, 1, 12), ListedGtid(0, 2, 9), ListedGtid(7, 1, 4), ListedGtid(8, 1, 2)])
+    assert known.find_missing(later) == [
+        GtidRange("0-1", 10, 12, True),
+        GtidRange("7-1", 4, 4, True),
+        GtidRange("8-1", 1, 2, True),
+    ]
+    assert later.find_missing(known) == []
 
 
 def test_states_of_two_servers_are_not_compared() -> None:
-    assert SetState().lacks(ListState({"0-1": 5})) == []
-    assert ListState().lacks(SetState({SOURCE: [(1, 2)]})) == []
+    assert MysqlGtidState().find_missing(MariadbGtidState({"0-1": 5})) == []
+    assert MariadbGtidState().find_missing(MysqlGtidState({SOURCE: [(1, 2)]})) == []
 
 
 def test_gtids_in_words_are_as_the_servers_write_them() -> None:
-    assert spans_text([Span("0-1", 5, 7, True), Span("0-1", 9, 9, True)]) == "0-1-5 to 0-1-7, 0-1-9"
-    assert spans_text([Span(SOURCE, 5, 7, False), Span(SOURCE, 9, 9, False)]) == f"{SOURCE}:5-7, {SOURCE}:9"
-    assert spans_text([Span("0-1", n, n, True) for n in range(8)]).endswith("0-1-4 and 3 more ranges")
+    assert format_ranges([GtidRange("0-1", 5, 7, True), GtidRange("0-1", 9, 9, True)]) == "0-1-5 to 0-1-7, 0-1-9"
+    assert (
+        format_ranges([GtidRange(SOURCE, 5, 7, False), GtidRange(SOURCE, 9, 9, False)]) == f"{SOURCE}:5-7, {SOURCE}:9"
+    )
+    assert format_ranges([GtidRange("0-1", n, n, True) for n in range(8)]).endswith("0-1-4 and 3 more ranges")
 
 
 def test_gtids_as_facts_are_runs_by_source() -> None:
-    assert spans_fact([Span("0-1", 5, 7, True), Span("0-1", 9, 9, True)]) == {"0-1": [[5, 7], [9, 9]]}
+    assert ranges_to_json([GtidRange("0-1", 5, 7, True), GtidRange("0-1", 9, 9, True)]) == {"0-1": [[5, 7], [9, 9]]}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.binlog_events.ddl.definitions import DdlStatement, Definitions
-from binlogtool.formats.binlog_events.ddl.knowledge import Knowledge
-from binlogtool.formats.binlog_events.ddl.modes import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, in_usual_mode
+from binlogtool.formats.binlog_events.ddl.definitions import DdlStatement, TableDefinitions
+from binlogtool.formats.binlog_events.ddl.knowledge import TableKnowledge
+from binlogtool.formats.binlog_events.ddl.modes import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, normalize_quotes
 from binlogtool.formats.binlog_events.ddl.triggers import Triggers
 from binlogtool.formats.binlog_events.events.decoding import QueryParts
 from binlogtool.formats.binlog_events.rows.table_map import parse_table_map
@@ -21,18 +21,18 @@ FIRST = "create table t (id int unsigned primary key, a varchar(9) charset latin
 
 def columns(*statements: str, table: str = "d.t") -> list[tuple[str | None, bool | None]] | None:
     """(name, generated) of each column behind these statements."""
-    known = Definitions()
+    known = TableDefinitions()
     for statement in statements:
-        known.learn(DdlStatement("d", statement))
-    found = known.of(table)
+        known.apply_statement(DdlStatement("d", statement))
+    found = known.get_definition(table)
     return None if found is None else [(column.name, column.generated) for column in found.columns]
 
 
 def key(*statements: str) -> tuple[tuple[str, int], ...]:
-    known = Definitions()
+    known = TableDefinitions()
     for statement in statements:
-        known.learn(DdlStatement("d", statement))
-    found = known.of("d.t")
+        known.apply_statement(DdlStatement("d", statement))
+    found = known.get_definition("d.t")
     assert found is not None
     return found.key
 
@@ -103,11 +103,11 @@ def test_keys_follow_their_columns() -> None:
 
 
 def test_new_columns_take_the_character_set_of_their_table() -> None:
-    known = Definitions()
-    known.learn(DdlStatement("d", "create table t (a text) default charset latin2"))
-    known.learn(DdlStatement("d", "alter table t add b text"))
-    known.learn(DdlStatement("d", "alter table t default character set = greek, add c text"))
-    found = known.of("d.t")
+    known = TableDefinitions()
+    known.apply_statement(DdlStatement("d", "create table t (a text) default charset latin2"))
+    known.apply_statement(DdlStatement("d", "alter table t add b text"))
+    known.apply_statement(DdlStatement("d", "alter table t default character set = greek, add c text"))
+    found = known.get_definition("d.t")
     assert found is not None and [column.charset for column in found.columns] == ["latin2", "latin2", "greek"]
 
 
@@ -124,15 +124,15 @@ TRIGGER = "create definer=`r``oot`@`%` trigger if not exists tr before insert on
     ],
 )  # fmt: skip
 def test_triggers_are_known_as_long_as_they_are_there(statement: str, table: str, expected: list[str]) -> None:
-    known = Knowledge()
-    known.learn(TRIGGER.encode(), IN_D)
-    known.learn(statement.encode(), IN_D)
-    assert known.triggers.of(table) == expected
+    known = TableKnowledge()
+    known.apply_statement(TRIGGER.encode(), IN_D)
+    known.apply_statement(statement.encode(), IN_D)
+    assert known.triggers.list_triggers(table) == expected
 
 
 def test_a_word_inside_of_a_trigger_is_not_its_table() -> None:
     known = Triggers()
-    known.learn("create trigger a after delete on `t``1` for each row insert into on_t values (1)", "d")
+    known.apply_statement("create trigger a after delete on `t``1` for each row insert into on_t values (1)", "d")
     assert known.tables == {"d.a": "d.t`1"}
 
 
@@ -156,35 +156,35 @@ ORACLE = b"\x01" + (ANSI_QUOTES | NO_BACKSLASH_ESCAPES).to_bytes(8, "little")
     ],
 )  # fmt: skip
 def test_a_statement_in_another_mode_is_read_as_if_it_was_in_the_usual_one(written: str, usual: str) -> None:
-    assert in_usual_mode(written, ANSI_QUOTES | NO_BACKSLASH_ESCAPES) == usual
-    assert in_usual_mode(written, 0) == written
+    assert normalize_quotes(written, ANSI_QUOTES | NO_BACKSLASH_ESCAPES) == usual
+    assert normalize_quotes(written, 0) == written
 
 
 def test_backslashes_escape_where_only_quotation_marks_are_names() -> None:
-    assert in_usual_mode(r"""SELECT '\'"', "a" """, ANSI_QUOTES) == r"""SELECT '\'"', `a` """
-    assert in_usual_mode(r"""SELECT "x\", 'y\'""", NO_BACKSLASH_ESCAPES) == r"""SELECT "x\\", 'y\\'"""
+    assert normalize_quotes(r"""SELECT '\'"', "a" """, ANSI_QUOTES) == r"""SELECT '\'"', `a` """
+    assert normalize_quotes(r"""SELECT "x\", 'y\'""", NO_BACKSLASH_ESCAPES) == r"""SELECT "x\\", 'y\\'"""
 
 
 def test_a_table_between_quotation_marks_is_declared() -> None:
-    known = Knowledge()
-    known.learn(
+    known = TableKnowledge()
+    known.apply_statement(
         rb"""CREATE TABLE "t" (id INT DEFAULT '\', "a" TEXT, g INT AS (id + 1))""", IN_D._replace(status_vars=ORACLE)
     )
-    definition = known.history.follow().of("d.t")
+    definition = known.history.get_definitions().get_definition("d.t")
     assert definition is not None
     assert [(one.name, one.generated) for one in definition.columns] == [("id", False), ("a", False), ("g", True)]
 
 
-def knowledge(*statements: str, schema: str | None = None) -> Knowledge:
-    known = Knowledge()
-    known.seed(schema)
+def knowledge(*statements: str, schema: str | None = None) -> TableKnowledge:
+    known = TableKnowledge()
+    known.load_schema(schema)
     for statement in statements:
-        known.learn(statement.encode(), IN_D._replace(db=b"db"))
+        known.apply_statement(statement.encode(), IN_D._replace(db=b"db"))
     return known
 
 
 def test_columns_without_names_get_those_of_the_definition() -> None:
-    found = knowledge(FIRST).history.of(PLAIN)
+    found = knowledge(FIRST).history.complete_table_map(PLAIN)
     assert [(c.name, c.generated, c.unsigned) for c in found.columns] == [
         ("id", False, True),
         ("a", False, None),
@@ -194,15 +194,15 @@ def test_columns_without_names_get_those_of_the_definition() -> None:
 
 
 def test_columns_with_names_are_looked_up_by_them() -> None:
-    found = knowledge("create table t (g int as (id) stored, a varchar(9), id int)").of(NAMED)
+    found = knowledge("create table t (g int as (id) stored, a varchar(9), id int)").describe_table(NAMED)
     assert [(c.name, c.generated) for c in found.columns] == [("ID", False), ("a", False), ("g", True)]
 
 
 def test_a_schema_is_followed_through_the_statements_of_the_log() -> None:
     schema = f"use db; {FIRST}; create trigger x after insert on t for each row set @a=1;"
     known = knowledge("alter table t modify g int", schema=schema)
-    assert [c.generated for c in known.of(NAMED).columns] == [False, False, False]
-    assert known.triggers.of("db.t") == ["db.x"]
+    assert [c.generated for c in known.describe_table(NAMED).columns] == [False, False, False]
+    assert known.triggers.list_triggers("db.t") == ["db.x"]
 
 
 @pytest.mark.parametrize(
@@ -220,13 +220,13 @@ def test_a_schema_is_followed_through_the_statements_of_the_log() -> None:
 )
 def test_the_history_of_rows_cannot_be_said_in_statements(statements: tuple[str, ...], told: bool) -> None:
     known = knowledge(*statements)
-    doubt = known.doubt(known.of(NAMED), parse_description(make.description()))
+    doubt = known.reason_against_statements(known.describe_table(NAMED), parse_description(make.description()))
     assert (doubt == "it keeps the history of its rows, and no statement can say their times") == told
 
 
 def test_a_sequence_is_one_until_a_table_is_called_so() -> None:
     known = knowledge("create or replace sequence if not exists T start 1", "alter sequence other.s restart 5")
-    assert known.history.follow().sequences == {"db.T", "other.s"}
+    assert known.history.get_definitions().sequences == {"db.T", "other.s"}
     assert known.is_sequence(parse_table_map(table_map_body(b"\x08", table=b"T")))
-    known.learn(b"create table T (id int)", IN_D._replace(db=b"db"))
+    known.apply_statement(b"create table T (id int)", IN_D._replace(db=b"db"))
     assert not known.is_sequence(parse_table_map(table_map_body(b"\x08", table=b"T")))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from binlogtool.formats.binlog_events.sql.json_changes import changed_json
-from binlogtool.formats.binlog_events.values.decoding import Budget
+from binlogtool.formats.binlog_events.sql.json_changes import format_changed_json
+from binlogtool.formats.binlog_events.values.decoding import DecodeBudget
 from binlogtool.formats.fields import MalformedError
 from binlogtool.limits import Limits
 
@@ -37,10 +37,10 @@ def change(operation: int, path: bytes, value: bytes | None = None) -> bytes:
     ],
 )
 def test_changes_are_functions_of_the_column(changes: bytes, expression: bytes | None) -> None:
-    assert changed_json(b"`j`", changes, Budget(Limits())) == expression
+    assert format_changed_json(b"`j`", changes, DecodeBudget(Limits())) == expression
 
 
 @pytest.mark.parametrize("size", range(1, len(change(REPLACE, b"$.a", ONE))))
 def test_changes_that_are_cut_are_damage(size: int) -> None:
     with pytest.raises(MalformedError):
-        changed_json(b"`j`", change(REPLACE, b"$.a", ONE)[:size], Budget(Limits()))
+        format_changed_json(b"`j`", change(REPLACE, b"$.a", ONE)[:size], DecodeBudget(Limits()))

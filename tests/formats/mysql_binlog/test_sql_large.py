@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from binlogtool.findings import Severity
-from binlogtool.formats.binlog_events.sql.binlog import Done
-from binlogtool.formats.binlog_events.sql.packets import Packets
+from binlogtool.formats.binlog_events.sql.binlog import TerminatedStatement
+from binlogtool.formats.binlog_events.sql.packets import StatementSizes
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
 from binlogtool.log.select import Selection
 from binlogtool.pipeline.conversions import convert
@@ -86,9 +86,9 @@ def test_large_rows_are_told_in_statements_and_in_an_undo_too(log: Path, tmp_pat
 
 
 def test_what_no_server_takes_is_an_error() -> None:
-    packets = Packets()
-    packets.count([Done([bytes(1 << 20)] * 1024)])
-    (found,) = packets.remarks(FormatDescription(4, "9.7.0", 1, 19, bytes(40), 1))
+    packets = StatementSizes()
+    packets.add_statements([TerminatedStatement([bytes(1 << 20)] * 1024)])
+    (found,) = packets.list_findings(FormatDescription(4, "9.7.0", 1, 19, bytes(40), 1))
     assert found.severity is Severity.ERROR and "1,073,741,824 at most" in found.message
 
 

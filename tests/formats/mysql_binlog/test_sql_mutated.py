@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.formats.scripting import Wording
+from binlogtool.formats.scripting import ScriptOptions
 from binlogtool.log import passages
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import image, rows_body
@@ -72,9 +72,9 @@ def test_scripts_of_changed_logs_are_the_same(seed: int, monkeypatch: pytest.Mon
         made = list(map(bare, made))
     file = tmp_path / "log.000001"
     file.write_bytes(data[:4] + b"".join(made)[: source.choice((None, None, len(data) // 2))])
-    wording = Wording(gtids=source.random() < 0.8, rows=source.choice(("exact", "statements")))
+    wording = ScriptOptions(gtids=source.random() < 0.8, rows=source.choice(("exact", "statements")))
     expected, _ = script(file, wording)
-    monkeypatch.setattr(passages, "_FEW", 0)
+    monkeypatch.setattr(passages, "MIN_COMPILED_RUN", 0)
     by_kernels, _ = script(file, wording, "native")
     assert by_kernels == expected
 
@@ -88,9 +88,9 @@ def test_rows_without_checksums_are_the_same(
     file = tmp_path / "log.000001"
     data = a_log(source)
     file.write_bytes(data[:4] + b"".join(map(bare, events(data))))
-    expected, _ = script(file, Wording(gtids=True, rows=rows))
-    monkeypatch.setattr(passages, "_FEW", 0)
-    made, quick = script(file, Wording(gtids=True, rows=rows), "native")
+    expected, _ = script(file, ScriptOptions(gtids=True, rows=rows))
+    monkeypatch.setattr(passages, "MIN_COMPILED_RUN", 0)
+    made, quick = script(file, ScriptOptions(gtids=True, rows=rows), "native")
     assert made == expected
     assert quick > 24 * 3, "kernels wrote row events"
 
@@ -114,9 +114,9 @@ def test_rows_of_tables_without_names_are_events_by_kernels(
     data = make.log(made)
     file = tmp_path / "log.000001"
     file.write_bytes(data if checksums else data[:4] + b"".join(map(bare, events(data))))
-    expected, _ = script(file, Wording(gtids=True, rows="statements"))
-    monkeypatch.setattr(passages, "_FEW", 0)
-    by_kernels, quick = script(file, Wording(gtids=True, rows="statements"), "native")
+    expected, _ = script(file, ScriptOptions(gtids=True, rows="statements"))
+    monkeypatch.setattr(passages, "MIN_COMPILED_RUN", 0)
+    by_kernels, quick = script(file, ScriptOptions(gtids=True, rows="statements"), "native")
     assert by_kernels == expected
     assert expected.text.count(b"BINLOG '") == 1 + 39 * 3
     assert quick >= 38 * 5, "all but the first row event"
@@ -143,9 +143,9 @@ def test_large_statements_are_the_same(checksums: bool, monkeypatch: pytest.Monk
     data = make.log(made)
     file = tmp_path / "log.000001"
     file.write_bytes(data if checksums else data[:4] + b"".join(map(bare, events(data))))
-    expected, _ = script(file, Wording(gtids=True))
-    monkeypatch.setattr(passages, "_FEW", 0)
-    by_kernels, quick = script(file, Wording(gtids=True), "native")
+    expected, _ = script(file, ScriptOptions(gtids=True))
+    monkeypatch.setattr(passages, "MIN_COMPILED_RUN", 0)
+    by_kernels, quick = script(file, ScriptOptions(gtids=True), "native")
     assert by_kernels == expected
     assert len(expected.text) > 10 << 20
     assert quick > (1800 if checksums else 0)

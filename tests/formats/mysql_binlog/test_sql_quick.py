@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from binlogtool.formats.scripting import Wording
+from binlogtool.formats.scripting import ScriptOptions
 from binlogtool.log import passages
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.compressed_rows import payload
@@ -37,7 +37,7 @@ def logs() -> list[Any]:
 def test_scripts_of_workloads_are_the_same(path: Path, rows: str, kernels: Any, tmp_path: Path) -> None:
     file = tmp_path / "log.000001"
     file.write_bytes(gzip.decompress(path.read_bytes()))
-    wording = Wording(gtids=True, rows=rows)
+    wording = ScriptOptions(gtids=True, rows=rows)
     expected, none = script(file, wording)
     kernels()
     made, _ = script(file, wording)
@@ -54,8 +54,8 @@ MOST_BYTES = 64 << 10
 def test_scripts_of_the_corpus_are_the_same_by_native_code(
     rows: str, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(passages, "_FEW", 0)
-    wording, count, quick = Wording(gtids=True, rows=rows), 0, 0
+    monkeypatch.setattr(passages, "MIN_COMPILED_RUN", 0)
+    wording, count, quick = ScriptOptions(gtids=True, rows=rows), 0, 0
     for path in sorted(corpus.rglob("*")):
         if path.is_file() and path.stat().st_size <= MOST_BYTES and path.read_bytes()[:4] == b"\xfebin":
             expected, _ = script(path, wording)
@@ -147,7 +147,7 @@ def a_log_of_compressed_rows(source: random.Random, checksum: bool) -> bytes:
 def test_compressed_rows_of_any_values_are_the_same(seed: int, rows: str, kernels: Any, tmp_path: Path) -> None:
     file = tmp_path / "log.000001"
     file.write_bytes(a_log_of_compressed_rows(random.Random(seed), checksum=seed % 4 != 0))
-    wording = Wording(gtids=True, rows=rows)
+    wording = ScriptOptions(gtids=True, rows=rows)
     expected, _ = script(file, wording)
     native, _ = script(file, wording, "native")
     assert native == expected
@@ -163,7 +163,7 @@ def test_compressed_rows_of_any_values_are_the_same(seed: int, rows: str, kernel
 def test_compressed_transactions_of_any_values_are_the_same(seed: int, rows: str, kernels: Any, tmp_path: Path) -> None:
     file = tmp_path / "log.000001"
     file.write_bytes(a_compressed_log(random.Random(seed), checksum=seed % 4 != 0))
-    wording = Wording(gtids=True, rows=rows)
+    wording = ScriptOptions(gtids=True, rows=rows)
     expected, _ = script(file, wording)
     native, _ = script(file, wording, "native")
     assert native == expected
@@ -185,7 +185,7 @@ def test_compressed_transactions_of_any_values_are_the_same(seed: int, rows: str
 def test_disordered_compressed_transactions_are_the_same(seed: int, rows: str, kernels: Any, tmp_path: Path) -> None:
     file = tmp_path / "log.000001"
     file.write_bytes(a_disordered_log(random.Random(seed)))
-    wording = Wording(gtids=True, rows=rows)
+    wording = ScriptOptions(gtids=True, rows=rows)
     expected, _ = script(file, wording)
     native, _ = script(file, wording, "native")
     assert native == expected
@@ -199,7 +199,7 @@ def test_disordered_compressed_transactions_are_the_same(seed: int, rows: str, k
 def test_rows_of_any_values_are_the_same_statements(seed: int, kernels: Any, tmp_path: Path) -> None:
     file = tmp_path / "log.000001"
     file.write_bytes(a_log(random.Random(seed)))
-    wording = Wording(gtids=True, rows="statements")
+    wording = ScriptOptions(gtids=True, rows="statements")
     expected, _ = script(file, wording)
     kernels()
     made, quick = script(file, wording)
@@ -215,6 +215,6 @@ def test_a_begin_with_an_unknown_status_variable_is_told_each_time(kernels: Any,
     file = tmp_path / "log.000001"
     file.write_bytes(make.log(events, version=make.MYSQL))
     kernels()
-    made, quick = script(file, Wording(gtids=True))
+    made, quick = script(file, ScriptOptions(gtids=True))
     assert [what.count("type 99") for id_, _, what in made.said if id_ == "statement-inexact"] == [1, 1, 1]
     assert quick > 0, "kernels wrote what stands around"

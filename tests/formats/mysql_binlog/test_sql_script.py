@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool.formats.binlog_events.codes import EventFlag, EventType
-from binlogtool.formats.binlog_events.sql.until import Pattern
+from binlogtool.formats.binlog_events.sql.until import StatementPattern
 from tests.cli.invoke import Result, invoke
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.statement_events import MAP, STATUS, insert, transaction
@@ -264,7 +264,7 @@ def test_load_data_without_its_beginning_is_told(tmp_path: Path) -> None:
     ],
 )
 def test_a_statement_is_like_another(pattern: str, sql: bytes, db: bytes) -> None:
-    assert Pattern(pattern).fits(sql, db)
+    assert StatementPattern(pattern).matches(sql, db)
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_a_statement_is_like_another(pattern: str, sql: bytes, db: bytes) -> Non
     ],
 )
 def test_a_statement_is_not_like_another(pattern: str, sql: bytes, db: bytes) -> None:
-    assert not Pattern(pattern).fits(sql, db)
+    assert not StatementPattern(pattern).matches(sql, db)
 
 
 def test_the_script_stops_before_the_statement(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from binlogtool.formats.scripting import Wording
+from binlogtool.formats.scripting import ScriptOptions
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import image, rows_body
 from tests.formats.mysql_binlog.sql_made import COLUMNS, columns_map, script
@@ -72,7 +72,7 @@ def a_log(source: random.Random) -> bytes:
 def test_transactions_of_many_sessions_are_the_same(seed: int, rows: str, kernels: Any, tmp_path: Path) -> None:
     file = tmp_path / "log.000001"
     file.write_bytes(a_log(random.Random(seed)))
-    wording = Wording(gtids=seed % 3 > 0, rows=rows)
+    wording = ScriptOptions(gtids=seed % 3 > 0, rows=rows)
     expected, _ = script(file, wording)
     kernels()
     made, quick = script(file, wording)
@@ -100,8 +100,8 @@ def test_what_few_clients_do_is_written_by_kernels(rows: str, kernels: Any, tmp_
         events += [make.event(30, bytes(rows_)), make.event(make.XID, bytes(8))]
     file = tmp_path / "log.000001"
     file.write_bytes(make.log(events, version=make.MYSQL))
-    expected, _ = script(file, Wording(gtids=True, rows=rows))
+    expected, _ = script(file, ScriptOptions(gtids=True, rows=rows))
     kernels()
-    made, quick = script(file, Wording(gtids=True, rows=rows))
+    made, quick = script(file, ScriptOptions(gtids=True, rows=rows))
     assert made == expected
     assert quick >= 480, "all but the first transactions"

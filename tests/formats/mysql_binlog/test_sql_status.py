@@ -6,9 +6,14 @@ import struct
 
 import pytest
 
-from binlogtool.formats.binlog_events.sql.session import WITHOUT_MEANING, Query, Session, doubt
+from binlogtool.formats.binlog_events.sql.session import (
+    IGNORED_STATUS_VARIABLES,
+    QuerySession,
+    ScriptSession,
+    find_doubt,
+)
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
-from binlogtool.formats.binlog_events.wire.status import VARIABLES, status_values
+from binlogtool.formats.binlog_events.wire.status import VARIABLES, decode_status_variables
 
 _MARIADB, _MYSQL = (FormatDescription(4, version, 1, 19, bytes(40), 1) for version in ("11.8.6-MariaDB", "9.7.0"))
 _USUAL_COLLATIONS = b"\5" + struct.pack("<10H", 33, 2048, 35, 2560, 45, 2304, 54, 2816, 60, 3072)
@@ -39,21 +44,21 @@ _TOLD = {"invoker": b"\4root\1h"}
 
 
 def _set(described: FormatDescription, code: int, value: bytes) -> bytes:
-    status = status_values(bytes([code]) + value)
-    return b"\n".join(Session().for_query(Query(status, 9, 1, inside=False), described))
+    status = decode_status_variables(bytes([code]) + value)
+    return b"\n".join(ScriptSession().set_for_query(QuerySession(status, 9, 1, inside=False), described))
 
 
 @pytest.mark.parametrize(("code", "name"), [(code, name) for code, (name, _) in VARIABLES.items()], ids=str)
 def test_no_status_variable_is_passed_over_without_a_word(code: int, name: str) -> None:
-    assert (name in _CASES) + (name in _TOLD) + (name in WITHOUT_MEANING) == 1
+    assert (name in _CASES) + (name in _TOLD) + (name in IGNORED_STATUS_VARIABLES) == 1
     if name in _CASES:
         described, usual, other, expected = _CASES[name]
         assert expected in _set(described, code, other).decode()
         assert expected not in _set(described, code, usual).decode()
     elif name in _TOLD:
-        status = status_values(bytes([code]) + _TOLD[name])
-        assert "root@h" in (doubt(status, _CALL) or "")
-        assert doubt(status, b"CREATE DEFINER=`root`@`h` VIEW v AS SELECT 1") is None
+        status = decode_status_variables(bytes([code]) + _TOLD[name])
+        assert "root@h" in (find_doubt(status, _CALL) or "")
+        assert find_doubt(status, b"CREATE DEFINER=`root`@`h` VIEW v AS SELECT 1") is None
 
 
 def test_what_a_server_has_at_first_is_set_too() -> None:
@@ -65,14 +70,14 @@ def test_what_a_server_has_at_first_is_set_too() -> None:
 
 
 def test_a_status_variable_that_is_not_known_is_told() -> None:
-    assert "type 99" in (doubt(status_values(b"\x63\1"), b"SELECT 1") or "")
+    assert "type 99" in (find_doubt(decode_status_variables(b"\x63\1"), b"SELECT 1") or "")
 
 
 def test_variables_of_newer_servers_are_given_back_where_they_are() -> None:
-    session = Session()
-    status = status_values(b"\x15\1")
-    session.for_query(Query(status, 9, 1, inside=False), _MYSQL)
-    assert b"/*!90700 SET @@session.enable_cascade_triggers=DEFAULT */" in session.end()
+    session = ScriptSession()
+    status = decode_status_variables(b"\x15\1")
+    session.set_for_query(QuerySession(status, 9, 1, inside=False), _MYSQL)
+    assert b"/*!90700 SET @@session.enable_cascade_triggers=DEFAULT */" in session.restore()
 
 
 def test_a_time_zone_cannot_leave_its_literal() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from binlogtool.formats.scripting import Wording
+from binlogtool.formats.scripting import ScriptOptions
 from binlogtool.log import passages
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.sql_made import script
@@ -113,9 +113,9 @@ def test_statements_of_any_text_are_the_same(seed: int, monkeypatch: pytest.Monk
     source = random.Random(seed)
     file = tmp_path / "log.000001"
     file.write_bytes(a_log(source, mariadb=seed % 2 == 0))
-    wording = Wording(gtids=seed % 3 > 0, rows=source.choice(("exact", "statements")))
+    wording = ScriptOptions(gtids=seed % 3 > 0, rows=source.choice(("exact", "statements")))
     expected, _ = script(file, wording)
-    monkeypatch.setattr(passages, "_FEW", 0)
+    monkeypatch.setattr(passages, "MIN_COMPILED_RUN", 0)
     made, quick = script(file, wording, "native")
     assert made == expected
     assert quick > (59 if seed < 16 else 0), "kernels wrote transactions"
@@ -138,9 +138,9 @@ def test_usual_statements_are_written_by_kernels(
         events.append(make.event(make.XID, bytes(8)))
     file = tmp_path / "log.000001"
     file.write_bytes(make.log(events, version=make.MARIADB if mariadb else make.MYSQL))
-    expected, _ = script(file, Wording(gtids=True))
-    monkeypatch.setattr(passages, "_FEW", 0)
-    made, quick = script(file, Wording(gtids=True), "native")
+    expected, _ = script(file, ScriptOptions(gtids=True))
+    monkeypatch.setattr(passages, "MIN_COMPILED_RUN", 0)
+    made, quick = script(file, ScriptOptions(gtids=True), "native")
     assert made == expected
     assert made.text.count(b"SET INSERT_ID=") == 100
     assert quick >= 5 * 97, "all but the first ones"
@@ -153,7 +153,7 @@ def test_what_a_statement_that_is_left_out_needs_is_not_taken_for_set(charset: i
     texts = ((b"create table a (b int)", usual), (b"create table 'never closed", own), (b"create table c (d int)", own))
     file = tmp_path / "log.000001"
     file.write_bytes(make.log([make.event(make.QUERY, make.query(*one)) for one in texts], version=make.MARIADB))
-    made, _ = script(file, Wording())
+    made, _ = script(file, ScriptOptions())
     assert b"never closed" not in made.text and len(made.said) == 1
     before = made.text[: made.text.index(b"create table c")]
     assert b"@@session.sql_mode=4" in before

@@ -14,8 +14,8 @@ import pytest
 
 import binlogtool
 from binlogtool.formats.detecting import Hints
-from binlogtool.recovery.plan import Asked
-from binlogtool.report.diagnosis import steps
+from binlogtool.recovery.plan import RepairPolicy
+from binlogtool.report.diagnosis import list_steps
 from tests.formats.mysql_binlog.starts import (
     KINDS,
     LOGS,
@@ -91,7 +91,7 @@ def test_the_in_use_flag_of_the_newest_log_stays_when_the_index_is_repaired(tmp_
     """Without it MariaDB 10.11 and 11.8 did not start (Found 3 prepared transactions!), and MySQL 9.7 lost a row."""
     for server in SERVERS:
         folder = logs_of(server, "crashed", "index-crlf", tmp_path / server)
-        plan = binlogtool.plan_truncate(folder, asked=Asked(fix_meta=True))
+        plan = binlogtool.plan_truncate(folder, policy=RepairPolicy(fix_meta=True))
         assert [(Path(one.path).name, one.action) for one in plan.changes] == [("bin.index", "rewrite")]
         binlogtool.apply_plan(plan)
         assert (folder / "bin.000003").read_bytes()[21] & 1
@@ -102,7 +102,7 @@ def test_a_newest_log_that_holds_something_is_never_taken_away(tmp_path: Path) -
         folder = logs_of("mariadb-10.11", "closed", variant, tmp_path / variant)
         (one,) = binlogtool.diagnose([folder]).logs
         assert one.start == "no" and (one.plan is None or one.plan.refused or not one.plan.changes)
-        assert steps(one)[1].command is not None
+        assert list_steps(one)[1].command is not None
 
 
 SET_AT = 146
@@ -193,11 +193,11 @@ def _needs(server: str) -> None:
 def _follow(data: Path) -> None:
     """Carry out what `diagnose` says, all but what only looks."""
     (one,) = binlogtool.diagnose([data]).logs
-    assert not one.well
+    assert not one.is_healthy
     if one.plan is not None and not one.plan.refused and one.plan.changes:
         binlogtool.apply_plan(one.plan)
         return
-    for step in steps(one):
+    for step in list_steps(one):
         if step.command is not None and step.command.startswith(("mv ", "sed ", "(cd ")):
             subprocess.run(step.command, shell=True, check=True)
 
@@ -269,14 +269,14 @@ def test_a_log_of_mysql_5_5_whose_older_file_still_has_the_in_use_flag_is_no_dam
     assert [one.severity.name for file in report.files for one in file.findings if one.id == "unclean-close"] == [
         "NOTE"
     ]
-    assert binlogtool.diagnose([folder]).logs[0].well
+    assert binlogtool.diagnose([folder]).logs[0].is_healthy
 
 
 @pytest.mark.full_corpus
 def test_no_list_of_files_is_offered_where_a_file_between_others_is_missing(corpus: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(corpus / "found-3/next-command-refused", tmp_path / "log")
     (one,) = binlogtool.diagnose([folder]).logs
-    assert not any("--fix-meta" in (step.command or "") for step in steps(one))
+    assert not any("--fix-meta" in (step.command or "") for step in list_steps(one))
 
 
 def test_the_logs_of_the_recorded_starts_are_small() -> None:
@@ -290,7 +290,7 @@ def test_a_mariadb_log_that_was_torn_and_went_on_with_the_same_gtid_is_no_alarm(
     """MariaDB 10.11 used 0-1-15 again after the crash, and listed 0-1-3 as the newest of the files before."""
     folder = shutil.copytree(LOGS / "mariadb-10.11/restarted", tmp_path / "log")
     (one,) = binlogtool.diagnose([folder]).logs
-    assert one.well and one.start == "yes"
+    assert one.is_healthy and one.start == "yes"
     (replayed,) = binlogtool.replay([folder])
     assert replayed.position["gtid"] == "0-1-16" and replayed.stop is None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from binlogtool.formats.binlog_events.ddl.targets import target
+from binlogtool.formats.binlog_events.ddl.targets import find_changed_table
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from binlogtool.formats.binlog_events.ddl.targets import target
     ],
 )
 def test_the_table_is_told(sql: str, name: str) -> None:
-    assert target(sql, "d") == name
+    assert find_changed_table(sql, "d") == name
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_the_table_is_told(sql: str, name: str) -> None:
     ],
 )
 def test_several_tables_and_procedures_are_not_one_table(sql: str) -> None:
-    assert target(sql, "d") is None
+    assert find_changed_table(sql, "d") is None
 
 
 @pytest.mark.parametrize("name", ["f", "_f", "$f", "2f", "été", "`a b`", "d2.f", "_d.`f`"])
@@ -44,5 +44,5 @@ def test_several_tables_and_procedures_are_not_one_table(sql: str) -> None:
     "sql", ["INSERT INTO t VALUES ({})", "UPDATE t SET a = 1 + {}", "DELETE FROM t WHERE {} > 0", "REPLACE t SELECT {}"]
 )
 def test_a_function_that_may_be_a_stored_one_may_change_any_table(sql: str, name: str) -> None:
-    assert target(sql.format(f"{name}(1)"), "d") is None
-    assert target(sql.format(f"{name} /* no */ (1)"), "d") is None
+    assert find_changed_table(sql.format(f"{name}(1)"), "d") is None
+    assert find_changed_table(sql.format(f"{name} /* no */ (1)"), "d") is None

@@ -20,25 +20,30 @@ from binlogtool.formats.binlog_events.rows.images import ImageReader
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.sql import client
 from binlogtool.formats.binlog_events.sql.hidden_statements import reason_to_leave_out
-from binlogtool.formats.binlog_events.sql.literals import condition, literal, name, quoted
-from binlogtool.formats.binlog_events.values.columns import Column, ColumnType, Logical
-from binlogtool.formats.binlog_events.values.decoding import Budget
-from binlogtool.formats.scripting import Wording
+from binlogtool.formats.binlog_events.sql.literals import (
+    format_condition,
+    format_literal,
+    quote_identifier,
+    quote_string,
+)
+from binlogtool.formats.binlog_events.values.columns import ColumnType, LogicalType, TableMapColumn
+from binlogtool.formats.binlog_events.values.decoding import DecodeBudget
+from binlogtool.formats.scripting import ScriptOptions
 from binlogtool.limits import Limits
-from binlogtool.log.records import Block, Passage, Text
+from binlogtool.log.records import RecordBlock, ScriptText, SqlFragment
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import optional, rows_body, sized, table_map_body
 from tests.formats.mysql_binlog.statement_events import MAP, NAMES, STATUS, insert, row, transaction
 
 _C, _T = ColumnType, EventType
-STATEMENTS = Wording(rows="statements")
+STATEMENTS = ScriptOptions(rows="statements")
 AUTOMATIC = "SET @@session.gtid_next='AUTOMATIC'"
 BAD_ROWS = b"\7" + bytes(9)
 PLAIN_MAP = table_map_body(bytes([_C.LONG, _C.VARCHAR]), b"\x40\0")
 
 
 def script(
-    data: bytes, folder: Path, *, schema: str | None = None, wording: Wording = STATEMENTS, **selection: object
+    data: bytes, folder: Path, *, schema: str | None = None, wording: ScriptOptions = STATEMENTS, **selection: object
 ) -> tuple[str, list[Finding]]:
     """(the script, what could not be written)"""
     from binlogtool.log.select import Selection
@@ -48,10 +53,10 @@ def script(
     text, found = b"", list[Finding]()
     with binlogtool.open(path, format="mysql-binlog", hints=binlogtool.Hints(schema=schema)) as log:
         for part in log.statements(Selection(**selection), wording):  # type: ignore[arg-type]
-            if isinstance(part, Block):
+            if isinstance(part, RecordBlock):
                 text += b"".join(part.bodies)
                 found += [f for findings in part.findings.values() for f in findings]
-            elif isinstance(part, Passage | Text):
+            elif isinstance(part, SqlFragment | ScriptText):
                 text += part.data
     return text.decode("utf-8", "surrogateescape"), found
 
@@ -279,13 +284,13 @@ def test_chosen_rows_keep_their_transactions(tmp_path: Path) -> None:
 def test_gtids_are_set_when_they_are_asked_for(tmp_path: Path) -> None:
     mariadb = make.log(transaction(9, make.event(_T.TABLE_MAP, MAP), insert(1, b"a")))
     wanted = "SET @@session.gtid_domain_id=0, @@session.server_id=1, @@session.gtid_seq_no=9"
-    assert statements(script(mariadb, tmp_path, wording=Wording(gtids=True))[0])[0] == wanted
+    assert statements(script(mariadb, tmp_path, wording=ScriptOptions(gtids=True))[0])[0] == wanted
     events = [
         make.event(_T.GTID_LOG, make.mysql_gtid(7)),
         make.event(_T.QUERY, make.query(b"BEGIN", STATUS)),
         make.event(_T.XID, bytes(8)),
     ]
-    found = statements(script(make.log(events, make.MYSQL), tmp_path, wording=Wording(gtids=True))[0])
+    found = statements(script(make.log(events, make.MYSQL), tmp_path, wording=ScriptOptions(gtids=True))[0])
     own = "'3e11fa47-71ca-11e1-9e33-c80aa9429562:7'"
     assert found[1:2] == [f"SET @@session.gtid_next={own}"] and found[-2:] == ["BEGIN", "COMMIT"]
     assert found[2].startswith("SET TIMESTAMP=") and "@@session.autocommit=1" in found[2]
@@ -302,7 +307,7 @@ def test_a_gtid_whose_transaction_is_lost_is_given_back(lost: str, tmp_path: Pat
     log = make.log(events, make.MYSQL)
     at = log.index(events[1][19:40])
     data = log if lost == "undecodable" else log[:at] + bytes([log[at] ^ 1]) + log[at + 1 :]
-    text = script(data, tmp_path, wording=Wording(gtids=True))[0]
+    text = script(data, tmp_path, wording=ScriptOptions(gtids=True))[0]
     own = "SET @@session.gtid_next='3e11fa47-71ca-11e1-9e33-c80aa9429562:7'"
     found = [one for one in statements(text) if one.startswith((own, "ROLLBACK", "BEGIN", "COMMIT"))]
     assert found[found.index(own) + 1 :] == ["ROLLBACK", *(["BEGIN", "COMMIT"] if lost != "the rest" else [])]
@@ -342,7 +347,7 @@ def test_what_is_no_statement_is_told(code: int, body: bytes, reason: str, tmp_p
     ],
 )  # fmt: skip
 def test_statements_of_a_server_are_read_as_one(sql: bytes) -> None:
-    assert client.read(sql, "utf8mb4", 0)[1] is None
+    assert client.make_client_safe(sql, "utf8mb4", 0)[1] is None
 
 
 @pytest.mark.parametrize(
@@ -357,7 +362,7 @@ def test_statements_of_a_server_are_read_as_one(sql: bytes) -> None:
     ],
 )  # fmt: skip
 def test_forged_statements_are_refused(sql: bytes, mode: int) -> None:
-    assert client.read(sql, "utf8mb4", mode)[1] is not None
+    assert client.make_client_safe(sql, "utf8mb4", mode)[1] is not None
 
 
 @pytest.mark.parametrize(
@@ -374,7 +379,7 @@ def test_forged_statements_are_refused(sql: bytes, mode: int) -> None:
 )  # fmt: skip
 def test_a_text_that_clients_read_in_different_ways_is_left_out(sql: bytes) -> None:
     """Tried with the clients of MySQL 9.7 (--commands --system-command) and of MariaDB 10.11 and 11.8."""
-    assert client.read(sql, "utf8mb4", 0)[1] is not None
+    assert client.make_client_safe(sql, "utf8mb4", 0)[1] is not None
 
 
 @pytest.mark.parametrize(
@@ -386,21 +391,21 @@ def test_a_text_that_clients_read_in_different_ways_is_left_out(sql: bytes) -> N
     ],
 )  # fmt: skip
 def test_a_text_that_depends_on_backslashes_is_known(sql: bytes, mode: int, depends: bool) -> None:
-    assert client.read(sql, "utf8mb4", mode)[1] is None
-    assert client.depends_on_mode(sql, "utf8mb4") == depends
+    assert client.make_client_safe(sql, "utf8mb4", mode)[1] is None
+    assert client.is_mode_dependent(sql, "utf8mb4") == depends
 
 
 def test_a_text_in_gb18030_depends_on_backslashes_also_for_clients_that_do_not_know_it() -> None:
     text = b"select '\xa6\\''\nsource y\n'"
-    assert client.read(text, "gb18030", 1 << 20)[1] is None
-    assert client.depends_on_mode(text, "gb18030")
+    assert client.make_client_safe(text, "gb18030", 1 << 20)[1] is None
+    assert client.is_mode_dependent(text, "gb18030")
 
 
 def test_ansi_quotes_are_read_differently_by_mariadb_and_mysql() -> None:
     """MariaDB's clients see the end of `"a\\"` in ANSI_QUOTES, MySQL's do not; in the usual mode none of them does."""
-    assert client.read(b'select "a\\", "b"', "utf8mb4", 4)[1] is not None
-    assert client.read(b'select "a\\", "b"', "utf8mb4", 0)[1] is not None
-    assert client.read(b'select "a\\"", 1', "utf8mb4", 0)[1] is None
+    assert client.make_client_safe(b'select "a\\", "b"', "utf8mb4", 4)[1] is not None
+    assert client.make_client_safe(b'select "a\\", "b"', "utf8mb4", 0)[1] is not None
+    assert client.make_client_safe(b'select "a\\"", 1', "utf8mb4", 0)[1] is None
 
 
 @pytest.mark.parametrize(
@@ -428,7 +433,7 @@ def test_ansi_quotes_are_read_differently_by_mariadb_and_mysql() -> None:
     ],
 )  # fmt: skip
 def test_what_no_server_logs_as_a_statement_is_left_out(sql: bytes, reason: str) -> None:
-    assert client.read(sql, "utf8mb4", 0)[1] is None
+    assert client.make_client_safe(sql, "utf8mb4", 0)[1] is None
     assert reason in (reason_to_leave_out(sql, "utf8mb4", 0) or "")
 
 
@@ -451,7 +456,7 @@ def test_what_no_server_logs_as_a_statement_is_left_out(sql: bytes, reason: str)
     ],
 )  # fmt: skip
 def test_what_servers_log_is_no_hidden_statement(sql: bytes) -> None:
-    text, reason = client.read(sql, "utf8mb4", 0)
+    text, reason = client.make_client_safe(sql, "utf8mb4", 0)
     assert (text, reason, reason_to_leave_out(sql, "utf8mb4", 0)) == (sql, None, None)
 
 
@@ -470,21 +475,24 @@ def test_what_servers_log_is_no_hidden_statement(sql: bytes) -> None:
     ],
 )  # fmt: skip
 def test_what_a_client_would_not_find_the_end_of_is_written_so_that_it_does(sql: bytes, written: bytes) -> None:
-    assert client.read(sql, "utf8mb4", 0) == (written, None)
+    assert client.make_client_safe(sql, "utf8mb4", 0) == (written, None)
 
 
 @pytest.mark.full
 def test_a_long_text_of_marks_is_read_in_linear_time() -> None:
     for piece in (b"'a'", b"$a$ $a$ ", b"/*! */*", b"/* /*! */", b"\ndelimiter '\ndelimiter\n' ", b"$b$a", b"/*!'a' "):
         start = time.process_time()
-        client.read(b"select " + piece * 200_000, "utf8mb4", 0)
+        client.make_client_safe(b"select " + piece * 200_000, "utf8mb4", 0)
         assert time.process_time() - start < 10, piece
 
 
 def test_a_backslash_inside_a_character_is_no_escape() -> None:
-    assert client.read("select '表'".encode("cp932"), "cp932", 0)[1] is None
-    assert client.read("select '表'".encode("cp932"), "utf8mb4", 0)[1] is not None
-    assert client.switch("cp932") == b"/*!\\C cp932 */" and client.switch("latin1") == b"/*!\\C utf8mb4 */"
+    assert client.make_client_safe("select '表'".encode("cp932"), "cp932", 0)[1] is None
+    assert client.make_client_safe("select '表'".encode("cp932"), "utf8mb4", 0)[1] is not None
+    assert (
+        client.format_charset_command("cp932") == b"/*!\\C cp932 */"
+        and client.format_charset_command("latin1") == b"/*!\\C utf8mb4 */"
+    )
 
 
 @pytest.mark.parametrize(
@@ -499,15 +507,15 @@ def test_a_backslash_inside_a_character_is_no_escape() -> None:
     ],
 )
 def test_a_statement_ends_with_what_is_not_in_it_and_begins_with_no_command(sql: bytes, ended: bytes) -> None:
-    assert client.ended(sql) == ended
+    assert client.terminate_statement(sql) == ended
 
 
 @pytest.mark.parametrize(("sql", "charset"), [(b"select '/*!*/;'", None), (b"select '\xd2\xbb'", "gbk")])
 def test_a_text_that_could_end_itself_has_an_end_that_nobody_foresees(sql: bytes, charset: str | None) -> None:
-    first, *lines, last = client.ended(sql, charset).splitlines()
+    first, *lines, last = client.terminate_statement(sql, charset).splitlines()
     mark = first.removeprefix(b"DELIMITER ")
     assert lines == [sql, mark] and last == b"DELIMITER /*!*/;"
-    assert len(mark) == 14 and mark not in client.ended(sql + b" ", charset)
+    assert len(mark) == 14 and mark not in client.terminate_statement(sql + b" ", charset)
 
 
 def test_a_forged_statement_is_left_out_and_told(tmp_path: Path) -> None:
@@ -519,17 +527,19 @@ def test_a_forged_statement_is_left_out_and_told(tmp_path: Path) -> None:
 # -- literals ----------------------------------------------------------------------------------------------------------
 
 
-def shown(column: Column, raw: bytes) -> tuple[bytes | None, bytes | None]:
+def shown(column: TableMapColumn, raw: bytes) -> tuple[bytes | None, bytes | None]:
     """(as it is assigned, as a condition)"""
     table = TableMap(1, 0, "db", "t", (column,), None, b"")
-    (field,) = ImageReader(table, (0,)).fields(b"\0" + raw, 0)
+    (field,) = ImageReader(table, (0,)).iter_fields(b"\0" + raw, 0)
     value = (b"\0" + raw)[field.start : field.end]
-    budget = Budget(Limits())
-    return literal(field.cell, column, value, budget), condition(field.cell, column, value, budget, key=False)
+    budget = DecodeBudget(Limits())
+    return format_literal(field.column, column, value, budget), format_condition(
+        field.column, column, value, budget, is_key=False
+    )
 
 
-def column(type_: int, metadata: int = 0, **more: object) -> Column:
-    return Column(type_, metadata, name="c", **more)  # type: ignore[arg-type]
+def column(type_: int, metadata: int = 0, **more: object) -> TableMapColumn:
+    return TableMapColumn(type_, metadata, name="c", **more)  # type: ignore[arg-type]
 
 
 LATIN1, UTF8, BYTES = {"charset": "latin1"}, {"charset": "utf8mb4"}, {"charset": "binary"}
@@ -559,20 +569,22 @@ LATIN1, UTF8, BYTES = {"charset": "latin1"}, {"charset": "utf8mb4"}, {"charset":
         (column(_C.VARCHAR, 64, **BYTES), b"\2\0\xff", b"X'00ff'", b"`c` <=> X'00ff'"),
         (column(_C.VARCHAR, 64), b"\1a", None, None),
         (column(_C.STRING, 4, **BYTES), b"\1a", b"X'61000000'", b"`c` <=> X'61000000'"),
-        (column(_C.STRING, 16, logical=Logical.INET6), b"\1\xfe", b"'fe00::'", b"`c` <=> 'fe00::'"),
+        (column(_C.STRING, 16, logical=LogicalType.INET6), b"\1\xfe", b"'fe00::'", b"`c` <=> 'fe00::'"),
         (column(_C.BLOB, 2, **BYTES), b"\0\0", b"X''", b"`c` <=> X''"),
         (column(_C.GEOMETRY, 1), b"\5\0\0\0\0\1", b"X'0000000001'", None),
         (column(_C.JSON, 2), b"\3\0\x05\xff\xff", b"'-1'", None),
         (column(_C.VECTOR, 1), b"\4\0\0\x80\x3f", b"X'0000803f'", None),
     ],
 )  # fmt: skip
-def test_a_value_is_written_exactly(kind: Column, raw: bytes, assigned: bytes | None, where: bytes | None) -> None:
+def test_a_value_is_written_exactly(
+    kind: TableMapColumn, raw: bytes, assigned: bytes | None, where: bytes | None
+) -> None:
     assert shown(kind, raw) == (assigned, where)
 
 
 def test_names_and_texts_are_quoted() -> None:
-    assert name("a`b") == b"`a``b`"
-    assert quoted("'\\\0\n\r\x1a\"é") == "'''\\\\\\0\\n\\r\\Z\"é'".encode()
+    assert quote_identifier("a`b") == b"`a``b`"
+    assert quote_string("'\\\0\n\r\x1a\"é") == "'''\\\\\\0\\n\\r\\Z\"é'".encode()
 
 
 # -- hostile bytes -----------------------------------------------------------------------------------------------------
@@ -604,7 +616,7 @@ def test_changed_bytes_never_break_the_form_of_the_script(seed: int, tmp_path: P
     text, _ = script(make.log(map(bytes, events), checksum=False), tmp_path)
     assert text.startswith("# Statements of a log") and text.endswith("SET @@session.pseudo_slave_mode=0*/;\n")
     own = text.replace("/*!\\C utf8mb4 */", "")
-    assert client.read(own.encode("utf-8", "surrogateescape"), "utf8mb4", 0)[1] is None
+    assert client.make_client_safe(own.encode("utf-8", "surrogateescape"), "utf8mb4", 0)[1] is None
 
 
 def test_the_search_outside_of_quotation_marks_ends_where_one_is_not_closed() -> None:

@@ -11,8 +11,14 @@ import pytest
 import binlogtool
 from binlogtool.findings import Severity
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, column_kinds, parse_table_map
-from binlogtool.formats.binlog_events.rows.table_map_view import table_map_body as table_map_schema
-from binlogtool.formats.binlog_events.values.columns import Column, ColumnHint, ColumnType, Kind, Logical
+from binlogtool.formats.binlog_events.rows.table_map_view import table_map_construct as table_map_schema
+from binlogtool.formats.binlog_events.values.columns import (
+    ColumnHint,
+    ColumnType,
+    LogicalType,
+    TableMapColumn,
+    ValueKind,
+)
 from binlogtool.formats.fields import MalformedError
 from binlogtool.limits import Limits
 from binlogtool.recovery.verify import verify_bytes
@@ -21,7 +27,9 @@ from tests.formats.mysql_binlog.row_building import lenenc, optional, sized, tab
 _C = ColumnType
 
 
-def columns(types: bytes, metadata: bytes = b"", more: bytes = b"", mariadb: bool | None = None) -> tuple[Column, ...]:
+def columns(
+    types: bytes, metadata: bytes = b"", more: bytes = b"", mariadb: bool | None = None
+) -> tuple[TableMapColumn, ...]:
     return parse_table_map(table_map_body(types, metadata, more), 6, mariadb).columns
 
 
@@ -30,8 +38,8 @@ def test_a_plain_map_has_its_names_types_and_nullable_bits() -> None:
     body[-1] = 0b10
     table = parse_table_map(bytes(body))
     assert (table.table_id, table.flags, table.database, table.table) == (7, 1, "shop", "orders")
-    assert table.columns == (Column(_C.LONG, nullable=False), Column(_C.VARCHAR, 200))
-    assert table.keys == ("@1", "@2")
+    assert table.columns == (TableMapColumn(_C.LONG, nullable=False), TableMapColumn(_C.VARCHAR, 200))
+    assert table.column_keys == ("@1", "@2")
     assert table.qualified_name == "shop.orders"
 
 
@@ -48,20 +56,20 @@ def test_equal_bodies_give_the_same_object() -> None:
 @pytest.mark.parametrize(
     ("metadata", "expected"),
     [
-        (b"\xfe\x10", Column(_C.STRING, 16)),
-        (b"\xee\x90", Column(_C.STRING, 400)),
-        (b"\xf7\x01", Column(_C.ENUM, 1)),
-        (b"\xf8\x02", Column(_C.SET, 2)),
+        (b"\xfe\x10", TableMapColumn(_C.STRING, 16)),
+        (b"\xee\x90", TableMapColumn(_C.STRING, 400)),
+        (b"\xf7\x01", TableMapColumn(_C.ENUM, 1)),
+        (b"\xf8\x02", TableMapColumn(_C.SET, 2)),
     ],
 )
-def test_a_string_column_says_its_real_type_in_its_metadata(metadata: bytes, expected: Column) -> None:
+def test_a_string_column_says_its_real_type_in_its_metadata(metadata: bytes, expected: TableMapColumn) -> None:
     assert columns(bytes([_C.STRING]), metadata) == (expected,)
 
 
 def test_metadata_of_decimal_and_bit_columns_is_one_number() -> None:
     assert columns(bytes([_C.NEWDECIMAL, _C.BIT]), b"\x1e\x0a\x05\x01") == (
-        Column(_C.NEWDECIMAL, 30 * 256 + 10),
-        Column(_C.BIT, 13),
+        TableMapColumn(_C.NEWDECIMAL, 30 * 256 + 10),
+        TableMapColumn(_C.BIT, 13),
     )
 
 
@@ -131,7 +139,7 @@ def test_names_keys_and_the_rest_of_the_metadata_are_read() -> None:
         + optional(13, b"\x04")
     )
     table = parse_table_map(table_map_body(bytes([_C.LONG, _C.GEOMETRY, _C.VECTOR]), b"\x04\x04", more))
-    assert table.keys == ("id", "place", "v")
+    assert table.column_keys == ("id", "place", "v")
     assert table.primary_key == ((0, 0), (1, 20))
     assert [column.visible for column in table.columns] == [False, True, True]
     assert (table.columns[1].geometry_type, table.columns[2].dimension) == (1, 4)
@@ -156,7 +164,7 @@ def test_a_simple_primary_key_takes_whole_columns() -> None:
 
 def test_columns_with_the_same_name_are_called_by_their_number() -> None:
     body = table_map_body(bytes([_C.LONG, _C.LONG]), more=optional(4, sized(b"a") * 2))
-    assert parse_table_map(body).keys == ("@1", "@2")
+    assert parse_table_map(body).column_keys == ("@1", "@2")
 
 
 def test_unknown_optional_metadata_is_skipped_by_its_length() -> None:
@@ -351,14 +359,24 @@ def hinted(hints: tuple[ColumnHint, ...]) -> tuple[TableMap, TableMap]:
 def test_hints_fill_in_what_the_log_leaves_open() -> None:
     hints = (
         ColumnHint("id", frozenset({_C.LONG}), unsigned=True),
-        ColumnHint("key", frozenset({_C.STRING}), logical=Logical.UUID),
+        ColumnHint("key", frozenset({_C.STRING}), logical=LogicalType.UUID),
         ColumnHint("colour", frozenset({_C.ENUM}), values=("red", "blue")),
         ColumnHint("name", charset="latin1"),
     )
     table, better = hinted(hints)
-    assert better.keys == ("id", "key", "colour", "name")
-    assert [kind.kind for kind in column_kinds(better)] == [Kind.UNSIGNED, Kind.UUID, Kind.ENUM, Kind.TEXT]
-    assert [kind.kind for kind in column_kinds(table)] == [Kind.SIGNED, Kind.GUESS, Kind.ENUM, Kind.GUESS]
+    assert better.column_keys == ("id", "key", "colour", "name")
+    assert [kind.kind for kind in column_kinds(better)] == [
+        ValueKind.UNSIGNED,
+        ValueKind.UUID,
+        ValueKind.ENUM,
+        ValueKind.TEXT,
+    ]
+    assert [kind.kind for kind in column_kinds(table)] == [
+        ValueKind.SIGNED,
+        ValueKind.GUESS,
+        ValueKind.ENUM,
+        ValueKind.GUESS,
+    ]
     assert better.columns[2].values == ("red", "blue")
     assert table.with_hints(hints) is better
 

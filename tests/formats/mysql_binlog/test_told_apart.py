@@ -14,10 +14,10 @@ import pytest
 
 import binlogtool
 from binlogtool.findings import Severity
-from binlogtool.formats.binlog_events.changes.row_tables import type_of
-from binlogtool.formats.binlog_events.values.charsets import decoder_of
-from binlogtool.formats.binlog_events.values.columns import Column, ColumnType
-from binlogtool.pipeline.cells import arrow_type, cell_maker, sql_type
+from binlogtool.formats.binlog_events.changes.row_tables import column_type_name
+from binlogtool.formats.binlog_events.values.charsets import charset_decoder
+from binlogtool.formats.binlog_events.values.columns import ColumnType, TableMapColumn
+from binlogtool.pipeline.cells import make_cell_converter, to_arrow_type, to_sql_type
 from binlogtool.recovery.verify import verify_bytes
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog.server import Server
@@ -51,9 +51,12 @@ def test_json_null_and_sql_null_decimal_and_text_inside_json_are_told_apart(corp
     ],
 )  # fmt: skip
 def test_a_json_column_of_a_typed_table_holds_the_text_of_the_json(value: Any, text: str) -> None:
-    kind = type_of(Column(ColumnType.JSON, metadata=4))
-    assert cell_maker(kind)(value) == text
-    assert (str(arrow_type(kind)), sql_type(kind)) == ("string", "string COMMENT 'json'")  # Spark's workers read it
+    kind = column_type_name(TableMapColumn(ColumnType.JSON, metadata=4))
+    assert make_cell_converter(kind)(value) == text
+    assert (str(to_arrow_type(kind)), to_sql_type(kind)) == (
+        "string",
+        "string COMMENT 'json'",
+    )  # Spark's workers read it
 
 
 @pytest.mark.full_corpus
@@ -107,7 +110,7 @@ def server() -> Iterator[Server]:
 @pytest.mark.parametrize("charset", EAST_ASIA)
 def test_every_pair_of_bytes_is_the_character_that_the_server_has_or_none(server: Server, charset: str) -> None:
     """Characters of private use and those that Python's codec lacks stay bytes; none becomes another one."""
-    decode = decoder_of(charset)
+    decode = charset_decoder(charset)
     pairs = [struct.pack("BB", a, b) for a in range(0x81, 0xFF) for b in range(0x40, 0xFF)]
     compared = 0
     for start in range(0, len(pairs), 6000):

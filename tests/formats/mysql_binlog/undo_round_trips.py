@@ -67,7 +67,7 @@ class Table:
     made: int = 0
 
     @property
-    def shown(self) -> list[str]:
+    def display_name(self) -> list[str]:
         return ["id", "name", *self.columns]
 
     def definition(self) -> str:
@@ -115,7 +115,7 @@ class Trip:
 
 
 def _query(table: Table) -> str:
-    columns = ", ".join(f"IFNULL({SHOWN.get(name, name)}, 'NULL')" for name in table.shown)
+    columns = ", ".join(f"IFNULL({SHOWN.get(name, name)}, 'NULL')" for name in table.display_name)
     return f"SELECT 'row', '{table.name}', {columns} FROM r.{table.name}"
 
 
@@ -129,7 +129,7 @@ def _states(lines: list[str], tables: list[Table]) -> dict[str, Counter[tuple[st
 
 
 def _keyed(rows: Counter[tuple[str, ...]], table: Table) -> State:
-    places = [table.shown.index(name) for name in KEYS[table.key][1]]
+    places = [table.display_name.index(name) for name in KEYS[table.key][1]]
     return {tuple(row[place] for place in places): row for row in rows}
 
 
@@ -176,7 +176,7 @@ def is_disturbed(table: Table, states: list[Counter[tuple[str, ...]]], chosen: l
             for key in before.keys() | after.keys():
                 old, new = before.get(key), after.get(key)
                 if old != new:
-                    pairs = zip(table.shown, old, new, strict=True) if old and new and not whole else ()
+                    pairs = zip(table.display_name, old, new, strict=True) if old and new and not whole else ()
                     changes[key] = {name for name, o, n in pairs if o != n} or {"*"}
         for key, names in changes.items():
             if number in chosen:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-from binlogtool.formats.binlog_events.values.columns import Column, ColumnType
+from binlogtool.formats.binlog_events.values.columns import ColumnType, TableMapColumn
 
 _C = ColumnType
 _WIDTHS = {_C.TINY: 1, _C.SHORT: 2, _C.INT24: 3, _C.LONG: 4, _C.LONGLONG: 8}
@@ -21,7 +21,7 @@ _ENCODINGS = {"utf8mb4": "utf-8", "utf8mb3": "utf-8", "latin1": "cp1252", None: 
 _MARKS = frozenset({"$date", "$time", "$datetime", "$timestamp"})
 
 
-def text_of(value: Any, column: Column, number: int, mysql: bool) -> bytes:
+def text_of(value: Any, column: TableMapColumn, number: int, mysql: bool) -> bytes:
     """What the tool prints for a value of this column, the `number`-th of the table."""
     if value is None:
         return b"NULL"
@@ -30,7 +30,7 @@ def text_of(value: Any, column: Column, number: int, mysql: bool) -> bytes:
     return _FORMS.get(column.type, _string)(value, column, mysql)
 
 
-def same(ours: bytes, printed: bytes, column: Column) -> bool:
+def same(ours: bytes, printed: bytes, column: TableMapColumn) -> bool:
     """Are the two texts equal? JSON documents are compared as values: the tool's spaces and order are its own. Decimal
     numbers and times inside JSON are marked in ours.
     """
@@ -59,7 +59,7 @@ def _unescaped(quoted: bytes) -> bytes:
     return quoted[1:-1].replace(b"\\\\", b"\\")
 
 
-def _integer(value: int, column: Column, _mysql: bool) -> bytes:
+def _integer(value: int, column: TableMapColumn, _mysql: bool) -> bytes:
     """Signed, and unsigned behind it where they differ."""
     width = _WIDTHS[ColumnType(column.type)]
     raw = (value % (1 << 8 * width)).to_bytes(width, "little")
@@ -67,32 +67,32 @@ def _integer(value: int, column: Column, _mysql: bool) -> bytes:
     return f"{signed} ({unsigned})".encode() if signed < 0 else str(signed).encode()
 
 
-def _float(value: float, _column: Column, _mysql: bool) -> bytes:
+def _float(value: float, _column: TableMapColumn, _mysql: bool) -> bytes:
     exact = struct.unpack("<f", struct.pack("<f", value))[0]
     return f"{exact:g}".encode()
 
 
-def _double(value: float, _column: Column, _mysql: bool) -> bytes:
+def _double(value: float, _column: TableMapColumn, _mysql: bool) -> bytes:
     return f"{value:.20g}".encode()
 
 
-def _plain(value: Any, _column: Column, _mysql: bool) -> bytes:
+def _plain(value: Any, _column: TableMapColumn, _mysql: bool) -> bytes:
     return str(value).encode()
 
 
-def _bits(value: int, column: Column, _mysql: bool) -> bytes:
+def _bits(value: int, column: TableMapColumn, _mysql: bool) -> bytes:
     return f"b'{value:0{column.metadata}b}'".encode()
 
 
-def _date(value: str, _column: Column, _mysql: bool) -> bytes:
+def _date(value: str, _column: TableMapColumn, _mysql: bool) -> bytes:
     return f"'{value.replace('-', ':')}'".encode()
 
 
-def _quoted(value: str, _column: Column, _mysql: bool) -> bytes:
+def _quoted(value: str, _column: TableMapColumn, _mysql: bool) -> bytes:
     return f"'{value}'".encode()
 
 
-def _timestamp(value: str, _column: Column, _mysql: bool) -> bytes:
+def _timestamp(value: str, _column: TableMapColumn, _mysql: bool) -> bytes:
     """Seconds since 1970; the zero date is 0."""
     whole, point, fraction = value.partition(".")
     zero = whole == "0000-00-00 00:00:00"
@@ -100,14 +100,14 @@ def _timestamp(value: str, _column: Column, _mysql: bool) -> bytes:
     return f"{seconds}{point}{fraction}".encode()
 
 
-def _enum(value: int | str, column: Column, _mysql: bool) -> bytes:
+def _enum(value: int | str, column: TableMapColumn, _mysql: bool) -> bytes:
     if isinstance(value, str):
         assert column.values is not None
         value = column.values.index(value) + 1 if value else 0
     return str(value).encode()
 
 
-def _set(value: int | list[str], column: Column, _mysql: bool) -> bytes:
+def _set(value: int | list[str], column: TableMapColumn, _mysql: bool) -> bytes:
     """The bytes in their stored order, each as eight bits."""
     if isinstance(value, list):
         assert column.values is not None
@@ -116,7 +116,7 @@ def _set(value: int | list[str], column: Column, _mysql: bool) -> bytes:
     return ("b'" + "".join(f"{byte:08b}" for byte in raw) + "'").encode()
 
 
-def _string(value: str | bytes, column: Column, mysql: bool) -> bytes:
+def _string(value: str | bytes, column: TableMapColumn, mysql: bool) -> bytes:
     raw = value if isinstance(value, bytes) else value.encode(_ENCODINGS[column.charset])
     return b"'" + b"".join(map(_mysql_byte if mysql else _mariadb_byte, raw)) + b"'"
 
@@ -132,16 +132,16 @@ def _mysql_byte(byte: int) -> bytes:
     return _MYSQL_ESCAPES.get(byte, _mariadb_byte(byte))
 
 
-def _geometry(value: Any, column: Column, mysql: bool) -> bytes:
+def _geometry(value: Any, column: TableMapColumn, mysql: bool) -> bytes:
     raw = value["srid"].to_bytes(4, "little") + value["wkb"] if isinstance(value, dict) else value
     return _string(raw, column, mysql)
 
 
-def _vector(value: list[float], _column: Column, _mysql: bool) -> bytes:
+def _vector(value: list[float], _column: TableMapColumn, _mysql: bool) -> bytes:
     return ("[" + ",".join(f"{number:.5e}" for number in value) + "]").encode()
 
 
-def _json(value: Any, column: Column, mysql: bool) -> bytes:
+def _json(value: Any, column: TableMapColumn, mysql: bool) -> bytes:
     return _string(json.dumps(value, ensure_ascii=False), column, mysql)
 
 
@@ -159,7 +159,7 @@ def _literal(value: Any) -> str:
     return f"'{value}'" if isinstance(value, str) else json.dumps(value)
 
 
-_FORMS: dict[int, Callable[[Any, Column, bool], bytes]] = {
+_FORMS: dict[int, Callable[[Any, TableMapColumn, bool], bytes]] = {
     **dict.fromkeys(_WIDTHS, _integer),
     _C.FLOAT: _float,
     _C.DOUBLE: _double,

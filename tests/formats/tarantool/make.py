@@ -11,7 +11,7 @@ import zstandard
 
 import binlogtool
 from binlogtool.recovery.report import FileReport
-from binlogtool.recovery.verify import Options, verify_bytes
+from binlogtool.recovery.verify import LogVerifyOptions, verify_bytes
 
 checksum = crcmod.mkCrcFun(0x11EDC6F41, initCrc=0, rev=True, xorOut=0)
 END = bytes.fromhex("d510aded")
@@ -65,7 +65,7 @@ def log(blocks: Iterable[bytes], *, vclock: str = "{}", end: bytes = END, kind: 
 
 def verify(data: bytes, name: str = "00000000000000000000.xlog", backend: str = "python") -> FileReport:
     """The report of one file in memory."""
-    options = Options("set", binlogtool.Limits(), backend)
+    options = LogVerifyOptions("set", binlogtool.Limits(), backend)
     return verify_bytes(name, data, format="tarantool", options=options)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import binlogtool
 from binlogtool.errors import BinlogtoolError
-from binlogtool.recovery.replay_result import Replayed
+from binlogtool.recovery.replay_result import ReplayResult
 
 POLICIES = {"server": "start", "force": "start_force"}
 SYSTEM = ("_space", "_index", "_cluster")
@@ -106,7 +106,7 @@ def answer(case: Case, policy: str, folder: Path) -> Answer:
     return Answer(case.name, policy, "wrong" if differences else "right", "; ".join(differences))
 
 
-def compare(result: Replayed, verdict: Mapping[str, Any], system: bool = True) -> Iterator[str]:
+def compare(result: ReplayResult, verdict: Mapping[str, Any], system: bool = True) -> Iterator[str]:
     """How a prediction differs from what the server did."""
     if result.starts != verdict["started"]:
         said = str(verdict.get("error"))[-150:] if not verdict["started"] else "starts"

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import binlogtool
-from binlogtool.log.records import Block, Record
+from binlogtool.log.records import Record, RecordBlock
 from tests.formats.tarantool import oracle
 
 
 def ours(path: Path, backend: str = "auto", *, raw: bool = False) -> list[Record]:
     with binlogtool.open(path, format="tarantool", backend=backend) as log:
-        return [record for block in log.blocks(raw=raw) if isinstance(block, Block) for record in block]
+        return [record for block in log.blocks(raw=raw) if isinstance(block, RecordBlock) for record in block]
 
 
 def as_printed(record: Record) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.tarantool.msgpack.extensions import civil, datetime_text, decimal_text
+from binlogtool.formats.tarantool.msgpack.extensions import format_datetime, format_decimal, to_civil_date
 from binlogtool.formats.tarantool.msgpack.parts import MpValue
-from binlogtool.formats.tarantool.msgpack.values import readable
+from binlogtool.formats.tarantool.msgpack.values import decode_extension
 from binlogtool.limits import Limits
 
 
@@ -34,10 +34,10 @@ def test_decimals(content: str, text: str | None) -> None:
     data = bytes.fromhex(content)
     if text is None:
         with pytest.raises(MalformedError):
-            decimal_text(data)
-        assert readable(1, data) == {"$ext": [1, data]}
+            format_decimal(data)
+        assert decode_extension(1, data) == {"$ext": [1, data]}
     else:
-        assert decimal_text(data) == text
+        assert format_decimal(data) == text
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=7, min_value=-(10**20), max_value=10**20))
@@ -47,40 +47,40 @@ def test_any_decimal_is_exact(number: Decimal) -> None:
     nibbles = [0] * (len(nibbles) % 2) + nibbles
     packed = bytes(a << 4 | b for a, b in zip(nibbles[::2], nibbles[1::2], strict=True))
     assert isinstance(exponent, int)
-    text = decimal_text(bytes([-exponent]) + packed)
+    text = format_decimal(bytes([-exponent]) + packed)
     assert Decimal(text).as_tuple() == number.as_tuple()
 
 
 @pytest.mark.parametrize("content", ["", "01", "a1", "001a2c", "c01c", "0a", "01" + "11" * 100 + "1c"])
 def test_what_is_no_decimal_stays_bytes(content: str) -> None:
     data = bytes.fromhex(content)
-    assert readable(1, data) == {"$ext": [1, data]}
+    assert decode_extension(1, data) == {"$ext": [1, data]}
 
 
 def test_a_scale_beyond_reason_does_not_make_a_long_text() -> None:
-    assert decimal_text(bytes.fromhex("d27fffffff1c")) in ("1E-2147483647",)
+    assert format_decimal(bytes.fromhex("d27fffffff1c")) in ("1E-2147483647",)
 
 
 def test_uuids() -> None:
     data = bytes.fromhex("000000070000400080000000000000ff")
-    assert readable(2, data) == {"$uuid": "00000007-0000-4000-8000-0000000000ff"}
-    assert readable(2, data[:-1]) == {"$ext": [2, data[:-1]]}
+    assert decode_extension(2, data) == {"$uuid": "00000007-0000-4000-8000-0000000000ff"}
+    assert decode_extension(2, data[:-1]) == {"$ext": [2, data[:-1]]}
 
 
 def test_datetimes_are_rfc_3339_in_their_own_zone_with_all_fields() -> None:
     long = struct.pack("<qihh", 1_700_000_000, 5_000_000, 180, 0)
-    assert readable(4, long) == {
+    assert decode_extension(4, long) == {
         "$datetime": "2023-11-15T01:13:20.005+03:00",
         "seconds": 1_700_000_000, "nanoseconds": 5_000_000, "tz_offset": 180, "tz_index": 0,
     }  # fmt: skip
     short = struct.pack("<q", -1)
-    assert readable(4, short) == {"$datetime": "1969-12-31T23:59:59Z", "seconds": -1}
+    assert decode_extension(4, short) == {"$datetime": "1969-12-31T23:59:59Z", "seconds": -1}
 
 
 @pytest.mark.parametrize("fields", [(0, 10**9, 0, 0), (0, -1, 0, 0), (0, 0, 1440, 0)])
 def test_a_datetime_out_of_range_stays_bytes(fields: tuple[int, int, int, int]) -> None:
     data = struct.pack("<qihh", *fields)
-    assert readable(4, data) == {"$ext": [4, data]}
+    assert decode_extension(4, data) == {"$ext": [4, data]}
 
 
 @given(st.datetimes(), st.integers(-720, 840))
@@ -94,34 +94,34 @@ def test_datetime_text_agrees_with_the_standard_library(moment: datetime.datetim
     seconds = (utc.replace(microsecond=0) - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)) // datetime.timedelta(
         seconds=1
     )
-    text = datetime_text(seconds, utc.microsecond * 1000, offset)
+    text = format_datetime(seconds, utc.microsecond * 1000, offset)
     assert datetime.datetime.fromisoformat(text).isoformat() == expected
 
 
 def test_years_beyond_four_digits_have_a_sign() -> None:
-    assert datetime_text(253_402_300_800) == "+10000-01-01T00:00:00Z"
-    assert civil(-719_528) == (0, 1, 1)
-    assert datetime_text(-(2**63)).startswith("-292277022657-")
+    assert format_datetime(253_402_300_800) == "+10000-01-01T00:00:00Z"
+    assert to_civil_date(-719_528) == (0, 1, 1)
+    assert format_datetime(-(2**63)).startswith("-292277022657-")
 
 
 def test_intervals() -> None:
     data = bytes.fromhex("03" + "00d0ff" + "060a" + "0801")
-    assert readable(6, data) == {"$interval": {"year": -1, "second": 10, "adjust": 1}}
-    assert readable(6, b"\x00") == {"$interval": {}}
+    assert decode_extension(6, data) == {"$interval": {"year": -1, "second": 10, "adjust": 1}}
+    assert decode_extension(6, b"\x00") == {"$interval": {}}
     for broken in ("", "01", "0109ff", "0100a0", "0000", "010001ff"):
-        assert readable(6, bytes.fromhex(broken)) == {"$ext": [6, bytes.fromhex(broken)]}
+        assert decode_extension(6, bytes.fromhex(broken)) == {"$ext": [6, bytes.fromhex(broken)]}
 
 
 def test_errors_are_a_stack_of_named_fields() -> None:
     data = bytes.fromhex("81009186" + "00a5" + b"Error".hex() + "01a161" + "0205" + "03a16d" + "0400" + "0514")
     expected = {"type": "Error", "file": "a", "line": 5, "message": "m", "errno": 0, "code": 20}
-    assert readable(3, data) == {"$error": [expected]}
-    assert readable(3, b"\x80") == {"$ext": [3, b"\x80"]}
+    assert decode_extension(3, data) == {"$error": [expected]}
+    assert decode_extension(3, b"\x80") == {"$ext": [3, b"\x80"]}
 
 
 @pytest.mark.parametrize("code", [5, 7, 8, 9, -1])
 def test_other_types_stay_bytes(code: int) -> None:
-    assert readable(code, b"ab") == {"$ext": [code, b"ab"]}
+    assert decode_extension(code, b"ab") == {"$ext": [code, b"ab"]}
 
 
 @pytest.mark.parametrize(

@@ -7,19 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from binlogtool.findings import Severity
-from binlogtool.formats.detecting import Head
+from binlogtool.formats.detecting import FileHead
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.layouts import Layout
+from binlogtool.formats.layouts import LogFileLayout
 from binlogtool.formats.tarantool.format import FORMAT, schema
-from binlogtool.formats.tarantool.layout.header import parse_vclock, write_vclock
+from binlogtool.formats.tarantool.layout.header import format_vclock, parse_vclock
 from binlogtool.limits import Limits
 from tests.formats.tarantool.make import INSTANCE, header
 
 V12 = b"XLOG\n0.12\nServer: 0e82a45f-d1ff-4f19-bf2c-b815ad567dab\nVClock: {}\n\n"
 
 
-def layout(data: bytes, name: str = "00000000000000000000.xlog") -> Layout:
-    return FORMAT.reading.layout(Head(data, name, len(data)), Limits())
+def layout(data: bytes, name: str = "00000000000000000000.xlog") -> LogFileLayout:
+    return FORMAT.reading.layout(FileHead(data, name, len(data)), Limits())
 
 
 def only(data: bytes, name: str = "00000000000000000000.xlog") -> tuple[str, str, int | None, int]:
@@ -69,7 +69,7 @@ def test_what_is_no_vclock(text: str) -> None:
 
 @given(st.dictionaries(st.integers(0, 31), st.integers(1, 2**63 - 1)))
 def test_a_written_vclock_is_read_again(vclock: dict[int, int]) -> None:
-    assert parse_vclock(write_vclock(vclock)) == vclock
+    assert parse_vclock(format_vclock(vclock)) == vclock
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_file_that_was_put_aside_is_remarked() -> None:
     ],
 )
 def test_detection_looks_at_the_content_first(data: bytes, name: str, score: int) -> None:
-    match = FORMAT.reading.detect(Head(data, name, len(data)))
+    match = FORMAT.reading.detect(FileHead(data, name, len(data)))
     assert match.score == score
     assert match.reason
 

@@ -400,6 +400,8 @@ def test_the_judge_says_the_same_row_by_row_as_with_the_fold(monkeypatch: pytest
         blocks.append(block(rows + dml(lsn := lsn + 1, tsn=first, commit=rng.random() < 0.8)))
     data = log(blocks)
     with_fold = verify(data)
-    monkeypatch.setattr("binlogtool.formats.tarantool.judge.folds.fold_log", lambda index, count, *rest: index)
+    monkeypatch.setattr(
+        "binlogtool.formats.tarantool.judge.folds.skip_ordered_log_rows", lambda index, count, *rest: index
+    )
     assert replace(verify(data), seconds=0) == replace(with_fold, seconds=0)
     assert with_fold.findings

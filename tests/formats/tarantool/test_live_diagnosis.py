@@ -63,6 +63,6 @@ def busy(tmp_path: Path) -> Iterator[Path]:
 def test_beside_a_server_under_load_nothing_is_wrong_and_the_server_is_named(busy: Path) -> None:
     for _ in range(6):
         (found,) = binlogtool.diagnose([busy]).logs
-        assert (found.start, found.well, found.trouble) == ("yes", True, None)
+        assert (found.start, found.is_healthy, found.incomplete_reason) == ("yes", True, None)
         assert found.holder is not None
         assert found.holder.startswith("tarantool (process ")

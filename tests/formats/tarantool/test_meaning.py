@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import binlogtool
-from binlogtool.formats.layouts import Table
-from binlogtool.formats.tarantool.meaning import _times, microseconds
+from binlogtool.formats.layouts import ColumnTable
+from binlogtool.formats.tarantool.meaning import _decode_times, to_microseconds
 from tests.formats.tarantool.make import TIME, block, dml, log, records, row
 
 names = st.text(max_size=5).filter(lambda name: not name.startswith("$"))
@@ -34,19 +34,19 @@ def body_of(tmp_path: Path, fields: bytes) -> Any:
 def test_times_are_rounded_as_the_standard_library_rounds_them(seconds: float) -> None:
     moment = datetime.fromtimestamp(seconds, UTC)
     expected = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // (datetime.resolution)
-    assert microseconds(seconds) == expected
+    assert to_microseconds(seconds) == expected
 
 
 @given(st.lists(st.floats(2**30, 2**31, exclude_max=True), min_size=1))
 def test_the_short_way_for_times_of_our_days_agrees(seconds: list[float]) -> None:
     bits = [struct.unpack("<q", struct.pack("<d", one))[0] for one in seconds]
-    table = Table(len(bits), {"timestamp": bits, "header_keys": [0b11101] * len(bits)})
-    assert _times(table, 0, len(bits)) == [microseconds(one) for one in seconds]
+    table = ColumnTable(len(bits), {"timestamp": bits, "header_keys": [0b11101] * len(bits)})
+    assert _decode_times(table, 0, len(bits)) == [to_microseconds(one) for one in seconds]
 
 
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1e300, 1e300, 253402300800.0])
 def test_what_is_no_time_is_none(seconds: float) -> None:
-    assert microseconds(seconds) is None
+    assert to_microseconds(seconds) is None
 
 
 def test_a_row_has_the_envelope_that_the_contract_names(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.tarantool.msgpack.kernels import load64, read_uint, skip_value
-from binlogtool.formats.tarantool.msgpack.messages import Kind, Mp, MpUint, Wide, decode, encode
+from binlogtool.formats.tarantool.msgpack.messages import MpKind, MpNode, MpUint, WideUint, decode_value, encode_value
 from binlogtool.formats.tarantool.msgpack.parts import MpValue
-from binlogtool.formats.tarantool.msgpack.values import plain
+from binlogtool.formats.tarantool.msgpack.values import to_python
 from binlogtool.limits import Limits
 
 scalars = (
@@ -34,13 +34,13 @@ values = st.recursive(
 @given(values)
 def test_what_the_msgpack_library_packs_is_read_as_the_same_value(value: Any) -> None:
     data = msgpack.packb(value)
-    assert plain(decode(data, 0, len(data))) == value
+    assert to_python(decode_value(data, 0, len(data))) == value
 
 
 @given(values)
 def test_a_parsed_value_builds_the_same_bytes(value: Any) -> None:
     data = msgpack.packb(value)
-    assert encode(decode(data, 0, len(data))) == data
+    assert encode_value(decode_value(data, 0, len(data))) == data
     assert MpValue().build(MpValue().parse(data)) == data
 
 
@@ -60,7 +60,7 @@ def test_skipping_a_cut_value_says_so(value: Any) -> None:
 @given(st.binary(max_size=60))
 def test_skipping_and_decoding_agree_on_any_bytes(data: bytes) -> None:
     try:
-        end = decode(data, 0, len(data)).end
+        end = decode_value(data, 0, len(data)).end
     except MalformedError:
         end = None
     after = skip_value(data, 0, len(data))[0]
@@ -85,7 +85,7 @@ def test_unsigned_integers_of_every_width(encoded: str, value: int) -> None:
 
 def test_a_number_in_its_shortest_form_needs_no_memory_of_its_form() -> None:
     assert type(MpUint().parse(b"\xcc\x80")) is int
-    assert type(MpUint().parse(b"\xcc\x05")) is Wide
+    assert type(MpUint().parse(b"\xcc\x05")) is WideUint
 
 
 @pytest.mark.parametrize("encoded", ["ff", "d0ff", "c0", "a0", "cb3ff0000000000000", "c1", "80"])
@@ -110,42 +110,42 @@ def test_64_bits_keep_their_pattern() -> None:
 @pytest.mark.parametrize(
     ("encoded", "kind", "value"),
     [
-        ("c0", Kind.NIL, None), ("c2", Kind.BOOL, False), ("c3", Kind.BOOL, True), ("e0", Kind.INT, -32),
-        ("d080", Kind.INT, -128), ("d18000", Kind.INT, -32768), ("d280000000", Kind.INT, -(2**31)),
-        ("d38000000000000000", Kind.INT, -(2**63)), ("ca3fc00000", Kind.FLOAT, 1.5),
-        ("cb3ff8000000000000", Kind.DOUBLE, 1.5), ("a161", Kind.STR, b"a"), ("d90161", Kind.STR, b"a"),
-        ("da000161", Kind.STR, b"a"), ("db0000000161", Kind.STR, b"a"), ("c40161", Kind.BIN, b"a"),
-        ("c5000161", Kind.BIN, b"a"), ("c60000000161", Kind.BIN, b"a"), ("d4017f", Kind.EXT, (1, b"\x7f")),
-        ("d5010001", Kind.EXT, (1, b"\0\1")), ("d60100010203", Kind.EXT, (1, b"\0\1\2\3")),
-        ("c701ff61", Kind.EXT, (-1, b"a")), ("c800010161", Kind.EXT, (1, b"a")),
-        ("c9000000010161", Kind.EXT, (1, b"a")),
+        ("c0", MpKind.NIL, None), ("c2", MpKind.BOOL, False), ("c3", MpKind.BOOL, True), ("e0", MpKind.INT, -32),
+        ("d080", MpKind.INT, -128), ("d18000", MpKind.INT, -32768), ("d280000000", MpKind.INT, -(2**31)),
+        ("d38000000000000000", MpKind.INT, -(2**63)), ("ca3fc00000", MpKind.FLOAT, 1.5),
+        ("cb3ff8000000000000", MpKind.DOUBLE, 1.5), ("a161", MpKind.STR, b"a"), ("d90161", MpKind.STR, b"a"),
+        ("da000161", MpKind.STR, b"a"), ("db0000000161", MpKind.STR, b"a"), ("c40161", MpKind.BIN, b"a"),
+        ("c5000161", MpKind.BIN, b"a"), ("c60000000161", MpKind.BIN, b"a"), ("d4017f", MpKind.EXT, (1, b"\x7f")),
+        ("d5010001", MpKind.EXT, (1, b"\0\1")), ("d60100010203", MpKind.EXT, (1, b"\0\1\2\3")),
+        ("c701ff61", MpKind.EXT, (-1, b"a")), ("c800010161", MpKind.EXT, (1, b"a")),
+        ("c9000000010161", MpKind.EXT, (1, b"a")),
     ],
 )  # fmt: skip
-def test_every_encoding_of_every_scalar(encoded: str, kind: Kind, value: Any) -> None:
+def test_every_encoding_of_every_scalar(encoded: str, kind: MpKind, value: Any) -> None:
     data = bytes.fromhex(encoded)
-    parsed = decode(data, 0, len(data))
+    parsed = decode_value(data, 0, len(data))
     assert (parsed.kind, parsed.value, parsed.end) == (kind, value, len(data))
-    assert encode(parsed) == data
+    assert encode_value(parsed) == data
     assert skip_value(data, 0, len(data))[0] == len(data)
 
 
 @pytest.mark.parametrize("encoded", ["dc000101", "dd0000000101", "9101"])
 def test_every_encoding_of_an_array(encoded: str) -> None:
     data = bytes.fromhex(encoded)
-    assert plain(decode(data, 0, len(data))) == [1]
-    assert encode(decode(data, 0, len(data))) == data
+    assert to_python(decode_value(data, 0, len(data))) == [1]
+    assert encode_value(decode_value(data, 0, len(data))) == data
 
 
 @pytest.mark.parametrize("encoded", ["81a16105", "de0001a16105", "df00000001a16105"])
 def test_every_encoding_of_a_map(encoded: str) -> None:
     data = bytes.fromhex(encoded)
-    assert plain(decode(data, 0, len(data))) == {"a": 5}
+    assert to_python(decode_value(data, 0, len(data))) == {"a": 5}
     assert skip_value(data, 0, len(data)) == (len(data), 0, 1, 1)
 
 
 def test_a_count_that_cannot_fit_is_refused_at_once() -> None:
     with pytest.raises(MalformedError, match="4294967295 elements cannot fit") as trouble:
-        decode(b"\xdd\xff\xff\xff\xff\x01", 0, 6)
+        decode_value(b"\xdd\xff\xff\xff\xff\x01", 0, 6)
     assert trouble.value.finding_id == "count-out-of-bounds"
     assert skip_value(b"\xdd\xff\xff\xff\xff\x01", 0, 6)[0] == -1
 
@@ -153,7 +153,7 @@ def test_a_count_that_cannot_fit_is_refused_at_once() -> None:
 def test_nesting_over_the_ceiling_is_refused_and_skipping_needs_no_stack() -> None:
     data = b"\x91" * 100_000 + b"\x01"
     with pytest.raises(MalformedError, match="nested too deep"):
-        decode(data, 0, len(data), 64)
+        decode_value(data, 0, len(data), 64)
     assert skip_value(data, 0, len(data)) == (len(data), 0, 0, 100_000)
 
 
@@ -169,18 +169,18 @@ def test_the_marks_of_a_skipped_value_name_what_needs_care() -> None:
 
 
 def test_maps_keep_what_json_cannot_say() -> None:
-    assert plain(_parsed("82a16101a16102")) == {"$map": [["a", 1], ["a", 2]]}
-    assert plain(_parsed("810105")) == {"1": 5}
-    assert plain(_parsed("8201a0a13101")) == {"$map": [[1, ""], ["1", 1]]}
-    assert plain(_parsed("819101a0")) == {"$map": [[[1], ""]]}
-    assert plain(_parsed("81a52475756964a0")) == {"$map": [["$uuid", ""]]}
+    assert to_python(_parsed("82a16101a16102")) == {"$map": [["a", 1], ["a", 2]]}
+    assert to_python(_parsed("810105")) == {"1": 5}
+    assert to_python(_parsed("8201a0a13101")) == {"$map": [[1, ""], ["1", 1]]}
+    assert to_python(_parsed("819101a0")) == {"$map": [[[1], ""]]}
+    assert to_python(_parsed("81a52475756964a0")) == {"$map": [["$uuid", ""]]}
 
 
 def test_text_that_is_no_utf8_becomes_bytes_and_odd_numbers_words() -> None:
-    assert plain(_parsed("a2c328")) == b"\xc3\x28"
-    assert plain(_parsed("cb7ff0000000000000")) == {"$float": "Infinity"}
-    assert plain(_parsed("cbfff0000000000000")) == {"$float": "-Infinity"}
-    assert plain(_parsed("cb7ff8000000000000")) == {"$float": "NaN"}
+    assert to_python(_parsed("a2c328")) == b"\xc3\x28"
+    assert to_python(_parsed("cb7ff0000000000000")) == {"$float": "Infinity"}
+    assert to_python(_parsed("cbfff0000000000000")) == {"$float": "-Infinity"}
+    assert to_python(_parsed("cb7ff8000000000000")) == {"$float": "NaN"}
 
 
 def test_parts_of_a_value_tile_it() -> None:
@@ -206,10 +206,10 @@ def test_the_parts_before_a_broken_one_are_given() -> None:
 def test_a_value_is_read_in_the_middle_of_a_stream() -> None:
     stream = io.BytesIO(b"xx\x93\x01\x02\x03yy")
     stream.seek(2)
-    assert plain(MpValue().parse_stream(stream)) == [1, 2, 3]
+    assert to_python(MpValue().parse_stream(stream)) == [1, 2, 3]
     assert stream.tell() == 6
 
 
-def _parsed(encoded: str) -> Mp:
+def _parsed(encoded: str) -> MpNode:
     data = bytes.fromhex(encoded)
-    return decode(data, 0, len(data))
+    return decode_value(data, 0, len(data))

@@ -14,9 +14,9 @@ import pytest
 import binlogtool
 from binlogtool.formats.tarantool import codes, schema
 from binlogtool.formats.tarantool.layout.compression import unpack_zstd
-from binlogtool.formats.tarantool.layout.header import read_lines
-from binlogtool.formats.tarantool.msgpack.messages import encode
-from binlogtool.formats.tarantool.rows.rows import RowValue, parse_row
+from binlogtool.formats.tarantool.layout.header import parse_header_lines
+from binlogtool.formats.tarantool.msgpack.messages import encode_value
+from binlogtool.formats.tarantool.rows.rows import ParsedRow, parse_row
 from binlogtool.limits import Limits
 from binlogtool.log.records import Record
 from tests.formats.tarantool import oracle
@@ -87,9 +87,9 @@ def exact(record: Record) -> str:
     return "\t".join(map(str, shown))
 
 
-def digest(row: RowValue, key: int) -> tuple[Any, str]:
+def digest(row: ParsedRow, key: int) -> tuple[Any, str]:
     value = row.body.get(key) if row.body else None
-    raw = encode(value) if value else b""
+    raw = encode_value(value) if value else b""
     return (len(raw), hashlib.md5(raw).hexdigest()) if value else ("-", "-")
 
 
@@ -125,7 +125,7 @@ def test_every_block_and_row_of_the_corpus_builds_the_same_bytes(corpus: Path, f
     blocks = rows = 0
     for _, path in pairs(corpus, folder):
         data = path.read_bytes()
-        at = read_lines(data).end
+        at = parse_header_lines(data).end
         assert at is not None
         assert schema.HEADER.build(schema.HEADER.parse(data)) == data[:at]
         while data[at : at + 4] in (b"\xd5\xba\x0b\xab", b"\xd5\xba\x0b\xba"):
@@ -134,7 +134,9 @@ def test_every_block_and_row_of_the_corpus_builds_the_same_bytes(corpus: Path, f
             assert built == data[at : at + len(built)]
             if not block.checksum.ok:
                 break
-            payload = block.payload if block.magic == codes.PLAIN else unpack_zstd(memoryview(block.payload), Limits())
+            payload = (
+                block.payload if block.magic == codes.PLAIN_MAGIC else unpack_zstd(memoryview(block.payload), Limits())
+            )
             parsed = schema.PAYLOAD.parse(payload)
             assert schema.PAYLOAD.build(parsed) == payload
             at, blocks, rows = at + len(built), blocks + 1, rows + len(parsed.rows)

@@ -9,7 +9,7 @@ import pytest
 import binlogtool
 from binlogtool.findings import Severity
 from binlogtool.formats.tarantool.replay import replay
-from binlogtool.log.records import Block
+from binlogtool.log.records import RecordBlock
 from binlogtool.log.select import Selection
 from tests.formats.tarantool.predictions import Case, answer, cases
 
@@ -141,7 +141,7 @@ def test_tables_report_the_rows_that_a_range_deletes(corpus: Path) -> None:
     """Tarantool 3.9 deleted 11 rows of s and 5 of t by 3 requests, whose keys the log does not have (D03)."""
     folder = corpus / "tarantool-3.9" / "repro" / "D03_delete_range"
     with binlogtool.open(folder) as log:
-        told = [one for block in log.tables(Selection()) if isinstance(block, Block) for one in block.bodies]
+        told = [one for block in log.table_rows(Selection()) if isinstance(block, RecordBlock) for one in block.bodies]
     found = [(one.changes.name, finding.message) for one in told if one.changes for finding in one.findings]
     assert sorted(name for name, _ in found) == ["s", "s", "t"]
     assert all("the log does not name them" in text for _, text in found)
@@ -156,7 +156,7 @@ def test_diagnose_reports_what_a_start_depends_on_and_was_not_checked(corpus: Pa
 
 
 def test_more_rows_than_are_checked_are_reported(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay, "MOST_CHECKED", 100)
+    monkeypatch.setattr(replay, "MAX_CHECKED_ROWS", 100)
     (found,) = binlogtool.diagnose([corpus / "tarantool-3.9" / "generated" / "chain3"]).logs
     (text,) = found.replays[0].details["startup"]["not_checked"]
     assert text == "not checked: rows against formats and keys (too many rows)"

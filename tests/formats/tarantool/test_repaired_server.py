@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 import binlogtool
 from binlogtool.errors import RefusedError
-from binlogtool.recovery.plan import Applied, Asked, Plan
+from binlogtool.recovery.plan import RepairPlan, RepairPolicy, RepairResult
 from tests.formats.tarantool.server import Started, program, start
 from tests.harness import oracle
 
@@ -32,7 +32,7 @@ TYPE, REPLICA, LSN, SPACE, KEY, TUPLE = 0, 2, 3, 0x10, 0x20, 0x21
 SPACES = 280
 """The space `_space`: id, owner, name, …"""
 
-SALVAGE = Asked(salvage=True, copy=True)
+SALVAGE = RepairPolicy(salvage=True, copy=True)
 
 HEADS = {"fixheader_length_past_eof", "fixheader_length_too_big", "fixheader_length_too_small",
          "fixheader_length_not_uint", "fixheader_padding_broken", "magic_broken"}  # fmt: skip
@@ -207,10 +207,10 @@ def cases(corpus: Path, folder: Path, kind: str) -> Iterator[Case]:
         yield Case(name, target, generated / one["base"], one["expected"], one["tarantool_2_6"], content(target))
 
 
-def repaired(case: Case, asked: Asked) -> Applied | None:
+def repaired(case: Case, asked: RepairPolicy) -> RepairResult | None:
     """Cuts what is not durable, with leave to discard valid records only where it is not cut without."""
     for allowed in (asked, replace(asked, allow_discard_valid=True)):
-        plan = binlogtool.plan_truncate(case.folder, asked=allowed)
+        plan = binlogtool.plan_truncate(case.folder, policy=allowed)
         if not plan.refused:
             return binlogtool.apply_plan(plan) if plan.changes else None
     return None
@@ -257,7 +257,7 @@ def test_the_prediction_of_intact_directories_is_what_the_server_holds(corpus: P
 def test_w7_the_server_holds_exactly_the_durable_rows_of_a_cut_log(corpus: Path, tmp_path: Path, mark: bool) -> None:
     """With and without force_recovery; undone, every file is as it was."""
     all_cases = [newest(case) for case in cases(corpus, tmp_path, "damaged")]
-    done = [(case, applied) for case in all_cases if (applied := repaired(case, Asked(write_close_marker=mark)))]
+    done = [(case, applied) for case in all_cases if (applied := repaired(case, RepairPolicy(write_close_marker=mark)))]
     refused_before = 0
     for (case, applied), both in zip(done, started_both_ways(case.folder for case, _ in done), strict=True):
         wanted = up_to(case)
@@ -292,9 +292,9 @@ def salvaged(case: Case) -> bool:
     path = case.folder / str(case.expected["file"])
     if path.suffix != ".xlog" or not path.exists():
         return False
-    plan = binlogtool.plan_truncate(path, asked=SALVAGE)
+    plan = binlogtool.plan_truncate(path, policy=SALVAGE)
     if keeps_nothing := any("no record would be kept" in text for text in plan.reasons):
-        plan = binlogtool.plan_truncate(path, format="tarantool", asked=replace(SALVAGE, allow_empty_result=True))
+        plan = binlogtool.plan_truncate(path, format="tarantool", policy=replace(SALVAGE, allow_empty_result=True))
     assert keeps_nothing == (case.name == "torn_first_block")  # its header alone is whole; that takes the own word
     if plan.refused or not plan.changes or not plan.files[0].proof.keys() & {"left_out", "mended"}:
         return False
@@ -302,10 +302,10 @@ def salvaged(case: Case) -> bool:
     return True
 
 
-def put(plan: Plan, path: Path) -> None:
+def put(plan: RepairPlan, path: Path) -> None:
     """The planned copy instead of the file."""
     new = path.with_suffix(".new")
-    binlogtool.write_repaired(plan, new)
+    binlogtool.write_repaired_copy(plan, new)
     new.replace(path)
 
 
@@ -313,7 +313,7 @@ def test_a_damage_in_front_of_later_logs_is_never_cut(corpus: Path, tmp_path: Pa
     """They prove that rows would be missing: the plan says so and is refused."""
     left = 0
     for case in cases(corpus, tmp_path, "damaged"):
-        plan = binlogtool.plan_truncate(case.folder, asked=Asked(allow_discard_valid=True))
+        plan = binlogtool.plan_truncate(case.folder, policy=RepairPolicy(allow_discard_valid=True))
         if any(file.cut_valid_records for file in plan.changes):
             assert plan.refused and any("gap-in-sequence" in reason for reason in plan.reasons), case.name
             with pytest.raises(RefusedError):
@@ -331,7 +331,7 @@ def test_a_repaired_log_can_be_written_and_read_again(corpus: Path, tmp_path: Pa
         found = cases(corpus, tmp_path / str(mark), "damaged")
         case = next(case for case in found if case.name == "torn_first_block")
         if mark is not None:
-            assert repaired(case, Asked(write_close_marker=mark)) is not None
+            assert repaired(case, RepairPolicy(write_close_marker=mark)) is not None
         durable = up_to(case)
         first = start(case.folder, write=write, in_place=True)
         assert first.counts["a"] == len(durable.rows["a"]) + 5
@@ -349,7 +349,7 @@ def test_rows_that_the_server_appended_behind_torn_bytes_are_salvaged(corpus: Pa
     damaged, _ = before = next(started_both_ways([folder]))
     assert not damaged.started
     put(
-        binlogtool.plan_truncate(folder / "00000000000000000334.xlog", asked=SALVAGE),
+        binlogtool.plan_truncate(folder / "00000000000000000334.xlog", policy=SALVAGE),
         folder / "00000000000000000334.xlog",
     )
     for server in next(started_both_ways([folder])):
@@ -360,7 +360,7 @@ def test_rows_that_the_server_appended_behind_torn_bytes_are_salvaged(corpus: Pa
 def test_the_log_of_a_killed_server_is_closed_without_a_change_of_its_rows(corpus: Path, tmp_path: Path) -> None:
     folder = copied(corpus / "tarantool/generated/killed", tmp_path / "data")
     before = content(folder)
-    applied = binlogtool.apply_plan(binlogtool.plan_truncate(folder, asked=Asked(write_close_marker=True)))
+    applied = binlogtool.apply_plan(binlogtool.plan_truncate(folder, policy=RepairPolicy(write_close_marker=True)))
     assert [Path(file.path).name for file in applied.files] == ["00000000000000006246.xlog"]
     for server in next(started_both_ways([folder])):
         assert held(server) == predicted(corpus / "tarantool/generated/killed", logs_in(folder), {})
@@ -380,7 +380,7 @@ def test_a_torn_log_holds_its_whole_blocks_wherever_it_was_torn(corpus: Path, tm
         folders.append(folder := copied(twin, tmp_path / str(size)))
         (folder / "00000000000000000436.xlog").unlink()
         (folder / name).write_bytes(data[:size])
-        binlogtool.apply_plan(binlogtool.plan_truncate(folder, asked=Asked(write_close_marker=True)))
+        binlogtool.apply_plan(binlogtool.plan_truncate(folder, policy=RepairPolicy(write_close_marker=True)))
     for folder, size, both in zip(folders, sizes, started_both_ways(folders), strict=True):
         wanted = predicted(twin, logs_in(folder), {name: lambda row, size=size: row.end <= size})
         for server in both:
@@ -392,7 +392,7 @@ def test_a_torn_log_holds_its_whole_blocks_wherever_it_was_torn(corpus: Path, tm
 def test_a_cut_metadata_log_of_vinyl_gives_the_rows_of_its_intact_twin(corpus: Path, tmp_path: Path, name: str) -> None:
     """What these two lose is not needed for the rows; the server refused the second one even with force_recovery."""
     case = next(case for case in cases(corpus, tmp_path, "damaged_vinyl") if case.name == name)
-    applied = repaired(case, Asked())
+    applied = repaired(case, RepairPolicy())
     assert applied is not None
     intact = start(case.twin)
     for server in next(started_both_ways([case.folder])):

@@ -12,9 +12,9 @@ import pytest
 
 import binlogtool
 from binlogtool.findings import Finding
-from binlogtool.formats.tarantool.replay.position import vclock_of
+from binlogtool.formats.tarantool.replay.position import parse_position
 from binlogtool.formats.tarantool.replay.reasons import REASONS
-from binlogtool.recovery.replay_result import Replayed
+from binlogtool.recovery.replay_result import ReplayResult
 from tests.formats.tarantool.damages import build, cases, load
 from tests.formats.tarantool.make import block, dml, header
 
@@ -29,21 +29,21 @@ WORDS_OF_ITS_OWN = {"snap_eof_marker_missing": "snapshot `on' has no EOF marker"
 """2.6.0 prints a name that it has already freed."""
 
 
-def replayed(folder: Path, policy: str = "server", **more: Any) -> Replayed:
+def replayed(folder: Path, policy: str = "server", **more: Any) -> ReplayResult:
     (result,) = binlogtool.replay([folder], policy=policy, **more)
     assert set(result.rules) == set(result.reasons)
     return result
 
 
-def keys(result: Replayed) -> dict[str, int]:
+def keys(result: ReplayResult) -> dict[str, int]:
     return {one.name: one.keys or 0 for one in result.objects}
 
 
-def losses(result: Replayed) -> list[Finding]:
+def losses(result: ReplayResult) -> list[Finding]:
     return [found for _, found in result.findings if found.id == "silent-loss"]
 
 
-def compare(result: Replayed, server: dict[str, Any], case: str = "") -> None:
+def compare(result: ReplayResult, server: dict[str, Any], case: str = "") -> None:
     """Started or not, why not, rows of each space, and the vclock."""
     assert result.starts == server["started"], result.stop
     if not server["started"]:
@@ -116,7 +116,7 @@ def test_rows_that_the_server_loses_without_a_word_are_named(corpus: Path, tmp_p
     result = replayed(build(corpus, "damaged", case, tmp_path / "data"))
     named = {(r, lsn) for f in losses(result) for r, low, high in f.facts["lost"] for lsn in range(low, high + 1)}
     assert named == {(replica, lsn) for replica, lsn in lost}
-    assert not result.clean
+    assert not result.is_clean
 
 
 @pytest.mark.full
@@ -155,7 +155,7 @@ def test_a_snapshot_and_the_logs_behind_it_give_the_next_snapshot(
     }
 
 
-def states(result: Replayed) -> dict[str, tuple[int | None, str | None]]:
+def states(result: ReplayResult) -> dict[str, tuple[int | None, str | None]]:
     return {one.name: (one.keys, one.digest) for one in result.objects if one.keys}
 
 
@@ -237,9 +237,9 @@ def test_a_directory_without_a_snapshot_is_a_new_instance(corpus: Path, tmp_path
 
 
 def test_a_position_of_another_shape_names_nothing() -> None:
-    assert vclock_of({"vclock": {"1": 5, "x": 3, "2": "7", "3": -1, "0": True}}) == {1: 5}
-    assert vclock_of({"gtid": "0-1-5"}) == {}
-    assert vclock_of({"vclock": [1, 2]}) == {}
+    assert parse_position({"vclock": {"1": 5, "x": 3, "2": "7", "3": -1, "0": True}}) == {1: 5}
+    assert parse_position({"gtid": "0-1-5"}) == {}
+    assert parse_position({"vclock": [1, 2]}) == {}
 
 
 def test_every_reason_names_its_source() -> None:

@@ -13,17 +13,17 @@ import pytest
 
 import binlogtool
 from binlogtool.formats import keeping
-from binlogtool.formats.replay_rules import canonical
+from binlogtool.formats.replay_rules import encode_canonical
 from binlogtool.formats.tarantool.msgpack import canonical as kernels
-from binlogtool.formats.tarantool.msgpack.values import fast_decoder
+from binlogtool.formats.tarantool.msgpack.values import get_fast_decoder
 from binlogtool.formats.tarantool.replay import kernels as rows
-from binlogtool.recovery.digest import row_number
-from binlogtool.recovery.kept import Names, Rows
+from binlogtool.recovery.digest import hash_row
+from binlogtool.recovery.kept import CompiledRowStore, ObjectNames
 from binlogtool.schema import backends
-from binlogtool.schema.native_backend import native_backend
+from binlogtool.schema.native_backend import get_native_backend
 from tests.formats.tarantool import make
 
-NATIVE = pytest.mark.skipif(native_backend() is None, reason="no native code for this machine")
+NATIVE = pytest.mark.skipif(get_native_backend() is None, reason="no native code for this machine")
 INSERT, REPLACE, UPDATE, DELETE, UPSERT = 2, 3, 4, 5, 9
 SPACES = {512: [0], 513: [0, 2], 514: [1], 515: [2, 0]}
 """Fields of the primary keys: one, several, not the first, not in the order of the row."""
@@ -165,16 +165,16 @@ def test_most_plain_rows_are_kept_by_compiled_code(tmp_path: Path, monkeypatch: 
     """Else the test above would compare the general way with itself."""
     path = tmp_path / "00000000000000000000.xlog"
     path.write_bytes(some_log(1, 3000, plain=True))
-    from binlogtool.formats.tarantool.replay.quick import TarantoolQuick
+    from binlogtool.formats.tarantool.replay.quick import TarantoolFastPath
 
-    done, keep = [], TarantoolQuick.keep
+    done, keep = [], TarantoolFastPath.store_changes
 
-    def counted(self: TarantoolQuick, kept: Any, batch: Any, start: int, stop: int) -> int:
+    def counted(self: TarantoolFastPath, kept: Any, batch: Any, start: int, stop: int) -> int:
         reached = keep(self, kept, batch, start, stop)
         done.append(reached - start)
         return reached
 
-    monkeypatch.setattr(TarantoolQuick, "keep", counted)
+    monkeypatch.setattr(TarantoolFastPath, "store_changes", counted)
     binlogtool.replay([path])
     assert sum(done) > 1000
 
@@ -204,12 +204,12 @@ def test_bytes_that_a_kernel_calls_canonical_are_those_of_the_decoded_value(seed
     source, taken = random.Random(seed), 0
     for _ in range(3000):
         data = some_value(source)
-        end = kernels.canonical_end(data, 0, len(data), kernels.DEEPEST)
+        end = kernels.find_canonical_end(data, 0, len(data), kernels.MAX_CANONICAL_DEPTH)
         if end >= 0:
             taken += 1
             assert end == len(data)
-            assert canonical(fast_decoder()(data)) == data
-        assert kernels.canonical_end(data, 0, len(data) - 1, kernels.DEEPEST) < 0
+            assert encode_canonical(get_fast_decoder()(data)) == data
+        assert kernels.find_canonical_end(data, 0, len(data) - 1, kernels.MAX_CANONICAL_DEPTH) < 0
     assert taken > 1000
 
 
@@ -217,22 +217,24 @@ def test_a_key_is_canonical_in_any_length_of_text() -> None:
     for size in (0, 1, 31, 32, 255, 256, 65535, 65536):
         for value in ("é" * (size // 2), b"b" * size, ["x"] * size, "x" * size):
             data = pack(value)
-            assert kernels.canonical_end(data, 0, len(data), kernels.DEEPEST) == len(data)
-            assert canonical(fast_decoder()(data)) == data
+            assert kernels.find_canonical_end(data, 0, len(data), kernels.MAX_CANONICAL_DEPTH) == len(data)
+            assert encode_canonical(get_fast_decoder()(data)) == data
 
 
 @pytest.mark.parametrize("backend", ["python", pytest.param("native", marks=NATIVE)])
 def test_a_table_of_rows_holds_what_a_dictionary_holds(backend: str) -> None:
     source, wanted = random.Random(backend), dict[tuple[str, bytes], tuple[int, int, bytes, tuple[bytes, ...]]]()
-    kept = Rows(backends.choose(backend).compile, Names(lambda name: name, lambda _: 3), lambda _: True)
+    kept = CompiledRowStore(
+        backends.choose_backend(backend).compile_kernel, ObjectNames(lambda name: name, lambda _: 3), lambda _: True
+    )
     for name in ("one", "ö"):
-        kept.object(name)
+        kept.object_number(name)
     for _ in range(4000):
         place = source.choice(("one", "ö")), source.randbytes(source.choice((0, 1, 1, 2, 9)))
         image = source.randbytes(source.choice((0, 5, 90, 700)))
         entry = source.choice((
-            (3, keeping.KNOWN, image, ()), (2, keeping.KNOWN, image, ()), (3, keeping.GONE, b"", ()),
-            (3, keeping.OPEN, b"", (image, b"more")),
+            (3, keeping.ROW_KNOWN, image, ()), (2, keeping.ROW_KNOWN, image, ()), (3, keeping.ROW_DELETED, b"", ()),
+            (3, keeping.ROW_PENDING, b"", (image, b"more")),
         ))  # fmt: skip
         kept.put(*place, entry)
         wanted[place] = entry
@@ -240,33 +242,33 @@ def test_a_table_of_rows_holds_what_a_dictionary_holds(backend: str) -> None:
     assert all(kept.get(*place) == entry for place, entry in wanted.items())
     assert kept.get("one", b"not there") is None and kept.get("other", b"") is None
     others = []
-    sums = kept.add(lambda name: name.upper(), lambda *one: others.append(one))
+    sums = kept.sum_rows(lambda name: name.upper(), lambda *one: others.append(one))
     for name in ("one", "ö"):
         images = [
-            (key, one[2]) for (owner, key), one in wanted.items() if owner == name and one[:2] == (3, keeping.KNOWN)
+            (key, one[2]) for (owner, key), one in wanted.items() if owner == name and one[:2] == (3, keeping.ROW_KNOWN)
         ]
-        numbers = [row_number(name.upper(), key, image) for key, image in images]
+        numbers = [hash_row(name.upper(), key, image) for key, image in images]
         assert sums[name] == (len(numbers), sum(numbers) % 2**256)
-    assert len(others) == sum(one[1] == keeping.OPEN for one in wanted.values())
+    assert len(others) == sum(one[1] == keeping.ROW_PENDING for one in wanted.values())
 
 
 @NATIVE
 @pytest.mark.parametrize("size", [*range(20), 127, 128, 129, 255, 256, 257, 1000])
 def test_hashes_and_digests_of_rows_are_the_same_in_c_and_python(size: int) -> None:
-    held = native_backend()
+    held = get_native_backend()
     assert held is not None
     data, seed = os.urandom(size + 3), struct.unpack("q", os.urandom(8))[0]
-    assert held.compile(keeping.hash_bytes)(data, 3, size, seed) == keeping.hash_bytes(data, 3, size, seed)
+    assert held.compile_kernel(keeping.hash_bytes)(data, 3, size, seed) == keeping.hash_bytes(data, 3, size, seed)
     for start in (0, (1 << 63) - 1, -1):
         both = []
-        for function in (keeping.add_row, held.compile(keeping.add_row)):
+        for function in (keeping.add_row_digest, held.compile_kernel(keeping.add_row_digest)):
             sums = memoryview(bytearray(struct.pack("6q", 7, start, -1, -1, -1, 7))).cast("q")
             function(b"a name", 0, 6, data, 0, min(size, 3), min(size, 3), size, sums, 1)
             both.append(sums.tolist())
         assert both[0] == both[1] and both[0][0] == both[0][5] == 7
         total = sum((word & (2**64 - 1)) << 64 * i for i, word in enumerate((start, -1, -1, -1)))
         image = data[min(size, 3) : min(size, 3) + size]
-        total += row_number("a name", data[: min(size, 3)], image)
+        total += hash_row("a name", data[: min(size, 3)], image)
         assert sum((word & (2**64 - 1)) << 64 * i for i, word in enumerate(both[0][1:5])) == total % 2**256
 
 
@@ -274,7 +276,7 @@ def test_hashes_and_digests_of_rows_are_the_same_in_c_and_python(size: int) -> N
 @pytest.mark.parametrize("seed", range(3))
 def test_kernels_of_rows_do_the_same_in_c_and_python(seed: int) -> None:
     """Also with bytes that are cut off or changed: what is refused is refused by both."""
-    source, held = random.Random(seed), native_backend()
+    source, held = random.Random(seed), get_native_backend()
     assert held is not None
     known = memoryview(bytearray(struct.pack("12q", 512, 0, 0, 2, 0, 2, *[0] * 6))).cast("q")
     for _ in range(1500):
@@ -283,11 +285,11 @@ def test_kernels_of_rows_do_the_same_in_c_and_python(seed: int) -> None:
             data[source.randrange(len(data))] = source.randrange(256)
         stop = source.randrange(len(data) + 1) if source.random() < 0.3 else len(data)
         made = []
-        for function in (rows.put_key, held.compile(rows.put_key)):
+        for function in (rows.put_row_key, held.compile_kernel(rows.put_row_key)):
             out = bytearray(200)
             made.append((function(data, 0, stop, known, 0, b"", out, 0, 150), bytes(out)))
         assert made[0] == made[1]
         number = source.choice((0, -1, 127, 128, -32, -33, 2**31, -(2**31), -(2**31) - 1, 2**62, -(2**62), 65536))
         out = bytearray(9)
-        end = held.compile(kernels.put_integer)(number, b"", out, 0)
+        end = held.compile_kernel(kernels.write_integer)(number, b"", out, 0)
         assert bytes(out[:end]) == pack(number)

@@ -15,9 +15,9 @@ import msgpack
 import pytest
 
 import binlogtool
-from binlogtool.formats.replay_rules import canonical
-from binlogtool.recovery.digest import MODULUS, row_number
-from binlogtool.recovery.replay_result import Replayed
+from binlogtool.formats.replay_rules import encode_canonical
+from binlogtool.recovery.digest import MODULUS, hash_row
+from binlogtool.recovery.replay_result import ReplayResult
 from tests.cli.invoke import invoke
 from tests.formats.tarantool.make import END, block, dml, row
 from tests.formats.tarantool.server import Started, program, start
@@ -42,13 +42,13 @@ def copied(corpus: Path, name: str, folder: Path) -> Path:
     return folder
 
 
-def replayed(folder: Path, policy: str = "server") -> Replayed:
+def replayed(folder: Path, policy: str = "server") -> ReplayResult:
     (result,) = binlogtool.replay([folder], policy=policy)
     return result
 
 
 def number(name: str, row: list[Any], key: int = 1) -> int:
-    return row_number(name, canonical(row[:key]), canonical(row))
+    return hash_row(name, encode_canonical(row[:key]), encode_canonical(row))
 
 
 def digest(name: str, rows: tuple[bytes, ...], key: int = 1) -> str:
@@ -62,7 +62,7 @@ def bare(reason: str) -> str:
     return re.sub(r"`[^`']*/", "`", reason)
 
 
-def compare(ours: Replayed, theirs: Started, keys: dict[str, int]) -> None:
+def compare(ours: ReplayResult, theirs: Started, keys: dict[str, int]) -> None:
     """Started or not and why, vclock, and every row of the spaces (name -> fields in their primary key)."""
     assert ours.starts == theirs.started, (ours.stop, theirs.reason)
     if not theirs.started:

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from binlogtool.formats.replay_rules import canonical
-from binlogtool.formats.tarantool.replay.effects import patch
-from binlogtool.formats.tarantool.replay.update_ops import path_tokens, read_operations, update, upsert
+from binlogtool.formats.replay_rules import encode_canonical
+from binlogtool.formats.tarantool.replay.effects import apply_patch
+from binlogtool.formats.tarantool.replay.update_ops import apply_upsert, parse_operations, parse_path, try_update
 
 ROW = [1, "a", 10, 0xFF, "splice me", {"k": [1, 2, {"deep": 5}]}, 7, {"$decimal": "1.5"}]
 
 
 def updated(*operations: list[Any], base: int = 1) -> list[Any] | None:
-    read = read_operations([list(one) for one in operations], base, {"name": 1, "m": 5, "a.b": 6})
+    read = parse_operations([list(one) for one in operations], base, {"name": 1, "m": 5, "a.b": 6})
     assert read is not None
-    return update(ROW, read)
+    return try_update(ROW, read)
 
 
 def changed(field: int, value: Any) -> list[Any]:
@@ -80,29 +80,29 @@ def test_a_newer_server_had_filled_a_row_up_with_null() -> None:
 
 @pytest.mark.parametrize("stored", [None, 5, [["=", 1]], [["?", 1, 2]], ["="], [["=", 1, 2, 3]], [[]], [[["="], 1, 2]]])
 def test_operations_of_another_shape_are_not_read(stored: Any) -> None:
-    assert read_operations(stored, 1, {}) is None
+    assert parse_operations(stored, 1, {}) is None
 
 
 def test_paths() -> None:
-    assert path_tokens("[6].k[3].deep") == [5, "k", 2, "deep"]
-    assert path_tokens('["a b"].c') == ["a b", "c"]
+    assert parse_path("[6].k[3].deep") == [5, "k", 2, "deep"]
+    assert parse_path('["a b"].c') == ["a b", "c"]
     for text in ("[0]", "a..b", "[", "a b", "", "[x]"):
-        assert path_tokens(text) is None, text
+        assert parse_path(text) is None, text
 
 
 def test_an_upsert_leaves_out_what_fails() -> None:
-    read = read_operations([["+", 2, 1], ["+", 3, 1], ["-", 3, 5], ["=", 20, 0]], 1, {})
+    read = parse_operations([["+", 2, 1], ["+", 3, 1], ["-", 3, 5], ["=", 20, 0]], 1, {})
     assert read is not None
-    assert upsert(ROW, read) == changed(2, 11)  # text; done; the same field again; no such field
+    assert apply_upsert(ROW, read) == changed(2, 11)  # text; done; the same field again; no such field
 
 
 def test_a_patch_of_a_row_that_is_not_there() -> None:
-    put = canonical([1, [7, 0], [["+", [1], [1]]], None, None])
-    assert patch(b"", put) == canonical([7, 0])
-    assert patch(canonical([7, 1]), put) == canonical([7, 2])
-    assert patch(b"", canonical([0, None, [["+", [1], [1]]], None, None])) is None
+    put = encode_canonical([1, [7, 0], [["+", [1], [1]]], None, None])
+    assert apply_patch(b"", put) == encode_canonical([7, 0])
+    assert apply_patch(encode_canonical([7, 1]), put) == encode_canonical([7, 2])
+    assert apply_patch(b"", encode_canonical([0, None, [["+", [1], [1]]], None, None])) is None
 
 
-@pytest.mark.parametrize("operation", [b"", b"\xc1", b"\x93\x01", canonical("text"), canonical([1, 2])])
+@pytest.mark.parametrize("operation", [b"", b"\xc1", b"\x93\x01", encode_canonical("text"), encode_canonical([1, 2])])
 def test_bytes_that_are_no_operation_give_nothing(operation: bytes) -> None:
-    assert patch(canonical([7, 1]), operation) is None
+    assert apply_patch(encode_canonical([7, 1]), operation) is None

@@ -9,13 +9,20 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.layouts import CodecError
+from binlogtool.formats.layouts import DecompressionError
 from binlogtool.formats.tarantool import schema
-from binlogtool.formats.tarantool.damage.damage import intact_payload
+from binlogtool.formats.tarantool.damage.damage import find_intact_payload
 from binlogtool.formats.tarantool.layout.compression import unpack_zstd
 from binlogtool.formats.tarantool.layout.layout import FRAME
-from binlogtool.formats.tarantool.msgpack.messages import Wide
-from binlogtool.formats.tarantool.rows.rows import COLUMNS, DUPLICATE_KEY, TABLE, UNKNOWN_KEY, parse_row, read_row
+from binlogtool.formats.tarantool.msgpack.messages import WideUint
+from binlogtool.formats.tarantool.rows.rows import (
+    DUPLICATE_KEY,
+    ROW_COLUMNS,
+    ROW_TABLE,
+    UNKNOWN_KEY,
+    parse_row,
+    read_row,
+)
 from binlogtool.limits import Limits
 from binlogtool.schema.python_backend import PythonBackend
 from tests.formats.tarantool.make import block, dml, row
@@ -31,9 +38,9 @@ PAYLOAD = EXAMPLE[19:]
 
 
 def scanned(data: bytes) -> dict[str, int] | int:
-    columns = [77] * len(COLUMNS)
-    after = read_row(data, 0, len(data), TABLE, columns, 0)
-    return dict(zip(COLUMNS, columns, strict=True)) | {"after": after} if after >= 0 else after
+    columns = [77] * len(ROW_COLUMNS)
+    after = read_row(data, 0, len(data), ROW_TABLE, columns, 0)
+    return dict(zip(ROW_COLUMNS, columns, strict=True)) | {"after": after} if after >= 0 else after
 
 
 def test_the_worked_example_is_one_block_of_59_bytes() -> None:
@@ -212,7 +219,7 @@ def test_a_header_that_fills_all_19_bytes_needs_no_padding() -> None:
     crc = int.from_bytes(block(payload)[7:11], "big")
     data = struct.pack(">4sBQBBI", b"\xd5\xba\x0b\xab", 0xCF, len(payload), 0, 0xCE, crc) + payload
     parsed = schema.BLOCK.parse(data)
-    assert (type(parsed.header.length), parsed.header.padding) == (Wide, None)
+    assert (type(parsed.header.length), parsed.header.padding) == (WideUint, None)
     assert parsed.checksum.ok
     assert schema.BLOCK.build(parsed) == data
 
@@ -238,7 +245,7 @@ def test_another_magic_is_named_in_the_error() -> None:
 
 def test_the_scanner_gives_the_columns_of_blocks() -> None:
     data = EXAMPLE + block(dml(2), zstd=True)
-    table, stop = PythonBackend().scanner(FRAME.schema, FRAME.columns).scan(data, 0, len(data))
+    table, stop = PythonBackend().make_scanner(FRAME.schema, FRAME.columns).scan(data, 0, len(data))
     assert table.count == 2
     assert list(table["magic"][:2]) == [0xD5BA0BAB, 0xD5BA0BBA]
     assert list(table["payload_start"][:2]) == [19, 78]
@@ -266,13 +273,13 @@ def test_large_payloads_are_unpacked() -> None:
 @pytest.mark.parametrize("cut", [1, 2, 3, 8])
 def test_a_frame_that_is_cut_short_is_an_error(cut: int) -> None:
     packed = zstd(b"some text that repeats, some text that repeats" * 5)
-    with pytest.raises(CodecError, match="cut short") as trouble:
+    with pytest.raises(DecompressionError, match="cut short") as trouble:
         unpack_zstd(memoryview(packed[:-cut]), Limits())
     assert trouble.value.finding_id == "compression-error"
 
 
 def test_bytes_behind_a_frame_are_an_error() -> None:
-    with pytest.raises(CodecError, match="3 bytes behind"):
+    with pytest.raises(DecompressionError, match="3 bytes behind"):
         unpack_zstd(memoryview(zstd(b"abc") + b"xyz"), Limits())
 
 
@@ -282,24 +289,24 @@ def test_frames_follow_each_other_as_the_server_reads_them() -> None:
     payload = zstd(b"abc") + skippable + zstd(b"def" * 9)
     assert unpack_zstd(memoryview(payload), Limits()) == b"abc" + b"def" * 9
     assert unpack_zstd(memoryview(b""), Limits()) == b""
-    with pytest.raises(CodecError, match="cut short"):
+    with pytest.raises(DecompressionError, match="cut short"):
         unpack_zstd(memoryview(zstd(b"abc") + skippable[:-1]), Limits())
 
 
 def test_a_bomb_of_two_frames_is_stopped_at_the_ceiling() -> None:
-    with pytest.raises(CodecError, match="more than 1,048,576 bytes"):
+    with pytest.raises(DecompressionError, match="more than 1,048,576 bytes"):
         unpack_zstd(memoryview(zstd(bytes(900_000)) * 2), Limits(max_inflate=1 << 20))
 
 
 def test_what_is_no_frame_is_an_error() -> None:
     for data in (b"\x28\xb5\x2f\xfd", b"plain text"):
-        with pytest.raises(CodecError):
+        with pytest.raises(DecompressionError):
             unpack_zstd(memoryview(data), Limits())
 
 
 def test_a_bomb_is_stopped_at_the_ceiling() -> None:
     bomb = zstd(bytes(64 << 20))
-    with pytest.raises(CodecError, match="more than 1,048,576 bytes") as trouble:
+    with pytest.raises(DecompressionError, match="more than 1,048,576 bytes") as trouble:
         unpack_zstd(memoryview(bomb), Limits(max_inflate=1 << 20))
     assert trouble.value.finding_id == "inflate-limit"
     assert len(unpack_zstd(memoryview(bomb), Limits(max_inflate=64 << 20))) == 64 << 20
@@ -318,15 +325,15 @@ def test_a_bomb_is_stopped_at_the_ceiling() -> None:
     ],
 )
 def test_a_whole_payload_behind_a_damaged_header_is_proven_by_its_crc(changed: bytes) -> None:
-    assert intact_payload(memoryview(changed + EXAMPLE)) == (59, 0xE565F642)
-    assert intact_payload(memoryview(changed + bytes.fromhex("d510aded"))) == (59, 0xE565F642)
-    assert intact_payload(memoryview(changed), ends_here=True) == (59, 0xE565F642)
+    assert find_intact_payload(memoryview(changed + EXAMPLE)) == (59, 0xE565F642)
+    assert find_intact_payload(memoryview(changed + bytes.fromhex("d510aded"))) == (59, 0xE565F642)
+    assert find_intact_payload(memoryview(changed), ends_here=True) == (59, 0xE565F642)
 
 
 def test_a_damaged_payload_is_not_called_whole() -> None:
     changed = EXAMPLE[:4] + b"\x7f" + EXAMPLE[5:-1] + b"\x02"
-    assert intact_payload(memoryview(changed + EXAMPLE), ends_here=True) is None
-    assert intact_payload(memoryview(b"\xd5\xba"), ends_here=True) is None
+    assert find_intact_payload(memoryview(changed + EXAMPLE), ends_here=True) is None
+    assert find_intact_payload(memoryview(b"\xd5\xba"), ends_here=True) is None
 
 
 def test_a_space_id_of_another_type_is_shown_as_what_it_is() -> None:

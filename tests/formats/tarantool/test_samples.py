@@ -10,7 +10,7 @@ import pytest
 
 import binlogtool
 from binlogtool.findings import Severity
-from binlogtool.report.replay import differences, replay_json, replay_text
+from binlogtool.report.replay import compare_states, render_replay_text, replay_to_json
 from tests.formats.tarantool import oracle
 from tests.formats.tarantool.readings import as_expected, as_printed, ours
 
@@ -143,7 +143,7 @@ def test_rows_in_runs_of_vinyl_are_unknown_and_never_a_number(corpus: Path, tmp_
     (space,) = [one for one in replayed.objects if one.name == "v"]
     assert (space.keys, space.digest, replayed.digest) == (None, None, None)
     assert list(replayed.unknown) == ["v"]
-    value = replay_json(replayed)
+    value = replay_to_json(replayed)
     assert {one["name"]: one["keys"] for one in value["objects"] if one["name"] in "vm"} == {"m": 20_392, "v": None}
-    assert any(line.startswith("  v: ") and "unknown live" in line for line in replay_text(replayed))
-    assert [one["name"] for one in differences([replayed], [replayed])] == ["v"]
+    assert any(line.startswith("  v: ") and "unknown live" in line for line in render_replay_text(replayed))
+    assert [one["name"] for one in compare_states([replayed], [replayed])] == ["v"]

@@ -59,7 +59,7 @@ def test_a_run_without_a_slice_is_a_loss(corpus: Path, tmp_path: Path) -> None:
     """The server starts with 10 of 50 rows."""
     (diagnosis,) = binlogtool.diagnose([built(corpus, tmp_path / "data", "drop1-5-insert_slice")]).logs
     assert diagnosis.start == "yes"
-    assert not diagnosis.well
+    assert not diagnosis.is_healthy
     (loss,) = [one for _, one in diagnosis.losses if one.facts["space"] == 513 and one.facts["index"] == 0]
     assert loss.facts["diagnosis"] == "vylog_run_without_slice"
 
@@ -102,7 +102,7 @@ def test_what_a_server_does_with_a_forgotten_run_in_use_is_open(corpus: Path, tm
     forget = Record(slice_.header, 7, {2: slice_.keys[2]})
     path.write_bytes(write_vylog(head, [*blocks, [forget]]))
     (diagnosis,) = binlogtool.diagnose([folder]).logs
-    assert (diagnosis.start, diagnosis.well) == ("open", False)
+    assert (diagnosis.start, diagnosis.is_healthy) == ("open", False)
     assert [one.facts["diagnosis"] for _, one in diagnosis.losses][:1] == ["vylog_run_forgotten"]
     assert "the server reads freed memory" in diagnosis.replays[0].details["startup"]["not_checked"][0]
     path.write_bytes(write_vylog(head, [*blocks, [Record(slice_.header, 9, {8: slice_.keys[8]}), forget]]))

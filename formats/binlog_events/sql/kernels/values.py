@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from binlogtool.formats.binlog_events.values.kernels import (
     copy_text,
-    put_datetime,
-    put_day,
-    put_duration,
-    put_parts,
-    put_timestamp,
-    word_at,
+    load_word,
+    put_datetime2,
+    put_fraction,
+    put_time2,
+    put_timestamp2,
+    put_year_month_day,
 )
 from binlogtool.formats.binlog_events.values.kind_codes import (
     BIT,
@@ -18,7 +18,7 @@ from binlogtool.formats.binlog_events.values.kind_codes import (
     DECIMAL,
     DOUBLE,
     ENUM,
-    FIRST_MOMENT,
+    FIRST_TEMPORAL,
     FLOAT,
     GEOMETRY,
     SIGNED,
@@ -29,15 +29,15 @@ from binlogtool.formats.binlog_events.values.kind_codes import (
     UUID,
     YEAR,
 )
-from binlogtool.formats.binlog_events.values.numbers import put_packed
+from binlogtool.formats.binlog_events.values.numbers import put_packed_decimal
 from binlogtool.formats.bodies import put_uuid
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_double, put_unsigned
 from binlogtool.formats.jsontext import is_utf8, put_entry
 from binlogtool.formats.kernel_types import MutableUInt8s, UInt8s
-from binlogtool.formats.loads import load_big, load_little
+from binlogtool.formats.loads import load_big_endian, load_little_endian
 
-SMALLEST = 0x3F1A36E2EB1C432D
+SMALLEST_WITHOUT_EXPONENT = 0x3F1A36E2EB1C432D
 """The bits of 1e-4: Python writes smaller numbers with an exponent."""
 
 
@@ -59,7 +59,7 @@ def put_hex(buf: UInt8s, p: int, n: int, size: int, out: MutableUInt8s, o: int) 
 
 
 @kernel()
-def escape_of(c: int) -> int:
+def escape_byte(c: int) -> int:
     """Return what follows the backslash for this byte; 0 if it needs no escape."""
     if c > 92:
         return 0
@@ -74,8 +74,8 @@ def escape_of(c: int) -> int:
     return 90 if c == 26 else 0
 
 
-@kernel(escape_of)
-def put_quoted(buf: UInt8s, p: int, n: int, most: int, out: MutableUInt8s, o: int) -> int:
+@kernel(escape_byte)
+def put_quoted(buf: UInt8s, p: int, n: int, highest_byte: int, out: MutableUInt8s, o: int) -> int:
     """Write a text as a string literal in UTF-8.
 
     Text that may contain a client's delimiter (see `sql.client`) is rejected.
@@ -89,13 +89,13 @@ def put_quoted(buf: UInt8s, p: int, n: int, most: int, out: MutableUInt8s, o: in
     while p < n:
         c = buf[p] + 0
         p += 1
-        if c >= 0x80 and most < 256:
-            if c > most or c < 0xA0:
+        if c >= 0x80 and highest_byte < 256:
+            if c > highest_byte or c < 0xA0:
                 return -2
             out[o] = 0xC0 | c >> 6
             o += 1
             c = 0x80 | c & 0x3F
-        escape = escape_of(c)
+        escape = escape_byte(c)
         if escape > 0:
             out[o] = 92
             o += 1
@@ -132,7 +132,7 @@ def put_bits(value: int, out: MutableUInt8s, o: int) -> int:
 def put_floating(bits: int, out: MutableUInt8s, o: int, z: int) -> int:
     """Write the double with these bits, as `1.5e0`."""
     size = bits & 0x7FFFFFFFFFFFFFFF
-    if size != 0 and size < SMALLEST:
+    if size != 0 and size < SMALLEST_WITHOUT_EXPONENT:
         return -2
     o = put_double(bits, out, o, z)
     if o < 0:
@@ -143,21 +143,21 @@ def put_floating(bits: int, out: MutableUInt8s, o: int, z: int) -> int:
 
 
 @kernel()
-def widened(bits: int) -> int:
+def widen_float(bits: int) -> int:
     """Return the bits of a float as a double; those of infinity where this does not work."""
     exponent = bits >> 23 & 0xFF
-    wide = (bits & 0x7FFFFF) << 29
-    if exponent == 255 or (exponent == 0 and wide != 0):
+    widened_bits = (bits & 0x7FFFFF) << 29
+    if exponent == 255 or (exponent == 0 and widened_bits != 0):
         return 0x7FF0000000000000
     if exponent > 0:
-        wide |= (exponent + 896) << 52
-    return wide | -0x8000000000000000 if bits >= 0x80000000 else wide
+        widened_bits |= (exponent + 896) << 52
+    return widened_bits | -0x8000000000000000 if bits >= 0x80000000 else widened_bits
 
 
-@kernel(put_entry, word_at)
-def put_choices(mask: int, texts: UInt8s, base: int, out: MutableUInt8s, o: int, z: int) -> int:
+@kernel(put_entry, load_word)
+def put_set_members(mask: int, texts: UInt8s, base: int, out: MutableUInt8s, o: int, z: int) -> int:
     """Write the texts of a SET."""
-    count = word_at(texts, base)
+    count = load_word(texts, base)
     if count < 64 and (mask < 0 or mask >> count != 0):
         return -2
     out[o] = 39
@@ -177,42 +177,52 @@ def put_choices(mask: int, texts: UInt8s, base: int, out: MutableUInt8s, o: int,
     return o + 1
 
 
-@kernel(load_big, load_little)
-def number_of(buf: UInt8s, p: int, size: int, kind: int) -> int:
+@kernel(load_big_endian, load_little_endian)
+def load_number(buf: UInt8s, p: int, size: int, kind: int) -> int:
     """Load the number in the bytes of a value."""
     if kind == BIT:
-        return load_big(buf, p, size)
+        return load_big_endian(buf, p, size)
     if kind == YEAR:
         return 1900 + buf[p] if buf[p] else 0
-    value = load_little(buf, p, size)
+    value = load_little_endian(buf, p, size)
     if kind == SIGNED and size < 8:
         sign = 1 << 8 * size - 1
         return (value ^ sign) - sign
     return value
 
 
-@kernel(load_little, put_datetime, put_day, put_duration, put_parts, put_timestamp)
-def put_moment(buf: UInt8s, p: int, kind: int, parameter: int, out: MutableUInt8s, o: int) -> int:
+@kernel(load_little_endian, put_datetime2, put_year_month_day, put_time2, put_fraction, put_timestamp2)
+def put_temporal(buf: UInt8s, p: int, kind: int, parameter: int, out: MutableUInt8s, o: int) -> int:
     """Write a date or time literal."""
     start = o
     if kind == DATETIME2:
-        o = put_datetime(buf, p, parameter, out, o)
+        o = put_datetime2(buf, p, parameter, out, o)
     elif kind == TIMESTAMP2:
-        o = put_timestamp(buf, p, parameter, out, o)
+        o = put_timestamp2(buf, p, parameter, out, o)
     elif kind == TIME2:
-        o = put_duration(buf, p, parameter, out, o)
+        o = put_time2(buf, p, parameter, out, o)
     else:
-        packed = load_little(buf, p, 3)
-        o = put_day(packed >> 9, packed >> 5 & 15, packed & 31, out, o)
+        packed = load_little_endian(buf, p, 3)
+        o = put_year_month_day(packed >> 9, packed >> 5 & 15, packed & 31, out, o)
         if o >= 0:
-            o = put_parts(0, 0, out, o)
+            o = put_fraction(0, 0, out, o)
     if o >= 0:
         out[start] = 39
         out[o - 1] = 39
     return o
 
 
-@kernel(number_of, put_bits, put_choices, put_entry, put_floating, put_moment, put_packed, put_unsigned, widened)
+@kernel(
+    load_number,
+    put_bits,
+    put_set_members,
+    put_entry,
+    put_floating,
+    put_temporal,
+    put_packed_decimal,
+    put_unsigned,
+    widen_float,
+)
 def put_fixed_literal(
     buf: UInt8s,
     p: int,
@@ -230,13 +240,13 @@ def put_fixed_literal(
     Args:
         base: offset of the texts of an ENUM or SET, or -1.
     """
-    if kind >= FIRST_MOMENT:
-        return put_moment(buf, p, kind, parameter, out, o)
+    if kind >= FIRST_TEMPORAL:
+        return put_temporal(buf, p, kind, parameter, out, o)
     if kind == DECIMAL:
-        return put_packed(buf, p, parameter >> 8, parameter & 255, out, o, z)
-    value = number_of(buf, p, size, kind)
+        return put_packed_decimal(buf, p, parameter >> 8, parameter & 255, out, o, z)
+    value = load_number(buf, p, size, kind)
     if kind == FLOAT or kind == DOUBLE:  # noqa: SIM109
-        return put_floating(widened(value) if kind == FLOAT else value, out, o, z)
+        return put_floating(widen_float(value) if kind == FLOAT else value, out, o, z)
     if kind == BIT:
         return put_bits(value, out, o)
     if kind == ENUM and value == 0:
@@ -244,7 +254,7 @@ def put_fixed_literal(
     if base >= 0:
         if kind == ENUM:
             return put_entry(texts, base, value - 1, out, o, z)
-        return put_choices(value, texts, base, out, o, z)
+        return put_set_members(value, texts, base, out, o, z)
     if kind == SIGNED and value < 0:
         out[o] = 45
         o += 1
