@@ -100,7 +100,7 @@ def _run_dump(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int:
             if isinstance(part, EncodedLines):
                 out.write(part.data)
             elif isinstance(part, ScriptText | SqlFragment):
-                out.write(writer.text(part.data))
+                out.write(writer.encode_text(part.data))
             elif isinstance(part, RecordBlock):
                 field_names.check_block(part)
                 for piece in value_filler.fill(writer.encode_block(part), part.long_values):

@@ -60,7 +60,7 @@ class LogRows:
         self._findings: tuple[FileFinding, ...] | None = None
 
     @property
-    def read_schema(self) -> pa.Schema:
+    def schema(self) -> pa.Schema:
         """Names and types of the columns; those of a table are found by one pass over the log.
 
         Raises:
@@ -86,7 +86,7 @@ class LogRows:
                 pass
         return self._findings or ()
 
-    def build_batches(self, size: int = rows.MAX_BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+    def batches(self, size: int = rows.MAX_BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """Yield record batches of at most `size` rows; only a few of them are in memory at a time.
 
         Raises:
@@ -98,7 +98,7 @@ class LogRows:
         return _resize_batches(self._read_pass(), size)
 
     def _read_pass(self) -> Iterator[pa.RecordBatch]:
-        names, findings = self.read_schema.names, list[FileFinding]()
+        names, findings = self.schema.names, list[FileFinding]()
 
         def add_finding(trouble: FileFinding) -> None:
             if len(findings) < MAX_LISTED_FINDINGS:
@@ -111,18 +111,16 @@ class LogRows:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield the rows as dictionaries: times are `datetime`, decimals `Decimal`; a time after year 9999 is None."""
-        for batch in self.build_batches():
+        for batch in self.batches():
             yield from _to_dictionaries(batch)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return a new stream of batches (Arrow PyCapsule interface)."""
-        return pa.RecordBatchReader.from_batches(self.read_schema, self.build_batches()).__arrow_c_stream__(
-            requested_schema
-        )
+        return pa.RecordBatchReader.from_batches(self.schema, self.batches()).__arrow_c_stream__(requested_schema)
 
     def to_arrow(self) -> pa.Table:
         """Return all rows as a table in memory."""
-        return pa.Table.from_batches(list(self.build_batches()), self.read_schema)
+        return pa.Table.from_batches(list(self.batches()), self.schema)
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return all rows as a pandas DataFrame in memory.

@@ -238,14 +238,14 @@ class Trace:
         if shapes is None or self.bits is not None or self.recorder is not None:
             return self.parse_node(path, subcon._parsereport, stream, context)
         start = stream.tell()
-        shape = shapes.of(self.data, start, self.depth)
+        shape = shapes.find_shape(self.data, start, self.depth)
         if shape is not None and len(self.rows) + len(shape) <= self.max_rows:
             element_position = (self.data, start, self.base + start, path, self.unit, self.space)
             if self.folds:
                 self.rows.append(make_folded_row(shape, *element_position))
                 self.max_rows -= len(shape) - 1
             else:
-                self.rows += shape.rows(*element_position)
+                self.rows += shape.make_rows(*element_position)
             stream.seek(start + shape.size)
             return LazyElement(subcon, self.data, start, context)
         if not shapes.is_learning:

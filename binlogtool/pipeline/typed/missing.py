@@ -23,7 +23,7 @@ class PartialImages:
 
     def __init__(self, absent: pa.Array, update: pa.Array) -> None:
         joined = compute.binary_join(absent, _SEPARATOR).dictionary_encode()
-        texts = [*joined.format_dictionary.to_pylist(), None]
+        texts = [*joined.dictionary.to_pylist(), None]
         names = [None if text is None else [one for one in text.split(_SEPARATOR) if one] for text in texts]
         self._kinds = [(is_update, one) for one in names for is_update in (False, True)]
         numbers = compute.fill_null(joined.indices, len(texts) - 1)

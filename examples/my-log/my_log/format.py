@@ -28,9 +28,8 @@ def layout(head, limits):
 
 
 FORMAT = Format(
-    name="my-log", title="log of an application", files=LogFileRules(patterns=("*.mylog",)),
-    validation=ValidationRules(validator=Judge),
+    name="my-log", title="log of an application", references=("the application's own source",),
+    files=LogFileRules(patterns=("*.mylog",)), validation=ValidationRules(validator=Judge),
     reading=ReadRules(detect=detect, layout=layout, schemas={"header": HEADER, "record": RECORD}),
     output=OutputRules(TYPES, describe, bodies), replay=REPLAY, tables=tables,
-    references=("the application's own source",),
 )  # fmt: skip

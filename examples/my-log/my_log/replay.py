@@ -22,11 +22,8 @@ class Replayer:
             yield rules.Ruling(first + i, first + i + 1, *verb)
 
     def finish(self):
-        said = "records behind the damage are not applied, without a word"
-        lost = tuple((name, make_finding("silent-loss", bad, 0, said)) for name, bad in self.lost.items())
+        lost = tuple((name, make_finding("silent-loss", bad, 0, "rest not applied")) for name, bad in self.lost.items())
         return [], rules.ReplayOutcome(starts=True, stop=None, position=self.position, findings=lost)
 
 
-REPLAY = rules.ReplayRules(
-    begin=Replayer, reasons={"applied": "It is applied.", "behind": "Behind a damage all is lost."}
-)
+REPLAY = rules.ReplayRules(begin=Replayer, reasons={"applied": "It is applied.", "behind": "It follows damage."})

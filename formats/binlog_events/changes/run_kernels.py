@@ -41,7 +41,7 @@ size in bytes, its number."""
 
 
 class RowEventColumns(NamedTuple):
-    """One entry for each event of a batch. sources, numbers, maps: see `tracking_kernels.follow`."""
+    """One entry for each event of a batch. sources, numbers, maps: see `tracking_kernels.track_events`."""
 
     codes: Int64s
     servers: Int64s
@@ -156,17 +156,7 @@ def follow_row_events(
     known_maps: KnownMaps,
     rows: FoundRows,
 ) -> int:
-    """Follow the events `[event, stop)`; returns the index of the event where it stopped.
-
-    Args:
-        sources, numbers, maps: see `tracking_kernels.track_events`.
-        map_states: two words per map: UNKNOWN, UNWANTED or WANTED, and the position of its first head in `heads` (0 =
-            none).
-        head_at: bytes of a body before its head.
-        found_events, found_offsets, layouts, tables, times, origins, owners, serials, commits: output; of each row
-            event its index, offset, number of its head and of its map, time (-1 = none), server, source and number of
-            its transaction, and whether the transaction ends after it.
-    """
+    """Follow the events `[event, stop)`; return the index of the event where it stopped. rows: output."""
     while event < stop:
         code = events.codes[event]
         trait = traits[code]

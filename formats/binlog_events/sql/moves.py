@@ -180,7 +180,8 @@ class SessionTransitions:
         """Return the session that a request leads to and the assignments; the session is -1 if kernels cannot go
         there.
         """
-        session = ScriptSession(variables=dict(state[0]), charset=state[1], sql_mode=state[2])
+        variables, charset, sql_mode = state
+        session = ScriptSession(variables=dict(variables), charset=charset, sql_mode=sql_mode)
         if isinstance(request, int):
             statements = session.set_for_rows(request, 0, self._description)
         else:
@@ -221,6 +222,6 @@ def _session_state(session: ScriptSession) -> SessionState:
 def enter_session(session: ScriptSession, state: SessionState) -> None:
     """Make the script's session have this state."""
     transaction_variables = {name: value for name, value in session.variables.items() if name in TRANSACTION_VARIABLES}
-    session.variables = dict(state[0]) | transaction_variables
-    session.charset, session.sql_mode = state[1], state[2]
+    variables, session.charset, session.sql_mode = state
+    session.variables = dict(variables) | transaction_variables
     session.forget_last_query()

@@ -1,4 +1,4 @@
-"""Classify damage in terms of this format (docs/spec/eblob-binlog.md#8-verify)."""
+"""Classify damage in terms of this format (docs/spec/eblob.md#validation)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def explain_damage(layout: LogFileLayout, data: memoryview, offset: int, problem
     if len(head) < dialect.record_header_size or dialect.record_header_size != RECORD_HEADER_SIZE:
         return _with_diagnosis(problem, PAST_THE_END if problem.id == "length-out-of-bounds" else BAD_TYPE)
     explained = _classify_record_header(dialect, head, problem)
-    layout.context.unread = UnreadableHeader(offset, head, explained.facts["diagnosis"])
+    layout.context.unreadable_header = UnreadableHeader(offset, head, explained.facts["diagnosis"])
     return explained
 
 
