@@ -103,4 +103,4 @@ CRC32C = Checksum("crc32c", 0x11EDC6F41, _ONES, _ONES, 0xE3069283)
 """CRC-32C, Castagnoli (InnoDB pages)."""
 
 CRC32C_RAW = Checksum("crc32c", 0x11EDC6F41, 0, 0, 0x58E3FA20)
-"""CRC-32C with initial value 0 and no final xor (Tarantool, specification section 1.2)."""
+"""CRC-32C with initial value 0 and no final xor (Tarantool, docs/spec/tarantool.md#blocks)."""

@@ -277,7 +277,7 @@ class CompiledReplay(Protocol):
         """Store the changes of the applied records `[start, stop)` of a batch; return the first unsupported one."""
 
     def decode_changes(self, context: Any, batch: Batch, start: int, stop: int) -> Iterable[StateChange]:
-        """Return the changes of such records, as `EffectReader.decode_changes` does."""
+        """Return the changes of such records, as `EffectReader.of` does."""
 
 
 class ReplayRules(msgspec.Struct, frozen=True):

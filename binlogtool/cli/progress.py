@@ -41,7 +41,7 @@ class ProgressDisplay:
         self.total: int | None = None
         self.records = 0
         self.skipped_files: dict[str, tuple[Any, ...]] = {}
-        """By directory: files that are not logs (`log.left.Left`)."""
+        """By directory: files that are not logs (`log.left.SkippedFile`)."""
         self.work_messages: list[str] = []
         """Messages about the work on a cluster."""
 

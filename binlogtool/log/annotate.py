@@ -135,7 +135,7 @@ def annotate_file(
     live: bool = False,
     folds: bool = False,
 ) -> LogAnnotation:
-    """Annotate one open file. folds: a row may stand for several (`schema.trace_shapes.Folded`)."""
+    """Annotate one open file. folds: a row may stand for several (`schema.trace_shapes.FoldedRow`)."""
     return LogAnnotation(file, _iter_pieces(file, request, limits, backend=backend, live=live, folds=folds))
 
 

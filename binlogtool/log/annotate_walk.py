@@ -37,7 +37,7 @@ _TAIL_NAMES = {"torn_tail": "torn_tail", "preallocated": "preallocated", "unknow
 class AnnotationWalker:
     """One pass over the file; makes only the selected pieces.
 
-    folds: rows of good frames may stand for several (`trace_shapes.Folded`).
+    folds: rows of good frames may stand for several (`trace_shapes.FoldedRow`).
     """
 
     file: LogFile

@@ -83,7 +83,7 @@ def select_object(request: ReadRequest, ids: Iterable[str]) -> ReadRequest:
 
 
 class TableRowBuilder(msgspec.Struct, frozen=True):
-    """Builds rows of one table from blocks of `Log.tables`.
+    """Builds rows of one table from blocks of `Log.table_rows`.
 
     fields: its columns, in order. known: the table itself, as far as it is known beforehand.
     """

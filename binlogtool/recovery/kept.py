@@ -46,7 +46,8 @@ class ObjectNames(NamedTuple):
 
 
 class CompiledRowStore:
-    """Rows by object and key in a hash table that grows, shared with compiled kernels (`formats.keeping.Kept`).
+    """Rows by object and key in a hash table that grows, shared with compiled kernels
+    (`formats.keeping.RowStoreMemory`).
 
     Args:
         compiled: Compiles a kernel.

@@ -1,6 +1,6 @@
 """Event types, flags and checksum algorithms of the binary log, by number.
 
-Source: docs/spec/mysql-mariadb-binlog.md#5-event-types.
+Source: docs/spec/mysql_binlog.md#event-types.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class EventType(enum.IntEnum):
 
 
 class EventFlag(enum.IntFlag):
-    """Flags of the common event header (docs/spec/mysql-mariadb-binlog.md#2-common-header-19-bytes-v)."""
+    """Flags of the common event header (docs/spec/mysql_binlog.md#common-header)."""
 
     BINLOG_IN_USE = 0x0001
     FORCED_ROTATE = 0x0002
@@ -102,7 +102,7 @@ class EventFlag(enum.IntFlag):
 class ChecksumAlgorithm(enum.IntEnum):
     """Values of checksum_alg in FORMAT_DESCRIPTION.
 
-    Source: docs/spec/mysql-mariadb-binlog.md#3-format_description-15-and-checksums-v.
+    Source: docs/spec/mysql_binlog.md#format_description-and-checksums.
     """
 
     NONE = 0
@@ -154,4 +154,4 @@ QUERY_EVENTS = frozenset({_T.QUERY, _T.QUERY_COMPRESSED})
 """Statements as text."""
 MYSQL_GTID_EVENTS = frozenset({_T.GTID_LOG, _T.ANONYMOUS_GTID, _T.GTID_TAGGED_LOG})
 GTID_EVENTS = MYSQL_GTID_EVENTS | {_T.GTID}
-"""Events that open a group (section 8)."""
+"""Events that open a group (docs/spec/mysql_binlog.md#transactions-and-truncation)."""

@@ -1,6 +1,6 @@
 """Numbers and names of the Drizzle transaction log: entries, statements, and enums of table definitions.
 
-Source: Drizzle server, `drizzled/message/*.proto`; `docs/spec/drizzle-transaction-log.md`.
+Source: Drizzle server, `drizzled/message/*.proto`; `docs/spec/drizzle.md`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import enum
 
 
 class EntryType(enum.IntEnum):
-    """Type of an entry (`docs/spec/drizzle-transaction-log.md#1-file`)."""
+    """Type of an entry (`docs/spec/drizzle.md#file-layout`)."""
 
     TRANSACTION = 1
     BLOB = 2

@@ -1,6 +1,6 @@
 """Explain damaged ranges in the terms of this format: diagnosis, provable length, next entry.
 
-Source: `docs/spec/drizzle-transaction-log.md#1-file`, `#5-verify`, `#6-resync`.
+Source: `docs/spec/drizzle.md#file-layout`, `#validation`, `#resynchronization`.
 """
 
 from __future__ import annotations

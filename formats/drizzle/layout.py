@@ -1,6 +1,6 @@
 """Detection and layout of a transaction log; the layouts of 2009 are recognized and not read.
 
-Source: `docs/spec/drizzle-transaction-log.md#1-file`.
+Source: `docs/spec/drizzle.md#file-layout`.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ REQUIRED_MEMBERS: Mapping[int, tuple[str, ...]] = MappingProxyType(
         _S.RAW_SQL: ("sql",),
     }
 )
-"""The members that a statement of each kind must have (section 5)."""
+"""The members that a statement of each kind must have (docs/spec/drizzle.md#validation)."""
 
 _KINDS_WITHOUT_OBJECT = frozenset({_S.ROLLBACK, _S.ROLLBACK_STATEMENT})
 _ROW_KINDS = frozenset({_S.INSERT, _S.UPDATE, _S.DELETE})

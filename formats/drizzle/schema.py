@@ -1,7 +1,7 @@
 """The Drizzle transaction log on disk: entries, and every message that they carry.
 
 Source: Drizzle server, plugin `transaction_log` and `drizzled/message/*.proto` (release 7.0 and the tree up to March
-2012); `docs/spec/drizzle-transaction-log.md`.
+2012); `docs/spec/drizzle.md`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from binlogtool.formats.drizzle.protobuf.messages import Label, Message, Message
 from binlogtool.formats.fields import CrcCheck, Magic, NestedSchema
 
 MAX_MESSAGE_SIZE = 2**31 - 1
-"""Longest message, in bytes: the writer's and the reader's INT_MAX (section 1)."""
+"""Longest message, in bytes: the writer's and the reader's INT_MAX (docs/spec/drizzle.md#file-layout)."""
 
 ENVELOPE_SIZE = 12
 """Bytes of an entry beside its message: type, length, checksum."""
@@ -369,5 +369,6 @@ ENTRY = Struct(
     "crc32" / Int32ul,
     "checksum" / CrcCheck(CRC32, stored=this.crc32, start=this.message_start, end=this.message_end, absent=0),
 )
-"""One entry (section 1). `crc32` is the stored checksum, over the message bytes only (0 = not computed); `checksum` is
+"""One entry (docs/spec/drizzle.md#file-layout). `crc32` is the stored checksum, over the message bytes only (0 =
+not computed); `checksum` is
 what the comparison says."""

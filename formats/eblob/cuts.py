@@ -1,7 +1,7 @@
 """Find offsets where a log file may be split, and carry the records before them: a record's kind depends on two
 others.
 
-See docs/spec/eblob-binlog.md#4-record-dialect-b-the-final-one-since-2012-12-22-commit-4616601.
+See docs/spec/eblob.md#records.
 """
 
 from __future__ import annotations

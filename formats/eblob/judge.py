@@ -1,5 +1,5 @@
 """Validate a log: groups, control blocks, footers and their hashes, in file order
-(docs/spec/eblob-binlog.md#8-verify).
+(docs/spec/eblob.md#validation).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _report_anomaly(byte_range: tuple[int, int], text: str, severity: Severity, 
 
 
 class EblobValidator(msgspec.Struct):
-    """`formats.judging.Judge` for one file of any dialect."""
+    """`formats.judging.Validator` for one file of any dialect."""
 
     context: EblobFileContext
     frames_at: int

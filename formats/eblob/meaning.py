@@ -1,6 +1,6 @@
 """Decode records: kind, key, target, group, and body.
 
-See docs/spec/eblob-binlog.md#4-record-dialect-b-the-final-one-since-2012-12-22-commit-4616601.
+See docs/spec/eblob.md#records.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Predict what a data-sort does with each record when it applies the log to the sorted copy of its blob.
 
-See docs/spec/eblob-binlog.md#6-how-the-library-reads-to-predict-its-behaviour-all-seen. No server reads a log that it
+See docs/spec/eblob.md#library-behaviour. No server reads a log that it
 finds: it is truncated when its blob is sorted again. So this is what the library's own reader would have passed on,
   and
 what the callback of the data-sort would have done with it.
@@ -259,7 +259,7 @@ class DataSortReplayer:
 def walk_headers(read: RangeReader, start: int) -> int | None:
     """Return where the library's walk over record headers ends that starts here; None = never.
 
-    See docs/spec/eblob-binlog.md#6-how-the-library-reads-to-predict-its-behaviour-all-seen: nothing but headers is
+    See docs/spec/eblob.md#library-behaviour: nothing but headers is
     read.
     """
     offset, visited = start, {start}

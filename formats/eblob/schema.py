@@ -1,7 +1,7 @@
 """The eblob binlog on disk: file headers, the records of all dialects, and what a data-sort puts into them.
 
 Source: eblob, library/binlog.h and library/binlog.c between October 2012 and July 2013, and library/blob.h for the
-structures of the data file. See docs/spec/eblob-binlog.md.
+structures of the data file. See docs/spec/eblob.md.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ HASH_SIZE = 64
 class HeaderFlag(enum.IntFlag):
     """Flags of the file header in the final numbering.
 
-    See docs/spec/eblob-binlog.md#3-file-header-256-bytes-dialects-a-and-b.
+    See docs/spec/eblob.md#file-header.
     """
 
     PREALLOCATE = 1
@@ -102,7 +102,9 @@ HEADER = Struct(
     "flags" / Int64ul,
     "pad2" / Bytes(232),
 )
-"""File header (section 3). Its rules are checked by `layout`, so that a wrong header does not hide the records."""
+"""File header (docs/spec/eblob.md#file-header). Its rules are checked by `layout`, so that a wrong header does
+not hide the records.
+"""
 
 HEADER_BE = Struct(
     "magic" / Bytes(8),
@@ -111,7 +113,7 @@ HEADER_BE = Struct(
     "flags" / Int64ub,
     "pad2" / Bytes(232),
 )
-"""The header as a big-endian machine writes it (section 2)."""
+"""The header as a big-endian machine writes it (docs/spec/eblob.md#byte-order)."""
 
 
 def _packed_header_construct(size: int) -> Struct:
@@ -120,7 +122,7 @@ def _packed_header_construct(size: int) -> Struct:
 
 HEADER_PACKED = _packed_header_construct(PACKED_HEADER_SIZE)
 HEADER_PACKED_FIRST = _packed_header_construct(FIRST_PACKED_HEADER_SIZE)
-"""Headers of dialect p (section 5)."""
+"""Headers of dialect p (docs/spec/eblob.md#other-dialects)."""
 
 TARGET = Struct("target_offset" / Int64ul)
 TARGET_BE = Struct("target_offset" / Int64ub)
@@ -176,7 +178,9 @@ WRITE_CONTROL = Struct(
     "on_disk" / Int32sl,
     "padding" / Bytes(4),
 )
-"""eblob_write_control as it lay in memory of a 64-bit machine: the metadata of an update in dialect a (section 5)."""
+"""eblob_write_control as it lay in memory of a 64-bit machine: the metadata of an update in dialect a
+(docs/spec/eblob.md#other-dialects).
+"""
 
 METADATA = Switch(this.meta_size, {TARGET_SIZE: TARGET, WRITE_CONTROL_SIZE: WRITE_CONTROL})
 DATA = Switch(
@@ -208,7 +212,7 @@ _BODY_FIELDS = (
 def _split_size_record(unsigned: Construct, signed: Construct, **types: int) -> Struct:
     """Return a record with the size of its metadata and the size of its data. In eblob's memory sizes are signed too.
 
-    See docs/spec/eblob-binlog.md#4-record-dialect-b-the-final-one-since-2012-12-22-commit-4616601.
+    See docs/spec/eblob.md#records.
     """
     return Struct(
         "type" / Magic(unsigned, **types),

@@ -23,7 +23,7 @@ def create_split_points(layout: LogFileLayout) -> TransactionSplitPoints | None:
 
 
 class TransactionSplitPoints(msgspec.Struct):
-    """Split points of one file: every border between transactions (implements `formats.cuts.Cutter`)."""
+    """Split points of one file: every border between transactions (implements `formats.cuts.SplitFinder`)."""
 
     layout: LogFileLayout
     context: ManticoreLogContext

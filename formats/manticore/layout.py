@@ -1,6 +1,6 @@
 """Detection, and the layout of one file from its head.
 
-Source: `docs/spec/manticore-binlog.md#1-the-directory`, `#3-binlogmeta`, `#4-log-file`, `#9-versions`.
+Source: `docs/spec/manticore.md#directory`, `#binlogmeta`, `#log-file`, `#versions`.
 """
 
 from __future__ import annotations

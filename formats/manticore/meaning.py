@@ -210,7 +210,7 @@ def _decode_commit(payload: Any, stored: bool, id_size: int) -> dict[str, Any]:
 def _split_stored_fields(data: bytes) -> list[bytes]:
     """Split a document into its stored fields, in the order of the table's schema; [] if it is no such list.
 
-    Source: `docs/spec/manticore-binlog.md#62-rt-commit-1-one-segment-of-new-rows--list-of-killed-ids`.
+    Source: `docs/spec/manticore.md#rt-commit`.
     """
     fields, position = list[bytes](), 0
     while position < len(data):
@@ -223,7 +223,7 @@ def _split_stored_fields(data: bytes) -> list[bytes]:
 
 
 def _decode_segment(segment: Any, rows: int, id_size: int) -> dict[str, Any]:
-    """Decode a segment to sizes and small parts (`docs/spec/manticore-binlog.md#7-inside-an-rt-commit`)."""
+    """Decode a segment to sizes and small parts (`docs/spec/manticore.md#inside-an-rt-commit`)."""
     result: dict[str, Any] = {}
     for key, value in segment.items():
         if isinstance(value, bytes):
@@ -242,7 +242,7 @@ def _decode_segment(segment: Any, rows: int, id_size: int) -> dict[str, Any]:
 def _decode_rows(words: array[int], rows: int, id_size: int) -> dict[str, Any]:
     """Decode the document ids of rows: dwords 0 and 1 of a row, or dword 0 alone where an id has 4 bytes.
 
-    Source: `docs/spec/manticore-binlog.md#74-rows`.
+    Source: `docs/spec/manticore.md#rows`.
     """
     stride = len(words) // rows if rows <= len(words) else 0
     result: dict[str, Any] = {"row_words": len(words), "stride": stride}
@@ -256,7 +256,7 @@ def _decode_rows(words: array[int], rows: int, id_size: int) -> dict[str, Any]:
 
 SCALAR_TYPES = {1: "integer", 2: "timestamp", 4: "bool", 5: "float", 6: "bigint", 7: "string"}
 VECTOR_TYPES = {0x40000001: "mva32", 0x40000002: "mva64", 15: "float_vector", 16: "float_vector_array"}
-"""Types of attributes (section 6.1), in the order of their numbers."""
+"""Types of attributes (docs/spec/manticore.md#update-of-attributes), in the order of their numbers."""
 _MISSING = object()
 
 
@@ -274,7 +274,7 @@ def _decode_update(payload: Any) -> dict[str, Any]:
 def _decode_documents(payload: Any) -> Iterator[dict[str, Any] | None]:
     """Yield the new values of each document; None where the pool does not hold what the attributes need.
 
-    Source: `docs/spec/manticore-binlog.md#61-update-attributes-0`.
+    Source: `docs/spec/manticore.md#update-of-attributes`.
     """
     offsets = payload.row_offsets or array("I", bytes(4 * len(payload.docids)))
     if len(offsets) != len(payload.docids):

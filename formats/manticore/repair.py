@@ -1,4 +1,4 @@
-"""Repair rules of a binlog directory (`docs/spec/manticore-binlog.md#122-truncate-to-durable`)."""
+"""Repair rules of a binlog directory (`docs/spec/manticore.md#truncation`)."""
 
 from __future__ import annotations
 

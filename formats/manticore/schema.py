@@ -1,6 +1,6 @@
 """The table binary log of Manticore Search and of Sphinx, its ancestor: `binlog.meta` and the log files.
 
-Source: `docs/spec/manticore-binlog.md`, made from running servers (versions 5, 14, 15, 16) and from the source (2 to
+Source: `docs/spec/manticore.md`, made from running servers (versions 5, 14, 15, 16) and from the source (2 to
 13).
 """
 
@@ -76,7 +76,7 @@ TXN_START_PATTERN = TXN_PATTERN + rb"(?:[\x01-\x03]|\Z)"
 """Where a transaction of version 15 on can start: the magic, and an operation (`Op`)."""
 FIRST_VERSION, LAST_VERSION = 2, 16
 NEW_FRAME_VERSION = 15
-"""The version from which on the frame is that of section 5."""
+"""The version from which on the frame is that of docs/spec/manticore.md#transaction-frame."""
 HEADER_SIZE = 8
 ID32_SIZE, ID64_SIZE = 4, 8
 """Bytes of a document id: binlog.meta of versions 2 to 14 says which (`id64`)."""
@@ -85,7 +85,7 @@ MAX_TEXT_SIZE = 1 << 31
 
 class Op(enum.IntEnum):
     """Operation of a transaction, version 15 on
-    (`docs/spec/manticore-binlog.md#5-transaction-frame-version-15-and-16`).
+    (`docs/spec/manticore.md#transaction-frame`).
     """
 
     ADD_INDEX = 1
@@ -95,7 +95,7 @@ class Op(enum.IntEnum):
 
 class OldOp(enum.IntEnum):
     """Operation of a transaction, versions 2 to 14
-    (`docs/spec/manticore-binlog.md#10-versions-2---14-the-old-frame`).
+    (`docs/spec/manticore.md#frame-of-versions-2-to-14`).
     """
 
     COMMIT = 1
@@ -135,10 +135,10 @@ META = Struct(
     "ext" / Array(this.count, Zint()),
     "trailing" / GreedyBytes,
 )
-"""`binlog.meta` (section 3). `trailing` is what the server does not look at."""
+"""`binlog.meta` (docs/spec/manticore.md#binlogmeta). `trailing` is what the server does not look at."""
 
 LOG_HEADER = Struct("magic" / Magic(Int32ul, SPBL=LOG_MAGIC), "version" / Int32ul)
-"""Head of a log file (section 4)."""
+"""Head of a log file (docs/spec/manticore.md#log-file)."""
 
 # -- payloads --------------------------------------------------------------------------------------
 
@@ -183,7 +183,7 @@ COLUMN = Struct(
         },
     ),
 )  # fmt: skip
-"""One columnar attribute (section 7.6)."""
+"""One columnar attribute (docs/spec/manticore.md#columnar-data)."""
 
 
 def _is_lowest_first(version: int) -> bool:
@@ -212,7 +212,7 @@ def _create_docids(version: int, id_size: int) -> Construct:
 def create_commit_schema(version: int, id_size: int = ID64_SIZE) -> Struct:
     """Create the schema of an RT commit.
 
-    Source: `docs/spec/manticore-binlog.md#62-rt-commit-1-one-segment-of-new-rows--list-of-killed-ids`.
+    Source: `docs/spec/manticore.md#rt-commit`.
     """
 
     def create_sized(name: str) -> Construct:
@@ -244,7 +244,7 @@ def create_commit_schema(version: int, id_size: int = ID64_SIZE) -> Struct:
 
 @cache
 def create_update_schema(version: int, id_size: int = ID64_SIZE) -> Struct:
-    """Create the schema of an attribute update (`docs/spec/manticore-binlog.md#61-update-attributes-0`)."""
+    """Create the schema of an attribute update (`docs/spec/manticore.md#update-of-attributes`)."""
     number = _create_zint(version)
     attribute = Struct("name" / _select_text(version), "type" / OpaqueLeaf(number, KIND))
     parts = [
@@ -262,7 +262,7 @@ def _select_text(version: int) -> SingleField:
 
 @cache
 def create_query_schema(version: int) -> Struct:
-    """Create the schema of one stored query (`docs/spec/manticore-binlog.md#63-percolate-adddelete-2`)."""
+    """Create the schema of one stored query (`docs/spec/manticore.md#percolate-changes`)."""
     text = _select_text(version)
     filter_ = Struct(
         "attribute" / text, "exclude" / Zint(), "has_equal_min" / Zint(), "has_equal_max" / Zint(),
@@ -283,7 +283,7 @@ def create_query_schema(version: int) -> Struct:
 
 @cache
 def create_pq_add_delete_schema(version: int) -> Struct:
-    """Create the schema of a percolate add/delete (`docs/spec/manticore-binlog.md#63-percolate-adddelete-2`)."""
+    """Create the schema of a percolate add/delete (`docs/spec/manticore.md#percolate-changes`)."""
     return Struct(
         "n_del_tags" / Zint(), Check(this.n_del_tags <= MAX_ELEMENTS), "del_tags" / Array(this.n_del_tags, Zint()),
         "n_del_ids" / Zint(), Check(this.n_del_ids <= MAX_ELEMENTS), "del_ids" / Array(this.n_del_ids, Zint()),
@@ -341,7 +341,9 @@ FRAME = Struct(
     "covered_end" / Tell,
     "check" / IfThenElse(this.op != Op.ADD_CACHE.value, _create_check(None), _create_check(0)),
 )  # fmt: skip
-"""One transaction of versions 15 and 16. The writer leaves 0 as the checksum of ADD_CACHE (section 2.3)."""
+"""One transaction of versions 15 and 16. The writer leaves 0 as the checksum of ADD_CACHE
+(docs/spec/manticore.md#checksum).
+"""
 
 FRAME_COLUMNS = ("op", "body.id", "body.tid", "covered_start", "covered_end", "check.crc32")
 
@@ -406,7 +408,7 @@ def _create_skipped(version: int, op: OldOp, id_size: int) -> KernelSkipped:
 def create_old_body_schema(version: int, op: OldOp, id_size: int = ID64_SIZE) -> Construct:
     """Create the schema of the body of a transaction of versions 2 to 14.
 
-    Source: `docs/spec/manticore-binlog.md#10-versions-2---14-the-old-frame`.
+    Source: `docs/spec/manticore.md#frame-of-versions-2-to-14`.
     """
     if op is OldOp.ADD_CACHE:
         return NestedSchema(_create_skipped(version, op, id_size), create_old_cache_schema(version))

@@ -1,6 +1,6 @@
 """Convert event groups and GTID states for other log formats.
 
-See docs/spec/mariadb-innodb-binlog.md#67-payload-events.
+See docs/spec/mariadb_innodb_binlog.md#payload-events.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _COMMIT, _STATE = int(IbbRecordType.COMMIT), int(IbbRecordType.GTID_STATE)
 
 
 class IbbEventGroupReader:
-    """`formats.bundling.Bundler` of one file, fed with batches of records."""
+    """`formats.bundling.EventGroupReader` of one file, fed with batches of records."""
 
     def __init__(self, context: IbbFileContext) -> None:
         self._context = context
@@ -89,5 +89,5 @@ def _report_misaligned(group: EventGroup, reason: str) -> Finding:
 
 
 def make_event_group_reader(layout: LogFileLayout, limits: Limits) -> IbbEventGroupReader:
-    """See `formats.base.Reading.bundles`."""
+    """See `formats.base.ReadRules.event_groups`."""
     return IbbEventGroupReader(layout.context)

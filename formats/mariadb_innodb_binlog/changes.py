@@ -15,7 +15,7 @@ from binlogtool.limits import Limits
 
 
 class GroupChanges(msgspec.Struct):
-    """`formats.changes.Changes` of batches of events."""
+    """`formats.changes.ChangeReader` of batches of events."""
 
     reader: ChangeReader
 
@@ -32,10 +32,10 @@ class GroupChanges(msgspec.Struct):
         return self.reader.read_records(context.events.context, batch, start, stop, limits)
 
     def note_gap(self) -> None:
-        """See `formats.changes.Changes`."""
+        """See `formats.changes.ChangeReader`."""
         self.reader.note_gap()
 
 
 def make_group_changes() -> GroupChanges:
-    """See `formats.base.Output.changes`."""
+    """See `formats.base.OutputRules.start_changes`."""
     return GroupChanges(changes_of_events())

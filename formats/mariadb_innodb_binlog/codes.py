@@ -1,4 +1,4 @@
-"""Numbers and names of the InnoDB binlog, `binlog-NNNNNN.ibb` (docs/spec/mariadb-innodb-binlog.md#1-files)."""
+"""Numbers and names of the InnoDB binlog, `binlog-NNNNNN.ibb` (docs/spec/mariadb_innodb_binlog.md#files)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FILLER_BYTE: Final = 0xFF
 
 
 class IbbRecordType(enum.IntEnum):
-    """Bits 0 to 5 of the type byte of a chunk (docs/spec/mariadb-innodb-binlog.md#5-chunks-and-records)."""
+    """Bits 0 to 5 of the type byte of a chunk (docs/spec/mariadb_innodb_binlog.md#chunks-and-records)."""
 
     COMMIT = 1
     GTID_STATE = 2

@@ -1,6 +1,6 @@
 """Detect files of the InnoDB binlog, and create the layout of a file from its header page.
 
-See docs/spec/mariadb-innodb-binlog.md#3-header-page-page-0.
+See docs/spec/mariadb_innodb_binlog.md#header-page.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The InnoDB binlog on disk: header page, data pages of chunks, and the contents of records. All little-endian.
 
 Source: MariaDB `storage/innobase/fsp/fsp_binlog.cc` (`fsp_binlog_write_rec`), `handler/innodb_binlog.cc`
-(`ibb_write_header_page`). See docs/spec/mariadb-innodb-binlog.md.
+(`ibb_write_header_page`). See docs/spec/mariadb_innodb_binlog.md.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ HEADER = Struct(
     "short_crc32c" / Int32ul,
     "short_checksum" / CrcCheck(CRC32C, this.short_crc32c, this.start, this.short_end),
 )
-"""The first 512 bytes of the header page (section 3). diff_state_interval is in pages."""
+"""The first 512 bytes of the header page (docs/spec/mariadb_innodb_binlog.md#header-page). diff_state_interval is
+in pages.
+"""
 
 
 def header_page_construct(page_size: int) -> Construct:
@@ -90,7 +92,9 @@ REFERENCE = Struct("first" / POSITION, "last" / POSITION)
 """Out-of-band data: the records with node index 0 and with the highest one."""
 
 EVENT = EVENTS[EventForm.PLAIN]
-"""Events have no checksum of their own, FORMAT_DESCRIPTION apart: the page's CRC replaces it (section 6.7)."""
+"""Events have no checksum of their own, FORMAT_DESCRIPTION apart: the page's CRC replaces it
+(docs/spec/mariadb_innodb_binlog.md#payload-events).
+"""
 
 COMMIT = Struct(
     "n1" / _INT,
@@ -100,7 +104,7 @@ COMMIT = Struct(
     "event" / GreedyRange(EVENT),
     "unmapped" / GreedyBytes,
 )
-"""An event group (section 6.1): its events, as far as they are not out of band."""
+"""An event group (docs/spec/mariadb_innodb_binlog.md#commit): its events, as far as they are not out of band."""
 
 GTID_STATE = Struct(
     "count" / _INT,
@@ -108,10 +112,10 @@ GTID_STATE = Struct(
     "gtid" / Array(this.count, Struct("domain_id" / _INT, "server_id" / _INT, "seq_no" / _INT)),
     "unmapped" / GreedyBytes,
 )
-"""The binlog state (section 6.2)."""
+"""The binlog state (docs/spec/mariadb_innodb_binlog.md#gtid_state)."""
 
 OOB_DATA = Struct("node_index" / _INT, "left" / POSITION, "right" / POSITION, "data" / GreedyBytes)
-"""A node of a forest of out-of-band data (sections 6.3 and 7)."""
+"""A node of a forest of out-of-band data (docs/spec/mariadb_innodb_binlog.md#oob_data and #out-of-band-data)."""
 
 DUMMY = Struct("filler" / GreedyBytes)
 
@@ -154,7 +158,7 @@ _CHUNK_CONTENTS: Mapping[str, Construct] = {
 def chunk_construct(contents: Mapping[str, Construct]) -> Construct:
     """Return the construct of a chunk; a type without suffix is a whole record, the data of others is a part of one.
 
-    See docs/spec/mariadb-innodb-binlog.md#5-chunks-and-records.
+    See docs/spec/mariadb_innodb_binlog.md#chunks-and-records.
     """
     return Struct(
         "type" / Enum(Int8ul, **_CHUNK_TYPES),
@@ -183,7 +187,7 @@ def _build_page_construct(page_size: int, content: Construct) -> Construct:
 
 @cache
 def page_construct(page_size: int) -> Construct:
-    """Return the construct of a data page (docs/spec/mariadb-innodb-binlog.md#21-layout)."""
+    """Return the construct of a data page (docs/spec/mariadb_innodb_binlog.md#page-layout)."""
     return _build_page_construct(page_size, CHUNK)
 
 

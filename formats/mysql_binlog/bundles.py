@@ -1,6 +1,6 @@
 """Transactions of a MariaDB log for conversion into other containers.
 
-Source: docs/spec/mysql-mariadb-binlog.md#8-transactions-durability-truncation.
+Source: docs/spec/mysql_binlog.md#transactions-and-truncation.
 """
 
 from __future__ import annotations

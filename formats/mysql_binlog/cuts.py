@@ -1,6 +1,6 @@
 """Split points between transactions, and the state at each: table maps, event format, decryption.
 
-Source: docs/spec/mysql-mariadb-binlog.md#8-transactions-durability-truncation.
+Source: docs/spec/mysql_binlog.md#transactions-and-truncation.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Repair rules of a binary log.
 
-Source: docs/spec/mysql-mariadb-binlog.md#8-transactions-durability-truncation.
+Source: docs/spec/mysql_binlog.md#transactions-and-truncation.
 """
 
 from __future__ import annotations

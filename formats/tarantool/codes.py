@@ -1,7 +1,7 @@
 """Tarantool journal files: constants of the files and of their rows, and names.
 
 Source: Tarantool `src/box/xlog.c`, `src/box/xrow.c`, `src/box/iproto_constants.h`, `src/box/vy_log.c`,
-`src/box/vy_run.c`; `docs/spec/tarantool-xlog.md`.
+`src/box/vy_run.c`; `docs/spec/tarantool.md`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BOX_SYSTEM_ID_MAX = 511
 
 
 class FileKind(enum.StrEnum):
-    """The first line of a file (`docs/spec/tarantool-xlog.md#11-text-header`)."""
+    """The first line of a file (`docs/spec/tarantool.md#text-header`)."""
 
     XLOG = "XLOG"
     SNAP = "SNAP"
@@ -47,7 +47,7 @@ class FileKind(enum.StrEnum):
 
 
 class RowType(enum.IntEnum):
-    """Type of a row (`docs/spec/tarantool-xlog.md#23-row-types`)."""
+    """Type of a row (`docs/spec/tarantool.md#row-types`)."""
 
     SELECT = 1
     INSERT = 2
@@ -69,7 +69,7 @@ class RowType(enum.IntEnum):
 
 
 class HeaderKey(enum.IntEnum):
-    """Keys of a row's header map (`docs/spec/tarantool-xlog.md#21-header-keys`)."""
+    """Keys of a row's header map (`docs/spec/tarantool.md#row-header`)."""
 
     TYPE = 0x00
     SYNC = 0x01
@@ -86,7 +86,7 @@ class HeaderKey(enum.IntEnum):
 
 
 class BodyKey(enum.IntEnum):
-    """Keys of a row's body map (`docs/spec/tarantool-xlog.md#23-row-types`)."""
+    """Keys of a row's body map (`docs/spec/tarantool.md#row-types`)."""
 
     REPLICA_ID = 0x02
     LSN = 0x03
@@ -138,7 +138,7 @@ KEY_TYPES = (
 
 
 class RaftKey(enum.IntEnum):
-    """Keys of the body of a RAFT row (`docs/spec/tarantool-xlog.md#23-row-types`)."""
+    """Keys of the body of a RAFT row (`docs/spec/tarantool.md#row-types`)."""
 
     TERM = 0
     VOTE = 1
@@ -149,7 +149,7 @@ class RaftKey(enum.IntEnum):
 
 
 class RunInfoKey(enum.IntEnum):
-    """Keys of RUNINFO (`docs/spec/tarantool-xlog.md#5-vinyl-files`)."""
+    """Keys of RUNINFO (`docs/spec/tarantool.md#vinyl-files`)."""
 
     MIN_KEY = 1
     MAX_KEY = 2
@@ -163,7 +163,7 @@ class RunInfoKey(enum.IntEnum):
 
 
 class PageInfoKey(enum.IntEnum):
-    """Keys of PAGEINFO (`docs/spec/tarantool-xlog.md#5-vinyl-files`)."""
+    """Keys of PAGEINFO (`docs/spec/tarantool.md#vinyl-files`)."""
 
     OFFSET = 1
     SIZE = 2
@@ -174,13 +174,13 @@ class PageInfoKey(enum.IntEnum):
 
 
 class RowIndexKey(enum.IntEnum):
-    """The key of ROWINDEX (`docs/spec/tarantool-xlog.md#5-vinyl-files`)."""
+    """The key of ROWINDEX (`docs/spec/tarantool.md#vinyl-files`)."""
 
     ROW_INDEX = 1
 
 
 class RowFlag(enum.IntFlag):
-    """Bits of the header key `flags` (`docs/spec/tarantool-xlog.md#21-header-keys`)."""
+    """Bits of the header key `flags` (`docs/spec/tarantool.md#row-header`)."""
 
     COMMIT = 1
     WAIT_SYNC = 2
@@ -188,7 +188,7 @@ class RowFlag(enum.IntFlag):
 
 
 class VylogType(enum.IntEnum):
-    """Record types of the vinyl metadata log (`docs/spec/tarantool-xlog.md#5-vinyl-files`)."""
+    """Record types of the vinyl metadata log (`docs/spec/tarantool.md#vinyl-files`)."""
 
     CREATE_LSM = 0
     DROP_LSM = 1
@@ -211,7 +211,7 @@ class VylogType(enum.IntEnum):
 
 
 class VylogKey(enum.IntEnum):
-    """Keys of the records of the vinyl metadata log (`docs/spec/tarantool-xlog.md#5-vinyl-files`)."""
+    """Keys of the records of the vinyl metadata log (`docs/spec/tarantool.md#vinyl-files`)."""
 
     LSM_ID = 0
     RANGE_ID = 1
@@ -244,4 +244,4 @@ UPDATE_OPERATIONS = {
     "=": "set", "+": "add", "-": "subtract", "&": "and", "|": "or", "^": "xor", ":": "splice", "!": "insert",
     "#": "delete",
 }  # fmt: skip
-"""Names of the update operations (section 2.4)."""
+"""Names of the update operations (docs/spec/tarantool.md#update-operations)."""

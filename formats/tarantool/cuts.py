@@ -1,6 +1,6 @@
 """Split points: borders between blocks, which hold whole transactions, and the space names known there.
 
-Source: `docs/spec/tarantool-xlog.md#22-transactions`.
+Source: `docs/spec/tarantool.md#transactions`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def create_split_points(layout: LogFileLayout) -> BlockSplitPoints | None:
 
 
 class BlockSplitPoints(msgspec.Struct):
-    """Split points of one file: every border between blocks (implements `formats.cuts.Cutter`)."""
+    """Split points of one file: every border between blocks (implements `formats.cuts.SplitFinder`)."""
 
     layout: LogFileLayout
     context: TarantoolContext

@@ -1,6 +1,4 @@
-"""Repair rules of journal files: `docs/spec/tarantool-xlog.md#13-end-marker`,
-`#63-truncate-to-durable-byte-by-byte`.
-"""
+"""Repair rules of journal files: `docs/spec/tarantool.md#end-marker`, `#truncation`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Tarantool journal files on disk: the schemas in file order.
 
 One container for .xlog, .snap, .vylog, .run and .index. Source: Tarantool `src/box/xlog.c`, `src/box/xrow.c`,
-`src/box/iproto_constants.h`, `src/box/vy_log.c`, `src/box/vy_run.c`; `docs/spec/tarantool-xlog.md`.
+`src/box/iproto_constants.h`, `src/box/vy_log.c`, `src/box/vy_run.c`; `docs/spec/tarantool.md`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Encode the records of a log as lines of change messages (`formats.scripting.Script`)."""
+"""Encode the records of a log as lines of change messages (`formats.scripting.ScriptWriter`)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class MessageScript(msgspec.Struct):
     def read_records(
         self, context: Any, batch: Batch, start: int, stop: int, limits: Limits
     ) -> list[bytes | BodyWithFindings]:
-        """Return the lines for each record; see `formats.scripting.Script`."""
+        """Return the lines for each record; see `formats.scripting.ScriptWriter`."""
         lines = list[bytes | BodyWithFindings]()
         for content in self.changes.read_records(context, batch, start, stop, limits):
             data = b"".join(self._encode_lines(content.changes))
@@ -108,32 +108,33 @@ class MessageScript(msgspec.Struct):
 
     @property
     def row_changes(self) -> int:
-        """Number of messages; see `formats.scripting.Script`."""
+        """Number of messages; see `formats.scripting.ScriptWriter`."""
         return self.count
 
     @property
     def is_empty(self) -> bool:
-        """True if no message was written; see `formats.scripting.Script`."""
+        """True if no message was written; see `formats.scripting.ScriptWriter`."""
         return not self.count
 
     def note_gap(self, what: str = "") -> bytes:
-        """Handle lost records: return the messages held back; see `formats.scripting.Script`."""
+        """Handle lost records: return the messages held back; see `formats.scripting.ScriptWriter`."""
         self.changes.note_gap()
         return b"".join(self._write_messages(self.encoder.flush()))
 
     def finish(self) -> bytes:
-        """Return the messages held back at the end of the log; see `formats.scripting.Script`."""
+        """Return the messages held back at the end of the log; see `formats.scripting.ScriptWriter`."""
         return b"".join(self._write_messages(self.encoder.flush()))
 
     def final_findings(self) -> Sequence[Finding]:
-        """Return no remarks; see `formats.scripting.Script`."""
+        """Return no remarks; see `formats.scripting.ScriptWriter`."""
         return ()
 
 
 def message_script_factory(
     options: EnvelopeOptions, selection: Selection, message_sink: Callable[[MessageLine], None] | None = None
 ) -> Callable[[ChangeReader], MessageScript]:
-    """Return the function that creates the messages of a log (`log.open.Log.messages`). take: see `MessageScript`.
+    """Return the function that creates the messages of a log (`log.open.LogReader.change_messages`). take: see
+    `MessageScript`.
 
     Raises:
         UsageError: the options contradict each other, or the selection.

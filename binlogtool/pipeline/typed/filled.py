@@ -1,4 +1,4 @@
-"""Table batches from column buffers that compiled code filled (`formats.tables.Cells`)."""
+"""Table batches from column buffers that compiled code filled (`formats.tables.CellSlice`)."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class _PendingRows:
 
 
 class TableRouter:
-    """Takes blocks and row batches of `Log.tables` and `Log.crowds`, and passes their rows to a sink.
+    """Takes blocks and row batches of `Log.table_rows` and `Log.row_batches`, and passes their rows to a sink.
 
     strays: create rows for records that cannot be decoded.
 

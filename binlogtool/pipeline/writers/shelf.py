@@ -14,7 +14,9 @@ from binlogtool.formats.scripting import SidecarFiles
 
 
 class SidecarFolder(msgspec.Struct):
-    """`scripting.Shelf` as a directory, created with the first file; an existing non-empty directory is refused."""
+    """`scripting.SidecarFiles` as a directory, created with the first file; an existing non-empty directory is
+    refused.
+    """
 
     folder: Path
     is_created: bool = False

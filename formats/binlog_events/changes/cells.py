@@ -212,7 +212,7 @@ class RowCellFiller:
                 convert(bytes(cells.data[cells.values[row] : cells.values[row + 1]]), budget)
 
     def read_column(self, index: int, side: int, start: int, stop: int) -> ColumnCells:
-        """See `formats.tables.Cells`."""
+        """See `formats.tables.CellSlice`."""
         kind, _ = self._kinds[index]
         plan_at = kernels.PLAN_HEAD_WORDS + kernels.PLAN_COLUMN_WORDS * index
         at, flags, base = (self._plan[plan_at + k + side] for k in (4, 6, 8))

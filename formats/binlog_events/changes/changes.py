@@ -98,7 +98,7 @@ class RowChanges(msgspec.Struct):
     def read_records(
         self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits
     ) -> Iterator[RecordChanges]:
-        """See `formats.changes.Changes`."""
+        """See `formats.changes.ChangeReader`."""
         self.knowledge.load_schema(context.hints.schema)
         notes = context.tracker.track_batch(batch)
         for i in range(start, stop):
@@ -109,7 +109,7 @@ class RowChanges(msgspec.Struct):
                 yield _report_undecodable(scene, str(error.args[0]))
 
     def note_gap(self) -> None:
-        """See `formats.changes.Changes`."""
+        """See `formats.changes.ChangeReader`."""
         self.groups.reset()
         self.current = self.query = None
 
@@ -314,5 +314,5 @@ def _file_name(scene: EventContext) -> str:
 
 
 def make_row_changes() -> RowChanges:
-    """See `formats.base.Output.changes`."""
+    """See `formats.base.OutputRules.start_changes`."""
     return RowChanges()

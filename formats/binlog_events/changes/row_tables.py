@@ -162,7 +162,7 @@ class RowTables(msgspec.Struct):
     def read_events(
         self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits
     ) -> tuple[EventRows | None, int]:
-        """See `formats.tables.EventReader`."""
+        """See `formats.tables.CompiledTableReader`."""
         if self.runs is None:
             return None, start
         self._seed(context)

@@ -121,7 +121,7 @@ class RowEventRuns:
     def events(
         self, reader: RowTables, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits
     ) -> tuple[EventRows | None, int]:
-        """See `formats.tables.EventReader`."""
+        """See `formats.tables.CompiledTableReader`."""
         source = (
             None
             if context.encrypted_without_key or batch.container is not None

@@ -4,7 +4,7 @@ MySQL: a header of 512 bytes, then the whole plain file under AES-256-CTR. Its m
 event at 516; positions in events (end_log_pos) refer to the plain file and are lower by 512. MariaDB:
 FORMAT_DESCRIPTION and START_ENCRYPTION are plain, each event after them is encrypted alone and only its
 size is readable (`sealing`, `sealed`).
-Sources: docs/spec/mysql-mariadb-binlog.md#9-encryption-v; MySQL `sql/rpl_log_encryption.h`,
+Sources: docs/spec/mysql_binlog.md#encryption; MySQL `sql/rpl_log_encryption.h`,
 `sql/stream_cipher.cc`; MariaDB `Start_encryption_log_event`.
 """
 
@@ -245,7 +245,7 @@ def parse_start_encryption(event: bytes, offset: int) -> StartEncryption:
 
 
 class EventDecryptorFactory(msgspec.Struct):
-    """Opens an encrypted MariaDB log for reading (`FileLayout.decrypt`); `decryptor`: the decryptor, once the file
+    """Opens an encrypted MariaDB log for reading (`LogFileLayout.decrypt`); `decryptor`: the decryptor, once the file
     is open.
     """
 

@@ -1,6 +1,6 @@
 """Keys of encrypted logs: MariaDB's file_key_management and MySQL's component_keyring_file.
 
-Sources: docs/spec/mysql-mariadb-binlog.md#9-encryption-v; MariaDB plugin `file_key_management` (`Parser`),
+Sources: docs/spec/mysql_binlog.md#encryption; MariaDB plugin `file_key_management` (`Parser`),
 the `openssl enc` program, MySQL `component_keyring_file`.
 """
 

@@ -3,7 +3,7 @@
 Every event is encrypted alone, as a *stream*: its bytes 4..8, then 0..3, then those from 13 on. Bytes
 9..12, the size, stay readable. The IV is the nonce of the file and the offset at which the event was
 written.
-Sources: docs/spec/mysql-mariadb-binlog.md#9-encryption-v; `Log_event_writer` in `sql/log_event.cc`.
+Sources: docs/spec/mysql_binlog.md#encryption; `Log_event_writer` in `sql/log_event.cc`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Bodies of all event types: the bytes between common header and checksum.
 
-See docs/spec/mysql-mariadb-binlog.md#bodies-after-the-header-without-the-checksum. The body is the whole stream of
+See docs/spec/mysql_binlog.md#event-bodies. The body is the whole stream of
 each
 schema. Types without a described body are opaque `data`.
 """

@@ -1,6 +1,6 @@
 """The event on disk: one frame, in the three forms that depend on checksum_alg.
 
-See docs/spec/mysql-mariadb-binlog.md#3-format_description-15-and-checksums-v.
+See docs/spec/mysql_binlog.md#format_description-and-checksums.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _MAX_DESCRIPTION_BYTES = 4096
 
 
 class EventForm(enum.IntEnum):
-    """How events end (docs/spec/mysql-mariadb-binlog.md#3-format_description-15-and-checksums-v).
+    """How events end (docs/spec/mysql_binlog.md#format_description-and-checksums).
 
     BARE: servers without checksums; PLAIN: checksum_alg 0, only FORMAT_DESCRIPTION ends with a checksum; CRC: every
     event does.

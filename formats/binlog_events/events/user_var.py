@@ -1,4 +1,4 @@
-"""Decode the value of USER_VAR (docs/spec/mysql-mariadb-binlog.md#bodies-after-the-header-without-the-checksum)."""
+"""Decode the value of USER_VAR (docs/spec/mysql_binlog.md#event-bodies)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Write events for a new file of a MariaDB log: those between transactions, and any event at a new position.
 
 An event keeps its bytes except event_size and end_log_pos, and ends with its checksum
-(docs/spec/mysql-mariadb-binlog.md#2-common-header-19-bytes-v).
+(docs/spec/mysql_binlog.md#common-header).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Classification of statements by their effect on the transaction.
 
-Source: docs/spec/mysql-mariadb-binlog.md#8-transactions-durability-truncation.
+Source: docs/spec/mysql_binlog.md#transactions-and-truncation.
 """
 
 from __future__ import annotations

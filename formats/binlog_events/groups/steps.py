@@ -3,7 +3,7 @@
 This is the only place that decides it, for all readers, compiled or not. It reads no bytes: `marks` gives
 it the mark of an event. MySQL's rule is its Transaction_boundary_parser (sql/rpl_trx_boundary_parser.cc),
 MariaDB's are is_group_event and is_part_of_group (sql/log_event.h). See
-docs/spec/mysql-mariadb-binlog.md#8-transactions-durability-truncation.
+docs/spec/mysql_binlog.md#transactions-and-truncation.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MARK_COUNT = STATEMENT + len(QueryKind)
 
 # Step of an event in its group.
 OUTSIDE, OPENS, INSIDE, ENDS, ALONE = range(5)
-"""See `groups.Step`."""
+"""See `groups.GroupStep`."""
 
 # Nesting rule that an event breaks.
 NO_FAULT, GTID_IN_GROUP, OUTER_EVENT_IN_GROUP, BEGIN_IN_TRANSACTION, END_OUTSIDE_TRANSACTION = range(5)

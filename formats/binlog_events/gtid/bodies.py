@@ -1,6 +1,6 @@
 """Bodies of MySQL's and MariaDB's GTID events and of their GTID sets as values.
 
-Source: docs/spec/mysql-mariadb-binlog.md#bodies-after-the-header-without-the-checksum.
+Source: docs/spec/mysql_binlog.md#event-bodies.
 """
 
 from __future__ import annotations

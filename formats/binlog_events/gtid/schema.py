@@ -1,6 +1,6 @@
 """Schemas of the GTID events: the bytes between common header and checksum.
 
-Source: docs/spec/mysql-mariadb-binlog.md#bodies-after-the-header-without-the-checksum.
+Source: docs/spec/mysql_binlog.md#event-bodies.
 """
 
 from __future__ import annotations

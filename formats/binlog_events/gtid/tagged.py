@@ -2,7 +2,7 @@
 
 A number has as many further bytes as its first byte ends with 1-bits; its value is what is above these bits
 and the 0-bit after them. A first byte of 0xff means eight further bytes that hold the whole value.
-Source: docs/spec/mysql-mariadb-binlog.md#bodies-after-the-header-without-the-checksum.
+Source: docs/spec/mysql_binlog.md#event-bodies.
 """
 
 from __future__ import annotations

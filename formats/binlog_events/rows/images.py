@@ -1,6 +1,6 @@
 """Decode row images: a bitmap of NULLs, then the values of the present columns.
 
-See docs/spec/mysql-mariadb-binlog.md#7-row-events-v. `ImageReader` reads one kind of image (one table, one set of
+See docs/spec/mysql_binlog.md#row-events. `ImageReader` reads one kind of image (one table, one set of
 present columns) in two ways with the same result: column by column, which reports exactly what is wrong, and with a
 function generated for one pattern of NULLs (`image_source`), which is several times as fast and is generated only for
 patterns that occur often.

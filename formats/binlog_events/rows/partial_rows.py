@@ -1,6 +1,6 @@
 """Read the after images of PARTIAL_UPDATE_ROWS, where JSON columns may hold only the changed parts.
 
-See docs/spec/mysql-mariadb-binlog.md#7-row-events-v.
+See docs/spec/mysql_binlog.md#row-events.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Decode the rows of row events that share their table and their present columns.
 
-See docs/spec/mysql-mariadb-binlog.md#7-row-events-v.
+See docs/spec/mysql_binlog.md#row-events.
 """
 
 from __future__ import annotations

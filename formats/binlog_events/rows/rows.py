@@ -1,6 +1,6 @@
 """Decode row events: the head, then the images of the rows.
 
-See docs/spec/mysql-mariadb-binlog.md#7-row-events-v.
+See docs/spec/mysql_binlog.md#row-events.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Parse TABLE_MAP: the table that the following row events are about.
 
-See docs/spec/mysql-mariadb-binlog.md#6-table_map-v.
+See docs/spec/mysql_binlog.md#table_map.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ UNKNOWN_FRACTIONS = (
     "the rows cannot be decoded: the log does not tell the fractions of TIME, DATETIME and TIMESTAMP columns in the "
     "form of MariaDB before 10.1.2; --schema with the CREATE TABLE does"
 )
-"""Said of rows that do not fit the map, where `TableMap.untold`."""
+"""Said of rows that do not fit the map, where `TableMap.has_unknown_fractions`."""
 
 
 DECLARED_FROM_DDL = "from the log's DDL"

@@ -1,6 +1,6 @@
 """Iterate over the fields of a TABLE_MAP body in file order; the one reader that all others use.
 
-See docs/spec/mysql-mariadb-binlog.md#6-table_map-v. The parsed map (`table_map`, `table_metadata`) and the annotated
+See docs/spec/mysql_binlog.md#table_map. The parsed map (`table_map`, `table_metadata`) and the annotated
 view (`table_map_view`) are built from these fields. Where each field is, and which columns it is about, is defined
 only here.
 """
@@ -134,7 +134,7 @@ def iter_metadata_fields(reader: BoundedReader, types: bytes) -> MapFields:
 
 
 def split_string_metadata(metadata_value: int) -> tuple[int, int]:
-    """Return the real type and the length in a STRING's metadata (docs/spec/mysql-mariadb-binlog.md#6-table_map-v)."""
+    """Return the real type and the length in a STRING's metadata (docs/spec/mysql_binlog.md#table_map)."""
     first, second = metadata_value & 0xFF, metadata_value >> 8
     return first | REAL_TYPE_BITS, second | (first & REAL_TYPE_BITS ^ REAL_TYPE_BITS) << 4
 

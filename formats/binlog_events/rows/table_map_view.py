@@ -1,6 +1,6 @@
 """Show TABLE_MAP in the annotated view, every byte down to single columns and texts.
 
-See docs/spec/mysql-mariadb-binlog.md#6-table_map-v.
+See docs/spec/mysql_binlog.md#table_map.
 """
 
 from __future__ import annotations

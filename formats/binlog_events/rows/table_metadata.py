@@ -1,6 +1,6 @@
 """Parse the optional metadata at the end of TABLE_MAP: signedness, character sets, names, keys.
 
-See docs/spec/mysql-mariadb-binlog.md#6-table_map-v.
+See docs/spec/mysql_binlog.md#table_map.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Show row events in the annotated view: head, bitmaps, then every value of every image.
 
-See docs/spec/mysql-mariadb-binlog.md#7-row-events-v.
+See docs/spec/mysql_binlog.md#row-events.
 """
 
 from __future__ import annotations

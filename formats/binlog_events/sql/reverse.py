@@ -1,6 +1,6 @@
 """Reversed row events: the event that undoes what another one did (flashback).
 
-Row images are described in docs/spec/mysql-mariadb-binlog.md#7-row-events-v.
+Row images are described in docs/spec/mysql_binlog.md#row-events.
 """
 
 from __future__ import annotations

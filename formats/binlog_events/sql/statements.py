@@ -79,9 +79,9 @@ class SqlScript(EventStatementWriter):
     """Script that replays the selected events of a log."""
 
     row_changes: int | None = None
-    """See `formats.scripting.Script`: of scripts that have only some of the rows."""
+    """See `formats.scripting.ScriptWriter`: of scripts that have only some of the rows."""
     is_empty: bool = True
-    """See `formats.scripting.Script`."""
+    """See `formats.scripting.ScriptWriter`."""
     partial_transactions: PartialTransactions = field(default_factory=PartialTransactions)
     _fast_path: tuple[BinlogFileContext, FastScriptWriter] | None = None
 

@@ -105,7 +105,7 @@ class FlashbackScript(msgspec.Struct):
     sizes: StatementSizes = msgspec.field(default_factory=StatementSizes)
     conflicts: FlashbackConflicts = msgspec.field(default_factory=FlashbackConflicts)
     row_changes: int = 0
-    """See `formats.scripting.Script`."""
+    """See `formats.scripting.ScriptWriter`."""
     needs_description: bool = False
     """A BINLOG statement behind the last FORMAT_DESCRIPTION needs that one before it."""
 

@@ -1,4 +1,4 @@
-"""Prove single events in logs without checksums (docs/spec/mysql-mariadb-binlog.md#12-damage-finding-the-way-again)."""
+"""Prove single events in logs without checksums (docs/spec/mysql_binlog.md#resynchronization)."""
 
 from __future__ import annotations
 

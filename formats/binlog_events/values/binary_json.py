@@ -1,6 +1,6 @@
 """Decode MySQL's binary JSON and its partial updates to JSON-able Python values.
 
-See docs/spec/mysql-mariadb-binlog.md#7-row-events-v. In a damaged value, parts may overlap or point back into the
+See docs/spec/mysql_binlog.md#row-events. In a damaged value, parts may overlap or point back into the
 value
 itself. So every byte that is read is deducted from a budget of as many bytes as the value has: in a valid value no
 byte

@@ -1,6 +1,6 @@
 """Describe the columns of a table map, and how their values are encoded in a row image.
 
-See docs/spec/mysql-mariadb-binlog.md#6-table_map-v and docs/spec/mysql-mariadb-binlog.md#7-row-events-v.
+See docs/spec/mysql_binlog.md#table_map and docs/spec/mysql_binlog.md#row-events.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decode NEWDECIMAL: packed decimal digits, nine to four bytes (docs/spec/mysql-mariadb-binlog.md#7-row-events-v)."""
+"""Decode NEWDECIMAL: packed decimal digits, nine to four bytes (docs/spec/mysql_binlog.md#row-events)."""
 
 from __future__ import annotations
 

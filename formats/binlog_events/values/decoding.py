@@ -1,6 +1,6 @@
 """Create, for each column, the function that decodes the bytes of a value to a JSON-able Python value.
 
-See docs/spec/mysql-mariadb-binlog.md#7-row-events-v.
+See docs/spec/mysql_binlog.md#row-events.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Unpack compressed parts of a log: blocks (MariaDB), payloads (MySQL) and column values (MariaDB).
 
-See docs/spec/mysql-mariadb-binlog.md#bodies-after-the-header-without-the-checksum. Declared sizes are not trusted:
+See docs/spec/mysql_binlog.md#event-bodies. Declared sizes are not trusted:
 memory grows only with the bytes that are really unpacked, and a wrong declared size is an error.
 """
 

@@ -1,6 +1,6 @@
 """Parse FORMAT_DESCRIPTION, which describes the events after it.
 
-See docs/spec/mysql-mariadb-binlog.md#3-format_description-15-and-checksums-v.
+See docs/spec/mysql_binlog.md#format_description-and-checksums.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class FormatDescription(msgspec.Struct, frozen=True):
     def may_have_zero_positions(self) -> bool:
         """True if this server writes end_log_pos 0 in events from a cache.
 
-        See docs/spec/mysql-mariadb-binlog.md#2-common-header-19-bytes-v.
+        See docs/spec/mysql_binlog.md#common-header.
         """
         return self.is_mariadb and self.version >= _ZERO_POSITIONS_SINCE
 

@@ -1,6 +1,6 @@
 """The common header of every event, and the offsets of its fields.
 
-See docs/spec/mysql-mariadb-binlog.md#2-common-header-19-bytes-v. The offsets are for kernels and for code that
+See docs/spec/mysql_binlog.md#common-header. The offsets are for kernels and for code that
 handles
 a damaged, truncated or new header.
 """

@@ -1,6 +1,6 @@
 """Decode status variables of QUERY events: a code byte and a value whose length depends on the code.
 
-See docs/spec/mysql-mariadb-binlog.md#bodies-after-the-header-without-the-checksum.
+See docs/spec/mysql_binlog.md#event-bodies.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Count entries with and without a checksum, and find where the lack of one is suspicious.
 
-Source: `docs/spec/drizzle-transaction-log.md#1-file`.
+Source: `docs/spec/drizzle.md#file-layout`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Validator of one file: messages, row shapes, transactions and checksums, in file order.
 
-Source: `docs/spec/drizzle-transaction-log.md#4-transactions-segments-rollbacks`, `#5-verify`.
+Source: `docs/spec/drizzle.md#transactions-and-segments`, `#validation`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _COLUMNS = ("offset", "end", "checksum", "type", "message_start", "message_end")
 def is_proven_entry(frame: bytes, context: Any) -> bool:
     """Check that an entry without a checksum is a transaction beyond doubt. A BLOB never is: its body is undefined.
 
-    Source: `docs/spec/drizzle-transaction-log.md#6-resync`.
+    Source: `docs/spec/drizzle.md#resynchronization`.
     """
     message = memoryview(frame)[_HEADER_SIZE : len(frame) - (ENVELOPE_SIZE - _HEADER_SIZE)]
     if frame[0] != _TRANSACTION_TYPE or not message or message[0] != CONTEXT_TAG:
@@ -61,7 +61,7 @@ def is_proven_entry(frame: bytes, context: Any) -> bool:
 class TransactionLogIndex(msgspec.Struct):
     """Content of the server's in-memory index of the log: values of the first and last entry, not true extremes.
 
-    Source: `docs/spec/drizzle-transaction-log.md#2-writing-durability-start-up`.
+    Source: `docs/spec/drizzle.md#writing-and-start-up`.
     """
 
     entries: int = 0
@@ -92,7 +92,7 @@ class EntryLocation(msgspec.Struct):
 
 
 class DrizzleValidator(msgspec.Struct):
-    """Validator of one file (implements `formats.judging.Judge`).
+    """Validator of one file (implements `formats.judging.Validator`).
 
     Attributes:
         record_types: entries by record type.
@@ -262,7 +262,7 @@ def _report_unterminated(
 
     At the tail (record `last_record`) a crash leaves them; elsewhere it is a silent rollback or a crash, both not
     committed, or the end is in a damaged range. Source:
-    `docs/spec/drizzle-transaction-log.md#4-transactions-segments-rollbacks`.
+    `docs/spec/drizzle.md#transactions-and-segments`.
     """
     findings = []
     for transaction in transactions:

@@ -1,6 +1,6 @@
 """Rules for one decodable statement: required members, row shapes, time order.
 
-Source: `docs/spec/drizzle-transaction-log.md#5-verify`.
+Source: `docs/spec/drizzle.md#validation`.
 """
 
 from __future__ import annotations

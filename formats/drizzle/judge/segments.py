@@ -1,6 +1,6 @@
 """Assemble transactions from their messages, by (server id, transaction id), never by adjacency.
 
-Source: `docs/spec/drizzle-transaction-log.md#4-transactions-segments-rollbacks`.
+Source: `docs/spec/drizzle.md#transactions-and-segments`.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ RowValues = dict[str, Any]
 
 @dataclass(slots=True)
 class DrizzleEffects(EffectReader):
-    """Row changes of a replay (implements `replay_rules.Effects`).
+    """Row changes of a replay (implements `replay_rules.EffectReader`).
 
     Attributes:
         keys: table -> names of its key fields, from its definition or from an UPDATE or DELETE.

@@ -1,7 +1,7 @@
 """Simulate the server's own reader, transaction_reader, on bytes that are no good entries.
 
 Source:
-`docs/spec/drizzle-transaction-log.md#9-stock-reader-behaviour-transaction_reader-installed-as-drizzletrx-for-comparison`.
+`docs/spec/drizzle.md#stock-reader`.
 """
 
 from __future__ import annotations

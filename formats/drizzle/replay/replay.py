@@ -4,7 +4,7 @@ The server itself reads nothing of the log when it starts. The replay covers wha
 with
 transactions assembled as the writer meant them; that reader prints a COMMIT too early where a transaction is split
 between statements, and shows what was silently rolled back. Source:
-`docs/spec/drizzle-transaction-log.md#4-transactions-segments-rollbacks`, `#8-replay-dry-run-and-convert`.
+`docs/spec/drizzle.md#transactions-and-segments`, `#replay-and-conversion`.
 """
 
 from __future__ import annotations

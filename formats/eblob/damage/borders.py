@@ -1,6 +1,6 @@
 """Check the records before and after damaged ranges: without checksums, the boundary of damage can be misleading.
 
-See docs/spec/eblob-binlog.md#10-resync.
+See docs/spec/eblob.md#resynchronization.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Determine the kind of records of dialect b, and the records of one overwrite or removal.
 
-See docs/spec/eblob-binlog.md#metadata-and-data-in-data-sort-logs-all-seen. The kind is not stored. It is derived from
+See docs/spec/eblob.md#data-sort-records. The kind is not stored. It is derived from
 the content and from the records before, never from later ones: so it does not depend on how much of the file is in
 memory. The records after are checked by the validator.
 """

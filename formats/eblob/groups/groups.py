@@ -1,6 +1,6 @@
 """Validate overwrites and removals: data, footer and control block against each other.
 
-See docs/spec/eblob-binlog.md#metadata-and-data-in-data-sort-logs-all-seen and docs/spec/eblob-binlog.md#8-verify.
+See docs/spec/eblob.md#data-sort-records and docs/spec/eblob.md#validation.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ from binlogtool.formats.layouts import Batch, Column, Kernel
 from binlogtool.formats.loads import load_int64
 
 DERIVED_COLUMNS = ("kind", "number", "target", "group", "points")
-"""Of a record: what it is, its number in the file, and `Record.target`, `group` and `record_start`; -1 = none."""
+"""Of a record: what it is, its number in the file, and `EblobRecord.target`, `group` and `record_start`; -1 = none."""
 
 KEY_AT, KEY_SIZE = field_offset(RECORD, "key"), 64
 RECORD_START_AT, POSITION_AT = field_offset(FOOTER, "record_start"), field_offset(CONTROL, "position")

@@ -1,6 +1,6 @@
 """The dialects that share one magic and version, and the rule that tells them apart.
 
-See docs/spec/eblob-binlog.md#5-other-dialects-same-magic-and-version-detect-by-content.
+See docs/spec/eblob.md#other-dialects.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ def choose_dialect(
 ) -> DialectChoice:
     """Choose the dialect whose chain leads on, from the first of the starts at which exactly one does.
 
-    See docs/spec/eblob-binlog.md#5-other-dialects-same-magic-and-version-detect-by-content.
+    See docs/spec/eblob.md#other-dialects.
 
     Args:
         candidates: the preferred one first.

@@ -1,6 +1,6 @@
 """Detect eblob binlogs and their dialect, and validate the file header.
 
-See docs/spec/eblob-binlog.md#3-file-header-256-bytes-dialects-a-and-b and docs/spec/eblob-binlog.md#8-verify.
+See docs/spec/eblob.md#file-header and docs/spec/eblob.md#validation.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ALIGNED_DIALECTS = (DIALECT_B4, DIALECT_A, DIALECT_A0)
 
 _MAX_STARTS = 16
 _FREEZE_FLAG = 8
-"""A fourth flag bit: known from 2 to 5 November 2012, in dialect a (section 3)."""
+"""A fourth flag bit: known from 2 to 5 November 2012, in dialect a (docs/spec/eblob.md#file-header)."""
 
 
 class UnreadableHeader(NamedTuple):
@@ -117,7 +117,7 @@ def make_frame_level(dialect: EblobDialect) -> FrameLevel:
 def is_proven_record(frame: bytes, context: EblobFileContext) -> bool:
     """Check if bytes that fit the schema are certainly a record: the padding must also be zero.
 
-    See docs/spec/eblob-binlog.md#10-resync.
+    See docs/spec/eblob.md#resynchronization.
     """
     return context.dialect.record_header_size < RECORD_HEADER_SIZE or not any(frame[96:RECORD_HEADER_SIZE])
 

@@ -43,7 +43,7 @@ _ACTION_TEXTS = {
 def explain_damage(layout: LogFileLayout, data: memoryview, offset: int, engine_finding: Finding) -> Finding:
     """Add `diagnosis` and `server` (the action of a starting server) to the facts of a finding.
 
-    Source: `docs/spec/manticore-binlog.md#82-replay-of-one-file`.
+    Source: `docs/spec/manticore.md#replay-of-a-file`.
     """
     context = layout.context
     if not isinstance(context, ManticoreLogContext) or "ceiling" in engine_finding.facts:
@@ -96,7 +96,7 @@ def _choose_diagnosis(damage: Finding, data: memoryview) -> str:
 def _predict_server_action(context: ManticoreLogContext, data: memoryview, offset: int, damage: Finding) -> str:
     """Predict the server's action at a damaged range, for a table that is served and has saved nothing.
 
-    Source: `docs/spec/manticore-binlog.md#82-replay-of-one-file`.
+    Source: `docs/spec/manticore.md#replay-of-a-file`.
     """
     op = _read_op(data)
     if op is None or op not in set(context.ops) or damage.id in ("bad-magic", "zero-tail", "garbage-tail"):

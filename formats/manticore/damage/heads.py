@@ -2,7 +2,7 @@
 of
 `binlog.meta`, proven by the list after it.
 
-Source: `docs/spec/manticore-binlog.md#3-binlogmeta`, `#4-log-file`, `#10-versions-2---14-the-old-frame`.
+Source: `docs/spec/manticore.md#binlogmeta`, `#log-file`, `#frame-of-versions-2-to-14`.
 """
 
 from __future__ import annotations

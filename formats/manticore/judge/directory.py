@@ -1,6 +1,6 @@
 """Rules of a binlog directory: the list in binlog.meta against the files, and TIDs from file to file.
 
-Source: `docs/spec/manticore-binlog.md#121-invariants-for-verify`.
+Source: `docs/spec/manticore.md#invariants`.
 """
 
 from __future__ import annotations

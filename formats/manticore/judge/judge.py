@@ -1,6 +1,6 @@
 """Validator of one log file: table ids, TIDs, payloads and the closing ADD_CACHE, in file order.
 
-Source: `docs/spec/manticore-binlog.md#82-replay-of-one-file`, `#121-invariants-for-verify`.
+Source: `docs/spec/manticore.md#replay-of-a-file`, `#invariants`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ MAX_TABLES = 100_000
 
 @dataclass(slots=True)
 class ManticoreLogValidator:
-    """Validator of one log file (implements `formats.judging.Judge`).
+    """Validator of one log file (implements `formats.judging.Validator`).
 
     Attributes:
         tables: by id.
@@ -410,7 +410,7 @@ class ManticoreLogValidator:
 
     def _predict_action(self, stop: int | None, tail: FileTail) -> str:
         """Predict what a server of this version does with the file
-        (`docs/spec/manticore-binlog.md#82-replay-of-one-file`).
+        (`docs/spec/manticore.md#replay-of-a-file`).
         """
         if tail.size == 0 or (tail.size == schema.HEADER_SIZE and self.context.header == "whole"):
             return "delete" if self.context.has_new_frames else "replay"

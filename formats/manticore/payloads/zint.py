@@ -1,6 +1,6 @@
 """zint: 7-bit groups, the most significant first.
 
-Source: `docs/spec/manticore-binlog.md#21-zint-7-bit-groups-most-significant-group-first`.
+Source: `docs/spec/manticore.md#zint`.
 """
 
 from __future__ import annotations

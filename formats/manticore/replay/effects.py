@@ -35,7 +35,7 @@ _COMMIT_NAME, _UPDATE_NAME = PayloadOp.COMMIT.name, PayloadOp.UPDATE_ATTRS.name
 
 
 class ManticoreEffects(EffectReader):
-    """Row changes of all versions (implements `replay_rules.Effects`)."""
+    """Row changes of all versions (implements `replay_rules.EffectReader`)."""
 
     def __init__(self) -> None:
         self._replayer: ManticoreReplayer | None = None

@@ -1,4 +1,4 @@
-"""Reasons of a replay: why a transaction is applied, skipped or refused (`docs/spec/manticore-binlog.md`)."""
+"""Reasons of a replay: why a transaction is applied, skipped or refused (`docs/spec/manticore.md`)."""
 
 from __future__ import annotations
 

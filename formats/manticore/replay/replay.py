@@ -1,6 +1,6 @@
 """Predict what a starting server does with each transaction: apply, skip, refuse or silently drop it.
 
-Source: `docs/spec/manticore-binlog.md#8-what-the-server-does-with-it`.
+Source: `docs/spec/manticore.md#server-behaviour`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Plan a start: the log files that a server replays, their order, and what makes it refuse.
 
-Source: `docs/spec/manticore-binlog.md#81-at-start-before-it-serves-anybody`.
+Source: `docs/spec/manticore.md#start`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Find pages where a log file may be split: the part before reads an open record to its end, the part after skips it.
 
-See docs/spec/mariadb-innodb-binlog.md#5-chunks-and-records.
+See docs/spec/mariadb_innodb_binlog.md#chunks-and-records.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Find the parts of a file that can hold selected groups from its GTID states alone.
 
-See docs/spec/mariadb-innodb-binlog.md#9-gtid-position-search-gtid_searchfind_gtid_pos. A state lists the last
+See docs/spec/mariadb_innodb_binlog.md#gtid-position-search. A state lists the last
 sequence
 number of each (domain, server), and the numbers of a pair only grow. So the numbers between two states are known, and
 a

@@ -1,5 +1,5 @@
 """Classify damage in terms of this format
-(docs/spec/mariadb-innodb-binlog.md#15-invariants-for-verify-and-diagnoses).
+(docs/spec/mariadb_innodb_binlog.md#validation).
 """
 
 from __future__ import annotations

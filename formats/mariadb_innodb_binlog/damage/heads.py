@@ -1,6 +1,6 @@
 """Repair a header page with one flipped bit, which its two CRCs identify.
 
-See docs/spec/mariadb-innodb-binlog.md#3-header-page-page-0.
+See docs/spec/mariadb_innodb_binlog.md#header-page.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Scan COMMIT records for facts about their event groups: a GTID event, then events without gaps.
 
-See docs/spec/mariadb-innodb-binlog.md#61-commit-type-1-one-event-group. Here the record says where a group ends, so
+See docs/spec/mariadb_innodb_binlog.md#commit. Here the record says where a group ends, so
 `binlog_events.groups.steps` is not used: only checked is whether the events are one transaction, or a single
 statement,
 as their GTID event says.

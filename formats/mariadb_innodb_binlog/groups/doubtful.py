@@ -55,7 +55,7 @@ class _SalvagePageStore(PageStore):
 
 
 class IbbSalvagedEvents:
-    """`formats.layouts.Doubtful` at level `event`."""
+    """`formats.layouts.SalvageAssembler` at level `event`."""
 
     def __init__(
         self, context: IbbFileContext, compile_kernel: Callable[[Kernel], Kernel], correct_page: FrameCorrector
@@ -67,7 +67,7 @@ class IbbSalvagedEvents:
         self._events = EventAssembler(context, RecordAssembler(context, compile_kernel), compile_kernel)
 
     def feed(self, batch: Batch, reason: Finding | None = None) -> Iterator[UnprovenRecords]:
-        """See `formats.layouts.Doubtful`."""
+        """See `formats.layouts.SalvageAssembler`."""
         return self._salvage_batches(self._records.iter_all_records(batch, reason))
 
     def skip_damage(self, start: int, end: int) -> Iterator[UnprovenRecords]:
@@ -108,5 +108,5 @@ class IbbSalvagedEvents:
 def make_salvaged_events(
     context: IbbFileContext, compile_kernel: Callable[[Kernel], Kernel], correct_page: FrameCorrector
 ) -> SalvageAssembler:
-    """Create the reader for `FileLayout.make_salvage_assembler` at level `event`."""
+    """Create the reader for `LogFileLayout.make_salvage_assembler` at level `event`."""
     return IbbSalvagedEvents(context, compile_kernel, correct_page)

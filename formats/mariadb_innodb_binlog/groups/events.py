@@ -1,6 +1,6 @@
 """Level `event`: the events of the groups, in commit order, decoded like those of a classic binary log.
 
-See docs/spec/mariadb-innodb-binlog.md#67-payload-events.
+See docs/spec/mariadb_innodb_binlog.md#payload-events.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ class EventAssembler:
 def make_event_assembler(
     context: IbbFileContext, records: Callable[[Callable[[Kernel], Kernel]], Assembler]
 ) -> Callable[[Callable[[Kernel], Kernel]], Assembler]:
-    """Return the function that creates an `EventAssembler`, for `FileLayout.make_assembler` at level `event`."""
+    """Return the function that creates an `EventAssembler`, for `LogFileLayout.make_assembler` at level `event`."""
 
     def make_assembler(compile_kernel: Callable[[Kernel], Kernel]) -> Assembler:
         return EventAssembler(context, records(compile_kernel), compile_kernel)

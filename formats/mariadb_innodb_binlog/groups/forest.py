@@ -1,6 +1,6 @@
 """Read out-of-band data: forests of perfect binary trees.
 
-See docs/spec/mariadb-innodb-binlog.md#7-out-of-band-data-forest-of-perfect-binary-trees. The shape is a function of
+See docs/spec/mariadb_innodb_binlog.md#out-of-band-data. The shape is a function of
 the
 number of nodes. Node i has height 1 (a leaf), or is the parent of the last two trees if these have the same height;
 in

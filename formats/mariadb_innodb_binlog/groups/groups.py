@@ -1,6 +1,6 @@
 """Read event groups: the content of a COMMIT record, then its out-of-band data.
 
-See docs/spec/mariadb-innodb-binlog.md#61-commit-type-1-one-event-group.
+See docs/spec/mariadb_innodb_binlog.md#commit.
 
     group = CommitGroupReader(layout.context).read_group(batch, index)     # of a COMMIT record
 

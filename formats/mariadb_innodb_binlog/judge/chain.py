@@ -1,6 +1,6 @@
 """Validate the files of a log against each other: numbers, headers, ends and starts, preallocated files.
 
-See docs/spec/mariadb-innodb-binlog.md#15-invariants-for-verify-and-diagnoses.
+See docs/spec/mariadb_innodb_binlog.md#validation.
 """
 
 from __future__ import annotations

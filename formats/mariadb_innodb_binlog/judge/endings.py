@@ -1,6 +1,6 @@
 """Validate what only the end of a file reveals: its size, its GTID states, how it was closed.
 
-See docs/spec/mariadb-innodb-binlog.md#15-invariants-for-verify-and-diagnoses.
+See docs/spec/mariadb_innodb_binlog.md#validation.
 """
 
 from __future__ import annotations

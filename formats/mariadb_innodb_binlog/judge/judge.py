@@ -1,6 +1,6 @@
 """Validate one file of the log: records, states, references and events, in the order of the file.
 
-See docs/spec/mariadb-innodb-binlog.md#15-invariants-for-verify-and-diagnoses.
+See docs/spec/mariadb_innodb_binlog.md#validation.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def make_file_validator(
 
 
 class IbbFileValidator:
-    """`formats.judging.Judge` for one file."""
+    """`formats.judging.Validator` for one file."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Compare GTID states with the commits between them (docs/spec/mariadb-innodb-binlog.md#62-gtid_state-type-2)."""
+"""Compare GTID states with the commits between them (docs/spec/mariadb_innodb_binlog.md#gtid_state)."""
 
 from __future__ import annotations
 

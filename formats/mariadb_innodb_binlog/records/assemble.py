@@ -1,6 +1,6 @@
 """Assemble records from the chunks of pages.
 
-See docs/spec/mariadb-innodb-binlog.md#5-chunks-and-records. A record in one chunk stays where it is in the window;
+See docs/spec/mariadb_innodb_binlog.md#chunks-and-records. A record in one chunk stays where it is in the window;
 the
 chunks of others are joined after the pages.
 """
@@ -129,7 +129,7 @@ _ONE, _ZERO = array("q", [1]), array("q", [0])
 
 
 def make_record_assembler(context: IbbFileContext) -> Callable[[Callable[[Kernel], Kernel]], Assembler]:
-    """Return the function that creates a `RecordAssembler`, for `FileLayout.make_assembler`."""
+    """Return the function that creates a `RecordAssembler`, for `LogFileLayout.make_assembler`."""
 
     def make_assembler(compile_kernel: Callable[[Kernel], Kernel]) -> Assembler:
         return RecordAssembler(context, compile_kernel)

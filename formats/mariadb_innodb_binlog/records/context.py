@@ -29,7 +29,7 @@ class IbbFileHeader(NamedTuple):
     Attributes:
         start_lsn: no redo record of this file has a mini-transaction before it.
         diff_state_interval: in pages.
-        oob_ref_file_no, xa_ref_file_no: see docs/spec/mariadb-innodb-binlog.md#3-header-page-page-0; NO_FILE = none.
+        oob_ref_file_no, xa_ref_file_no: see docs/spec/mariadb_innodb_binlog.md#header-page; NO_FILE = none.
     """
 
     magic: int

@@ -149,7 +149,7 @@ def relocate_finding(reason: Finding, offset: int, size: int, file_no: int, page
 
 
 class IbbSalvagedRecords:
-    """`formats.layouts.Doubtful` at level `record`."""
+    """`formats.layouts.SalvageAssembler` at level `record`."""
 
     def __init__(
         self, context: IbbFileContext, compile_kernel: Callable[[Kernel], Kernel], correct_page: FrameCorrector
@@ -159,7 +159,7 @@ class IbbSalvagedRecords:
         self._unproven_pages: UnprovenPages = []
 
     def feed(self, batch: Batch, reason: Finding | None = None) -> Iterator[UnprovenRecords]:
-        """See `formats.layouts.Doubtful`."""
+        """See `formats.layouts.SalvageAssembler`."""
         return self._select_sound_records(self.iter_all_records(batch, reason))
 
     def skip_damage(self, start: int, end: int) -> Iterator[UnprovenRecords]:
@@ -253,5 +253,5 @@ def _slice_batch(batch: Batch, start: int, stop: int) -> Batch:
 def make_salvaged_records(
     context: IbbFileContext, compile_kernel: Callable[[Kernel], Kernel], correct_page: FrameCorrector
 ) -> SalvageAssembler:
-    """Create the reader for `FileLayout.make_salvage_assembler` at level `record`."""
+    """Create the reader for `LogFileLayout.make_salvage_assembler` at level `record`."""
     return IbbSalvagedRecords(context, compile_kernel, correct_page)

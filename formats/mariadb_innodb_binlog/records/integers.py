@@ -1,6 +1,6 @@
 """Read InnoDB's compressed integer: 1 to 7 or 9 bytes, with the length in the low three bits.
 
-See docs/spec/mariadb-innodb-binlog.md#4-compressed-integers-compr_int (`mysys/my_compr_int.cc`).
+See docs/spec/mariadb_innodb_binlog.md#compressed-integers (`mysys/my_compr_int.cc`).
 """
 
 from __future__ import annotations

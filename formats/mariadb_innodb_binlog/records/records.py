@@ -1,4 +1,4 @@
-"""Parse the contents of records (docs/spec/mariadb-innodb-binlog.md#6-record-contents)."""
+"""Parse the contents of records (docs/spec/mariadb_innodb_binlog.md#record-contents)."""
 
 from __future__ import annotations
 

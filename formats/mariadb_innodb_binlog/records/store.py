@@ -47,7 +47,7 @@ class UnreadableError(Exception):
 
     Attributes:
         missing: its file does not exist.
-        diagnosis: see docs/spec/mariadb-innodb-binlog.md#15-invariants-for-verify-and-diagnoses.
+        diagnosis: see docs/spec/mariadb_innodb_binlog.md#validation.
     """
 
     def __init__(self, reason: str, diagnosis: str, missing: bool = False) -> None:

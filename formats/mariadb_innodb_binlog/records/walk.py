@@ -1,6 +1,6 @@
 """Kernel that walks the chunks of good pages and knows where records begin, continue and end.
 
-See docs/spec/mariadb-innodb-binlog.md#5-chunks-and-records.
+See docs/spec/mariadb_innodb_binlog.md#chunks-and-records.
 """
 
 # ruff: noqa: SIM109 - kernels have no `in`

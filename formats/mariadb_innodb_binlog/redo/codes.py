@@ -1,6 +1,6 @@
 """Constants and codes of the InnoDB redo log (MariaDB `log0log.h`, `mtr0types.h`).
 
-See docs/spec/mariadb-innodb-binlog.md#11-innodb-redo-log-format-of-108-and-later-for-the-offline-parser.
+See docs/spec/mariadb_innodb_binlog.md#innodb-redo-log.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SAME_PAGE = 0x80
 class RedoLogFormat(enum.IntEnum):
     """First field of the file. Formats before 10.8 are listed to be rejected.
 
-    See docs/spec/mariadb-innodb-binlog.md#111-file-header-big-endian.
+    See docs/spec/mariadb_innodb_binlog.md#redo-file-header.
     """
 
     FORMAT_3_23 = 0
@@ -72,7 +72,7 @@ FORMAT_RELEASES = {
 class RedoRecordType(enum.IntEnum):
     """Page records by bits 4..6, file records by bits 4..7 of their first byte.
 
-    See docs/spec/mariadb-innodb-binlog.md#115-record.
+    See docs/spec/mariadb_innodb_binlog.md#redo-records.
     """
 
     FREE_PAGE = 0x00

@@ -1,7 +1,7 @@
 """Read the first 12 KiB of a redo log: its format, and where recovery starts.
 
-See docs/spec/mariadb-innodb-binlog.md#111-file-header-big-endian and
-docs/spec/mariadb-innodb-binlog.md#112-checkpoint-blocks-at-4096-and-8192.
+See docs/spec/mariadb_innodb_binlog.md#redo-file-header and
+docs/spec/mariadb_innodb_binlog.md#checkpoint-blocks.
 """
 
 from __future__ import annotations

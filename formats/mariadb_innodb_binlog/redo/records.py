@@ -1,6 +1,6 @@
 """Decode the records of a mini-transaction.
 
-See docs/spec/mariadb-innodb-binlog.md#115-record. Source: MariaDB `storage/innobase/include/mtr0types.h`,
+See docs/spec/mariadb_innodb_binlog.md#redo-records. Source: MariaDB `storage/innobase/include/mtr0types.h`,
 `log/log0recv.cc` (`log_parse_start`, `recv_sys_t::parse_tail`, `log_phys_t::apply`).
 """
 

@@ -1,7 +1,7 @@
 """Simulate crash recovery of the binlog files: the pages it writes, the end of the log, the files it removes.
 
 Source: MariaDB `storage/innobase/handler/innodb_binlog.cc`, class `binlog_recovery`; see
-docs/spec/mariadb-innodb-binlog.md#12-crash-recovery-of-the-server-class-binlog_recovery. Pages are built from the
+docs/spec/mariadb_innodb_binlog.md#crash-recovery. Pages are built from the
 redo
 log alone, never from the content of the file.
 """
@@ -105,7 +105,7 @@ class RecoveryOutcome(msgspec.Struct, frozen=True):
 class PageRelation(enum.StrEnum):
     """Relation of a page on disk to the recovered one.
 
-    See docs/spec/mariadb-innodb-binlog.md#13-truncate-to-durable-offline.
+    See docs/spec/mariadb_innodb_binlog.md#truncation.
     """
 
     EQUAL = "equal"
@@ -239,7 +239,7 @@ class _RecoveryRun:
     def _check_write(self, write: PageWrite) -> tuple[int, int, int]:
         """Return (parity of the file, page number, offset) of a record that may be applied.
 
-        See docs/spec/mariadb-innodb-binlog.md#116-binlog-records-in-the-redo-log.
+        See docs/spec/mariadb_innodb_binlog.md#binlog-records-in-the-redo-log.
         """
         record = write.record
         problem = record.problem
@@ -360,7 +360,7 @@ def _find_first_file(
     """Find the file that the first record belongs to, or the one whose start the records have still to reach.
 
     Only the two newest files that are not empty can need recovery. See
-    docs/spec/mariadb-innodb-binlog.md#12-crash-recovery-of-the-server-class-binlog_recovery.
+    docs/spec/mariadb_innodb_binlog.md#crash-recovery.
     """
     last = max(files, default=0)
     for newest in (last, last - 1):

@@ -4,7 +4,7 @@
     summary = summarize_redo_log(log)
     for write in iter_page_writes(log): ...
 
-See docs/spec/mariadb-innodb-binlog.md#11-innodb-redo-log-format-of-108-and-later-for-the-offline-parser. Older
+See docs/spec/mariadb_innodb_binlog.md#innodb-redo-log. Older
 formats
 and encrypted logs are recognized by their header; see `RedoLog.findings`.
 """
@@ -210,7 +210,7 @@ class _SummaryCollector:
     def check_file_checkpoint(self, end: RedoLogEnd) -> Iterator[Finding]:
         """Check that FILE_CHECKPOINT of the chosen checkpoint is where the block says.
 
-        See docs/spec/mariadb-innodb-binlog.md#112-checkpoint-blocks-at-4096-and-8192.
+        See docs/spec/mariadb_innodb_binlog.md#checkpoint-blocks.
         """
         start, expected = self.checkpoint.checkpoint_lsn, self.checkpoint.end_lsn
         if expected in self.checkpoint_lsns or (self.log.is_encrypted and end.lsn > expected):

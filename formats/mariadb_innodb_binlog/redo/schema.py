@@ -2,7 +2,7 @@
 
 Source: MariaDB `storage/innobase/include/log0log.h`, `mtr0types.h`, `log/log0log.cc` (`log_t::header_write`),
 `buf/buf0flu.cc` (`log_t::write_checkpoint`). See
-docs/spec/mariadb-innodb-binlog.md#11-innodb-redo-log-format-of-108-and-later-for-the-offline-parser.
+docs/spec/mariadb_innodb_binlog.md#innodb-redo-log.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ HEADER = Struct(
     "crc32c" / Int32ub,
     "checksum" / CrcCheck(CRC32C, this.crc32c, this.start, this.covered_end),
 )
-"""File header (section 11.1). Its rules are checked by the reader, so that a wrong header can still be shown."""
+"""File header (docs/spec/mariadb_innodb_binlog.md#redo-file-header). Its rules are checked by the reader, so that
+a wrong header can still be shown.
+"""
 
 CHECKPOINT = Struct(
     "start" / Tell,
@@ -43,7 +45,7 @@ CHECKPOINT = Struct(
     "crc32c" / Int32ub,
     "checksum" / CrcCheck(CRC32C, this.crc32c, this.start, this.covered_end),
 )
-"""Checkpoint block (section 11.2)."""
+"""Checkpoint block (docs/spec/mariadb_innodb_binlog.md#checkpoint-blocks)."""
 
 HEAD = Struct(
     "header" / HEADER,
@@ -63,7 +65,9 @@ MTR = Struct(
     "crc32c" / Int32ub,
     "checksum" / CrcCheck(CRC32C, this.crc32c, this.start, this.covered_end),
 )
-"""A mini-transaction (section 11.4). Bytes of one that wraps at the end of the file must be joined first."""
+"""A mini-transaction (docs/spec/mariadb_innodb_binlog.md#mini-transactions). Bytes of one that wraps at the end
+of the file must be joined first.
+"""
 
 MTR_ENCRYPTED = Struct(
     "records" / MtrRecords(encrypted=True),

@@ -1,6 +1,6 @@
 """Read the redo log's varint: 1 to 5 bytes, big-endian, each length with its own base.
 
-See docs/spec/mariadb-innodb-binlog.md#115-record (`mlog_decode_varint`).
+See docs/spec/mariadb_innodb_binlog.md#redo-records (`mlog_decode_varint`).
 """
 
 from __future__ import annotations

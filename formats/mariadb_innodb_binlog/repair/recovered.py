@@ -1,6 +1,6 @@
 """Report what recovery with the redo log would do to the files: apply, truncate, remove.
 
-See docs/spec/mariadb-innodb-binlog.md#a-with-ib_logfile0.
+See docs/spec/mariadb_innodb_binlog.md#with-the-redo-log.
 """
 
 from __future__ import annotations

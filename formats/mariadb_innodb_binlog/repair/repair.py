@@ -1,6 +1,6 @@
 """Plan the repair of a log's files: up to the end that the redo log proves, else that of the last record.
 
-See docs/spec/mariadb-innodb-binlog.md#13-truncate-to-durable-offline.
+See docs/spec/mariadb_innodb_binlog.md#truncation.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _make_repair_file(verified: VerifiedFile) -> _RepairFile:
 def _plan_by_records(files: Sequence[_RepairFile], discard: bool) -> JointRepair:
     """Plan without a redo log: the log ends after the last complete record before the first damage.
 
-    See docs/spec/mariadb-innodb-binlog.md#b-without-ib_logfile0.
+    See docs/spec/mariadb_innodb_binlog.md#without-the-redo-log.
     """
     data_files = [one for one in files if not one.is_preallocated]
     last = data_files[-1] if data_files else None
@@ -276,7 +276,7 @@ def _make_removed_file(file: _RepairFile) -> RewrittenFile:
 
 
 def _plan_by_redo_log(files: Sequence[_RepairFile], log: RedoLog, discard: bool) -> JointRepair:
-    """Plan what the server's recovery does to the files (docs/spec/mariadb-innodb-binlog.md#a-with-ib_logfile0)."""
+    """Plan what the server's recovery does to the files (docs/spec/mariadb_innodb_binlog.md#with-the-redo-log)."""
     summary = summarize_redo_log(log)
     if not summary.is_acceptable:
         messages = [one.message for one in summary.findings if one.severity is Severity.ERROR]

@@ -1,8 +1,9 @@
 """Predict how readers walk the log: where they stop, what they miss, how they get from file to file.
 
-The rules are those of `mariadb-binlog` (`chunk_reader_mysqlbinlog::read_data`; docs/spec/mariadb-innodb-binlog.md,
-sections 5, 16 and 17): a type byte of 0 or a page of zeros silently ends a file, and a record continues in whatever
-file comes next.
+The rules are those of `mariadb-binlog` (`chunk_reader_mysqlbinlog::read_data`;
+docs/spec/mariadb_innodb_binlog.md#chunks-and-records,
+#defects-of-the-server-and-its-reader and #the-servers-own-reader): a type byte of 0 or a page of zeros silently ends
+a file, and a record continues in whatever file comes next.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Predict what the server does with its own log at a start: recovery by the redo log, then finding the end of the
 log.
 
-See docs/spec/mariadb-innodb-binlog.md, sections 10 and 12 (`class binlog_recovery`, `innodb_binlog_discover`,
+See docs/spec/mariadb_innodb_binlog.md#restart-without-a-crash and #crash-recovery (`class binlog_recovery`,
+`innodb_binlog_discover`,
 `find_pos_in_binlog`).
 """
 
@@ -295,7 +296,7 @@ class RestartPrediction:
 def _misread_xa_id(name: XaId) -> XaId:
     """Return an XA id as the server reads it: it takes bqual from `bqual_length` on instead of `gtrid_length`.
 
-    See docs/spec/mariadb-innodb-binlog.md#16-seed-text-and-project-documentation-versus-code.
+    See docs/spec/mariadb_innodb_binlog.md#defects-of-the-server-and-its-reader.
     """
     size = len(name.bqual)
     return XaId(name.format_id, name.gtrid, (name.gtrid + name.bqual)[size : 2 * size])

@@ -74,7 +74,7 @@ class GroupStatements(msgspec.Struct):
 
     @property
     def stop_finding(self) -> Finding | None:
-        """See `formats.scripting.Script`."""
+        """See `formats.scripting.ScriptWriter`."""
         return self.writer.stop_finding
 
     def write_compiled(
@@ -90,30 +90,30 @@ class GroupStatements(msgspec.Struct):
         return b"", start
 
     def skip_records(self, context: IbbFileContext, batch: Batch, start: int, stop: int, limits: Limits) -> None:
-        """See `formats.scripting.Script`."""
+        """See `formats.scripting.ScriptWriter`."""
         if context.events is not None:
             self.writer.skip_records(context.events.context, batch, start, stop, limits)
 
     @property
     def row_changes(self) -> int | None:
-        """See `formats.scripting.Script`."""
+        """See `formats.scripting.ScriptWriter`."""
         return self.writer.row_changes
 
     @property
     def is_empty(self) -> bool:
-        """See `formats.scripting.Script`."""
+        """See `formats.scripting.ScriptWriter`."""
         return self.writer.is_empty
 
     def note_gap(self, what: str = "") -> bytes:
-        """See `formats.scripting.Script`."""
+        """See `formats.scripting.ScriptWriter`."""
         return self.writer.note_gap(what)
 
     def finish(self) -> bytes:
-        """See `formats.scripting.Script`."""
+        """See `formats.scripting.ScriptWriter`."""
         return self.writer.finish()
 
     def final_findings(self) -> Sequence[Finding]:
-        """See `formats.scripting.Script`."""
+        """See `formats.scripting.ScriptWriter`."""
         return self.writer.final_findings()
 
 

@@ -1,7 +1,7 @@
 """Damage findings in the terms of this format and its servers.
 
-Source: docs/spec/mysql-mariadb-binlog.md#8-transactions-durability-truncation and
-#12-damage-finding-the-way-again.
+Source: docs/spec/mysql_binlog.md#transactions-and-truncation and
+#resynchronization.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Validation of a log set: the index against the files, and each log file against the next one.
 
 One directory may hold several logs (a server's own and its relay log): files of one base name are one log.
-Source: docs/spec/mysql-mariadb-binlog.md#11-invariants-for-verify (rule 12).
+Source: docs/spec/mysql_binlog.md#validation (rule 12).
 """
 
 from __future__ import annotations

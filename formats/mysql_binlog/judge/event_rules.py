@@ -1,6 +1,6 @@
 """Rules about single events: the common header, and nesting rules beyond those of transactions.
 
-Source: docs/spec/mysql-mariadb-binlog.md#11-invariants-for-verify (rules 4, 5, 7 and 13).
+Source: docs/spec/mysql_binlog.md#validation (rules 4, 5, 7 and 13).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """GTID rules of one file: each once, after those of earlier files, without gaps.
 
-Source: docs/spec/mysql-mariadb-binlog.md#11-invariants-for-verify (rule 6).
+Source: docs/spec/mysql_binlog.md#validation (rule 6).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rules about the events inside of a TRANSACTION_PAYLOAD: one complete transaction with its own table maps.
 
-Source: docs/spec/mysql-mariadb-binlog.md#11-invariants-for-verify (rule 9).
+Source: docs/spec/mysql_binlog.md#validation (rule 9).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The compiled path (`folds`) runs through what is in order; every event at which it stops is checked here.
 The durable end is the servers' own: the end of the last transaction, or of an event outside of
 transactions, before the first fault.
-Source: docs/spec/mysql-mariadb-binlog.md#11-invariants-for-verify.
+Source: docs/spec/mysql_binlog.md#validation.
 """
 
 from __future__ import annotations
@@ -126,7 +126,8 @@ class BinlogValidator:
             self.row_rules.inherit_map(table_map)
         self._store_group()
 
-    # -- the protocol of `formats.judging.Judge` -----------------------------------------------------------------------
+    # -- the protocol of `formats.judging.Validator`
+    # -----------------------------------------------------------------------
 
     def feed(self, batch: Batch) -> Sequence[Finding]:
         """Validate the events of one batch."""

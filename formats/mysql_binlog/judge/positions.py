@@ -1,6 +1,6 @@
 """Rules about end_log_pos: every event contains the position of its end.
 
-Source: docs/spec/mysql-mariadb-binlog.md#2-common-header-19-bytes-v.
+Source: docs/spec/mysql_binlog.md#common-header.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rules about table maps and row events of one statement.
 
-Source: docs/spec/mysql-mariadb-binlog.md#11-invariants-for-verify (rule 8).
+Source: docs/spec/mysql_binlog.md#validation (rule 8).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Detection of a binary log, and its layout: the server that wrote it and the format of its events.
 
-Source: docs/spec/mysql-mariadb-binlog.md#1-file-kinds and #3-format_description-15-and-checksums-v.
+Source: docs/spec/mysql_binlog.md#file-kinds and #format_description-and-checksums.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ DEFAULT_MAX_EVENT = 256 * MIB
 _KNOWN_TYPE = rb".{4}[\x01-\x3f\xa0-\xbf]"
 """MySQL numbers its types from 1, MariaDB its own from 160: those of newer servers are found behind a damage, too."""
 _PLAUSIBLE_SIZE = rb".{4}.{3}[\x00-\x40].{4}.[\x00-\x03\x40-\x43\x80-\x83\xc0-\xc3]"
-"""A common header: a size below 1 GiB, known flags (section 12)."""
+"""A common header: a size below 1 GiB, known flags (docs/spec/mysql_binlog.md#resynchronization)."""
 
 
 def _header_pattern(smallest: int) -> bytes:

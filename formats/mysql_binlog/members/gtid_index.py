@@ -4,7 +4,7 @@ It is a tree of pages of one size: leaves hold (offset in the log, GTID state th
 the first key of each leaf and its page number. A node that needs more than one page continues in the next
 one. The server preallocates the file, writes it while it writes the log, and rebuilds it if it does not
 trust it: faults in it lose no data.
-Source: docs/spec/mysql-mariadb-binlog.md#10-mariadb-gtid-index-idx-v-header-s-rest.
+Source: docs/spec/mysql_binlog.md#mariadb-gtid-index.
 """
 
 from __future__ import annotations

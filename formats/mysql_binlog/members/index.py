@@ -1,7 +1,7 @@
 """Text files next to a log: the index, MariaDB's state, relay-log.info.
 
 They have no records: the whole file is its header, and its findings follow from its lines.
-Source: docs/spec/mysql-mariadb-binlog.md#1-file-kinds and #8-transactions-durability-truncation.
+Source: docs/spec/mysql_binlog.md#file-kinds and #transactions-and-truncation.
 """
 
 from __future__ import annotations

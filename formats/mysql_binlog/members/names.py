@@ -1,7 +1,7 @@
 """Names of the files of a log.
 
-Source: docs/spec/mysql-mariadb-binlog.md#1-file-kinds, #8-transactions-durability-truncation and
-#10-mariadb-gtid-index-idx-v-header-s-rest.
+Source: docs/spec/mysql_binlog.md#file-kinds, #transactions-and-truncation and
+#mariadb-gtid-index.
 """
 
 from __future__ import annotations

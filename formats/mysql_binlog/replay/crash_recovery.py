@@ -3,7 +3,7 @@ transactions.
 
 MySQL truncates the newest file after the last complete transaction; MariaDB leaves it and starts a new one.
 Both commit what is prepared in the engines if its XID is in the log, and roll back the rest.
-Source: docs/spec/mysql-mariadb-binlog.md#8-transactions-durability-truncation.
+Source: docs/spec/mysql_binlog.md#transactions-and-truncation.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Both servers open the last file that the index lists. MySQL needs its magic; MariaDB its FORMAT_DESCRIPTION
 as well and, after a crash, every file from the last BINLOG_CHECKPOINT on (`TC_LOG_BINLOG::recover`), after
 a clean shutdown a state file that it can parse (`MYSQL_BIN_LOG::read_state_from_file`).
-Source: docs/spec/mysql-mariadb-binlog.md#8-transactions-durability-truncation.
+Source: docs/spec/mysql_binlog.md#transactions-and-truncation.
 """
 
 from __future__ import annotations

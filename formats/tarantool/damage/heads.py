@@ -3,7 +3,7 @@
 Other lines do not prevent the rows from being read, or could be right in many ways. The server refuses such a file
 all
 the same, or skips it under force: what it says about the stored header goes into the finding, for the replay.
-Source: `docs/spec/tarantool-xlog.md#11-text-header`.
+Source: `docs/spec/tarantool.md#text-header`.
 """
 
 from __future__ import annotations

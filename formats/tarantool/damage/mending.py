@@ -1,6 +1,6 @@
 """Rebuild damaged fixed headers of blocks whose payload the stored crc proves.
 
-Source: `docs/spec/tarantool-xlog.md#62-resync-after-damage`.
+Source: `docs/spec/tarantool.md#resynchronization`.
 """
 
 from __future__ import annotations

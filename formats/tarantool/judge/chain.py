@@ -1,6 +1,6 @@
 """Rules of a data directory: the chain of logs, its snapshots, its vinyl files.
 
-Source: `docs/spec/tarantool-xlog.md#3-xlog-sets`, `#5-vinyl-files`, `#61-verify-invariants`.
+Source: `docs/spec/tarantool.md#log-sets`, `#vinyl-files`, `#validation`.
 """
 
 from __future__ import annotations

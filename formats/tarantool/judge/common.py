@@ -37,7 +37,7 @@ REQUIRED_KEYS: Mapping[int, tuple[int, ...]] = {
     RowType.CONFIRM: (2, 3),
     RowType.ROLLBACK: (2, 3),
 }
-"""Body keys that a row of a log must have (specification section 2.3)."""
+"""Body keys that a row of a log must have (docs/spec/tarantool.md#row-types)."""
 
 
 class RowLocation(NamedTuple):
@@ -87,7 +87,8 @@ class TarantoolValidator:
         """The last block that a place was asked of, its offset and size: rows of one block follow each other."""
         self._find_odd_block: Kernel = compile_(folds.find_odd_block)
 
-    # -- the protocol of `formats.judging.Judge` ----------------------------------------------------------------------
+    # -- the protocol of `formats.judging.Validator`
+    # ----------------------------------------------------------------------
 
     def feed(self, batch: Batch) -> Sequence[Finding]:
         """Return the findings of a batch."""

@@ -42,7 +42,7 @@ def sort_names(names: Sequence[str]) -> list[str]:
 def find_log_directory(name: str) -> str:
     """Return the data directory of a file: vinyl files lie in `<space id>/<index id>/` below it.
 
-    Source: `docs/spec/tarantool-xlog.md#5-vinyl-files`.
+    Source: `docs/spec/tarantool.md#vinyl-files`.
     """
     vinyl_path = _VINYL_PATH.fullmatch(name)
     return (vinyl_path[1] or "").rstrip("/") if vinyl_path else posixpath.dirname(name)

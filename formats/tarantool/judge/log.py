@@ -1,6 +1,6 @@
 """Validator of a write-ahead log (.xlog): LSNs, times, transactions, spaces.
 
-Source: `docs/spec/tarantool-xlog.md#22-transactions`, `#3-xlog-sets`, `#61-verify-invariants`.
+Source: `docs/spec/tarantool.md#transactions`, `#log-sets`, `#validation`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Validator of a checkpoint (.snap): types, numbering, order of spaces and keys.
 
-Source: `docs/spec/tarantool-xlog.md#4-snapshots`, `#61-verify-invariants`.
+Source: `docs/spec/tarantool.md#snapshots`, `#validation`.
 """
 
 from __future__ import annotations

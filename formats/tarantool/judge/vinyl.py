@@ -1,4 +1,4 @@
-"""Validators of vinyl files: .vylog, .run and .index (`docs/spec/tarantool-xlog.md#5-vinyl-files`)."""
+"""Validators of vinyl files: .vylog, .run and .index (`docs/spec/tarantool.md#vinyl-files`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Check runs, their indexes and the metadata log against each other (`docs/spec/tarantool-xlog.md#5-vinyl-files`)."""
+"""Check runs, their indexes and the metadata log against each other (`docs/spec/tarantool.md#vinyl-files`)."""
 
 from __future__ import annotations
 

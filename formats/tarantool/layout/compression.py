@@ -1,5 +1,5 @@
 """Decompress zstd blocks: whole frames, under a size limit
-(`docs/spec/tarantool-xlog.md#12-block-tx-in-the-sources`).
+(`docs/spec/tarantool.md#blocks`).
 
 The server writes one frame and reads any number of them (`xlog_cursor_decompress`). It stops when the input is used
 up

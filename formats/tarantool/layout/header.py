@@ -1,4 +1,4 @@
-"""The text header: lines of `key: value` up to an empty line (`docs/spec/tarantool-xlog.md#11-text-header`)."""
+"""The text header: lines of `key: value` up to an empty line (`docs/spec/tarantool.md#text-header`)."""
 
 from __future__ import annotations
 

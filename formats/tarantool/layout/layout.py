@@ -1,4 +1,4 @@
-"""Detection, and the layout of one file from its text header (`docs/spec/tarantool-xlog.md#11-text-header`)."""
+"""Detection, and the layout of one file from its text header (`docs/spec/tarantool.md#text-header`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Detect MessagePack in the canonical form of `replay_rules.canonical`: such bytes can be compared unchanged."""
+"""Detect MessagePack in the canonical form of `replay_rules.encode_canonical`: such bytes can be compared unchanged."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Decode Tarantool's MessagePack extension types to JSON-able values.
 
-Source: `docs/spec/tarantool-xlog.md#25-extension-types-in-tuples-mp-ext`.
+Source: `docs/spec/tarantool.md#extension-types`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """MessagePack as Tarantool stores it: tokens, a tree that builds the same bytes again, and construct types.
 
 Every width of every type is accepted and kept, so that `build(parse(x)) == x` also where the writer did not use the
-shortest form (`docs/spec/tarantool-xlog.md#12-block-tx-in-the-sources`: "all mp uint widths are legal").
+shortest form (`docs/spec/tarantool.md#blocks`: "all mp uint widths are legal").
 """
 
 from __future__ import annotations

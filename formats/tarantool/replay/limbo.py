@@ -1,6 +1,6 @@
 """The queue of synchronous transactions (`txn_limbo`): rows wait in it for CONFIRM or ROLLBACK.
 
-Source: `docs/spec/tarantool-xlog.md#23-row-types`.
+Source: `docs/spec/tarantool.md#row-types`.
 """
 
 from __future__ import annotations

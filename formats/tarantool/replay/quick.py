@@ -1,6 +1,6 @@
 """Fast path of a replay: rows that need no individual check are ruled on and stored by compiled code.
 
-Implements `replay_rules.Quick`.
+Implements `replay_rules.CompiledReplay`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class TarantoolFastPath:
     def rule_on_batch(
         self, name: str, context: Any, batch: Batch, start: int, stop: int, compile_kernel: Callable[[Kernel], Kernel]
     ) -> BatchRuling | None:
-        """See `formats.replay_rules.Quick`."""
+        """See `formats.replay_rules.CompiledReplay`."""
         expected = self._replayer.get_expected_rows(name, batch, start)
         if expected is None:
             return None
@@ -66,7 +66,7 @@ class TarantoolFastPath:
         return BatchRuling(reached, APPLIED, expected.reason, objects)
 
     def store_changes(self, row_store: RowStoreMemory, batch: Batch, start: int, stop: int) -> int:
-        """See `formats.replay_rules.Quick`."""
+        """See `formats.replay_rules.CompiledReplay`."""
         assert self._effects is not None
         plain = self._effects.plain_keys
         if self._key_table[:2] != (row_store.version, plain):
@@ -81,7 +81,7 @@ class TarantoolFastPath:
             row_store.grow()
 
     def decode_changes(self, context: TarantoolContext, batch: Batch, start: int, stop: int) -> Iterator[StateChange]:
-        """See `formats.replay_rules.Quick`."""
+        """See `formats.replay_rules.CompiledReplay`."""
         assert self._effects is not None
         types = to_int_list(batch.records["type"], start, stop)
         decoded_bodies = decode_bodies(context, batch, start, stop, self._limits)

@@ -1,4 +1,4 @@
-"""Reasons of a replay: why a row is applied, skipped, or stops the server (`docs/spec/tarantool-xlog.md`)."""
+"""Reasons of a replay: why a row is applied, skipped, or stops the server (`docs/spec/tarantool.md`)."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The rules of 2.6 go row by row (`recover_xlog`, `apply_wal_row`). Servers from 2.8.1 on apply whole transactions, and
 refuse logs in which one has no end. Source:
-`docs/spec/tarantool-xlog.md#6-how-the-server-reads-and-what-durable-end-means`.
+`docs/spec/tarantool.md#reading-and-durable-end`.
 """
 
 from __future__ import annotations

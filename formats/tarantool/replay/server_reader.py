@@ -3,7 +3,7 @@
 Verification knows every damaged place, and reads more than the server does: it proves where blocks start again. The
 server takes a length that runs past the end of the file for the end of the log, stops at any other fault, and with
 force_recovery continues at the next bytes that look like a block's magic. Only these places are simulated here.
-Source: `docs/spec/tarantool-xlog.md#6-how-the-server-reads-and-what-durable-end-means`.
+Source: `docs/spec/tarantool.md#reading-and-durable-end`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Plan a start: the files that the server finds, the order in which it reads them, and what makes it refuse.
 
 Source: `xlog_dir_scan`, `memtx_engine_new`, `vy_log_begin_recovery`;
-`docs/spec/tarantool-xlog.md#6-how-the-server-reads-and-what-durable-end-means`.
+`docs/spec/tarantool.md#reading-and-durable-end`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Evaluate update operations as the server does (`xrow_update.c`).
 
 Values are those of decoded bodies. An operation whose result cannot be determined exactly gives None: nothing is
-guessed. Source: `docs/spec/tarantool-xlog.md#24-update-operations`.
+guessed. Source: `docs/spec/tarantool.md#update-operations`.
 """
 
 from __future__ import annotations

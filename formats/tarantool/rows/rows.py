@@ -1,6 +1,6 @@
 """Rows: a header map and an optional body map, as one scan kernel and one construct type.
 
-Source: `docs/spec/tarantool-xlog.md#2-row--header-map--optional-body-map`.
+Source: `docs/spec/tarantool.md#rows`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Vinyl spaces whose rows are in no log but in runs (`docs/spec/tarantool-xlog.md#5-vinyl-files`)."""
+"""Vinyl spaces whose rows are in no log but in runs (`docs/spec/tarantool.md#vinyl-files`)."""
 
 from __future__ import annotations
 
