@@ -11,8 +11,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import sys
 from threading import Thread
-from binlogtool.cli.start import Late, begin
-begin()
+from binlogtool.cli.start import LazyModule, prepare_process
+prepare_process()
 import inspect, pickle, textwrap
 late = [name for name in ("inspect", "pickle", "textwrap") if "__ran__" not in vars(sys.modules[name])]
 print(*late, "dis" in sys.modules)
@@ -23,7 +23,7 @@ threads = [Thread(target=use) for _ in range(16)]
 for one in threads: one.start()
 for one in threads: one.join()
 print(len(found), found[0], all(one == found[0] for one in found), "dis" in sys.modules)
-print(hasattr(inspect, "no_such_name"), type(inspect) is Late, hasattr(sys.modules["pdb"], "__path__"))
+print(hasattr(inspect, "no_such_name"), type(inspect) is LazyModule, hasattr(sys.modules["pdb"], "__path__"))
 """
 
 

@@ -95,6 +95,6 @@ def test_every_finding_of_a_verification_belongs_to_one_check(id_: str) -> None:
 
 def test_every_id_in_the_code_is_in_the_table() -> None:
     code = [p.read_text("utf-8") for folder in ("binlogtool", "formats") for p in (ROOT / folder).rglob("*.py")]
-    used = {m for text in code for m in re.findall(r"\bfinding\(\s*\"([a-z-]+)\"", text)}
+    used = {m for text in code for m in re.findall(r"\bmake_finding\(\s*\"([a-z-]+)\"", text)}
     assert used
     assert used <= TABLE.keys()

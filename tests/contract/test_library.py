@@ -18,7 +18,7 @@ from tests.cli.invoke import ROOT, invoke
 GUIDES = ROOT / "tests/corpus/guides"
 FLIPPED = GUIDES / "tarantool-flipped"
 TORN = GUIDES / "tarantool-torn/00000000000000000003.xlog"
-CALLS = {name for name in binlogtool.__all__ if name[0].islower()} - {"annotate", "stats"}
+CALLS = {name for name in binlogtool.__all__ if name[0].islower()} - {"annotate", "collect_stats"}
 """These two give at once what the command line takes piece by piece, to tell of damage as it comes."""
 
 

@@ -49,7 +49,7 @@ class FrameByFrame:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.backend, name)
 
-    def scanner(self, schema: Any, columns: tuple[str, ...], capacity: int = 1) -> Any:
+    def make_scanner(self, schema: Any, columns: tuple[str, ...], capacity: int = 1) -> Any:
         return self.backend.make_scanner(schema, columns, 1)
 
 

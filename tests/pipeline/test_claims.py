@@ -21,8 +21,8 @@ from binlogtool.pipeline.manifest import Manifest
 _KILLED = """
 import sys, time
 from pathlib import Path
-from binlogtool.pipeline.atomic_output import staged
-with staged(Path(sys.argv[1]), overwrite=False, inputs=[]) as stage:
+from binlogtool.pipeline.atomic_output import stage_output
+with stage_output(Path(sys.argv[1]), overwrite=False, inputs=[]) as stage:
     stage.mkdir()
     (stage / "part-0").write_text("half")
     print(stage, flush=True)
@@ -106,8 +106,8 @@ def test_a_run_that_ends_leaves_no_mark(tmp_path: Path) -> None:
 
 _WORKING = """
 import time
-from binlogtool.pipeline.claims import work_folder
-with work_folder() as folder:
+from binlogtool.pipeline.claims import create_work_folder
+with create_work_folder() as folder:
     (folder / "blocks").mkdir()
     print(folder, flush=True)
     time.sleep(60)

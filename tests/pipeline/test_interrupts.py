@@ -24,13 +24,13 @@ def tell(now):
         print("there", flush=True)
         time.sleep(0.5)
 
-stamp, calls = conversions.stamp, []
+stamp, calls = conversions.read_stamp, []
 def watched(path):
     calls.append(path)
     tell("written" if len(calls) == 2 else "")
     return stamp(path)
 
-conversions.stamp = watched
+conversions.read_stamp = watched
 try:
     conversions.convert(
         [log], to, out, master="local[2]", on_step=lambda step: tell(step.stage),

@@ -82,7 +82,7 @@ def test_records_are_rows_of_one_layout(samples: Path) -> None:
     with binlogtool.open(samples / "guides" / "mariadb") as opened:
         types = [one.type for one in opened.records()]
         found = opened.rows(columns=["type", "time"])
-        assert found.read_schema.names == ["type", "time"]
+        assert found.schema.names == ["type", "time"]
         assert [row["type"] for row in found] == types
         assert found.to_arrow()["time"].type == pa.timestamp("us", tz="UTC")
 
@@ -175,7 +175,7 @@ def test_a_table_is_named_not_matched(tmp_path: Path) -> None:
     with binlogtool.open(tmp_path / "log.000001") as opened:
         assert [row["id"] for row in opened.rows("db.a*[b]?")] == [5]
         with pytest.raises(UsageError, match=r"db\.\*: the log tells of no such table; it has db\.a\*\[b\]\?"):
-            opened.rows("db.*").read_schema  # noqa: B018
+            opened.rows("db.*").schema  # noqa: B018
     with pytest.raises(UsageError, match=r"db\.t: the log tells of no such table"):
         list(found)
 
@@ -241,7 +241,7 @@ def test_conditions_and_counts_speak_of_rows(samples: Path) -> None:
         some = opened.rows("shop.orders", selection=chosen(skip=2, limit=3))
         assert [row["customer"] for row in some] == ["Chen", "Dana", "Ada"]
         none = opened.rows("shop.orders", selection=chosen(limit=0))
-        assert list(none) == [] and none.to_arrow().schema == opened.rows("shop.orders").read_schema
+        assert list(none) == [] and none.to_arrow().schema == opened.rows("shop.orders").schema
         assert opened.rows(selection=chosen(limit=7)).to_arrow().num_rows == 7
 
 
@@ -260,7 +260,7 @@ def test_iterations_do_not_know_of_each_other_and_leave_nothing_open(orders: Any
     mixed = [next(one), next(one), *other, *one]
     assert [row["customer"] for row in mixed[2:11]] == [name for _, name in ORDERS] and len(mixed) == 18
     with binlogtool.open(samples / "guides" / "mariadb") as opened:
-        broken = opened.rows().build_batches(2)
+        broken = opened.rows().batches(2)
     assert next(broken).num_rows == 2 and handles() > 0
     broken.close()
     assert handles() == 0

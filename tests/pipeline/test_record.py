@@ -129,7 +129,7 @@ def test_an_executor_that_changed_its_directory_finds_the_native_code_in_the_zip
     program = (
         "import sys; sys.path[0] = './b.zip'\n"
         "import os, binlogtool.schema, binlogtool.pipeline.package as package\n"
-        "package.anchor(); os.chdir('/'); package.anchor()\n"
+        "package.make_module_paths_absolute(); os.chdir('/'); package.make_module_paths_absolute()\n"
         "import binlogtool; print(binlogtool.resolve_backend(), binlogtool.__file__)"
     )
     environment = {**os.environ, "PYTHONPATH": sysconfig.get_path("purelib")}

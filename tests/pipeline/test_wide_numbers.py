@@ -104,7 +104,7 @@ def test_rows_of_a_notebook_have_them_in_one_schema(
     with binlogtool.open(told[0]) as log:
         given = log.rows("wide", image=image)
         made = list(given)
-        assert str(log.rows("plain").read_schema.field("id").type) == "int64"
+        assert str(log.rows("plain").schema.field("id").type) == "int64"
     rows = [row["after"] for row in made] if image == "both" else made
     assert isinstance(rows[0]["u"], Decimal) and _values(rows) == told[1]
     assert {row["unfit"] for row in made} == {None}

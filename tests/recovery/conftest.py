@@ -29,6 +29,6 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def quick_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The same, where no repair waits for the disk or looks through the other processes (`Quick`)."""
-    for name in ("fsync", "fsync_directory", "holders"):
+    for name in ("fsync", "fsync_directory", "list_holders"):
         monkeypatch.setattr(SystemCalls, name, getattr(Quick, name))
     return folder

@@ -11,7 +11,7 @@ from binlogtool.recovery.processes import find_holders
 
 LIKE_A_USER = """
 import ctypes, mmap, os, sys
-from binlogtool.recovery.processes import holders
+from binlogtool.recovery.processes import find_holders
 path = sys.argv[1]
 status = os.stat(path)
 if {mapped}:
@@ -39,5 +39,5 @@ def test_a_file_that_is_only_mapped_is_held(tmp_path: Path) -> None:
 
 
 def _seen_by_a_user(path: Path) -> str:
-    code = LIKE_A_USER.format(mapped=False) + "print(list(holders(status)))"
+    code = LIKE_A_USER.format(mapped=False) + "print(list(find_holders(status)))"
     return subprocess.check_output([sys.executable, "-c", code, path], text=True, timeout=20).strip()

@@ -152,7 +152,7 @@ def test_the_intent_is_in_the_directory_that_all_of_the_files_are_below() -> Non
     other = file_plan(case.disk, "/disk/below/other.log", (ResultPiece(data=b"new list"),))
     case.plan = replace(case.plan, files=(case.plan.files[0], other))
     seen: set[str] = set()
-    done = carried(case, world(case, when={"": lambda disk: seen.update(disk.names("/disk"))}))
+    done = carried(case, world(case, when={"": lambda disk: seen.update(disk.list_directory("/disk"))}))
     assert done.undo is not None and done.undo.startswith(f"{LOG}.binlogtool-undo-")
     assert ".binlogtool-intent" in seen
 

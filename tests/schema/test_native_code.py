@@ -342,8 +342,8 @@ def test_a_package_in_a_zip_brings_its_library(tmp_path: Path) -> None:
     archive = write_package_zip(tmp_path / "package.zip")
     program = (
         "import os, sys; sys.path.insert(0, sys.argv[1])\n"
-        "import binlogtool; from binlogtool.schema.backends import choose\n"
-        "print(binlogtool.__file__, choose('native').missing, os.listdir(os.environ['TMPDIR']))\n"
+        "import binlogtool; from binlogtool.schema.backends import choose_backend\n"
+        "print(binlogtool.__file__, choose_backend('native').missing, os.listdir(os.environ['TMPDIR']))\n"
         "with binlogtool.open(sys.argv[2], backend='native') as log: print(sum(1 for _ in log.records()))"
     )
     log = SAMPLES / "readme" / "intact" / "00000000000000001188.xlog"

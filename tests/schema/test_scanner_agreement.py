@@ -319,7 +319,7 @@ def pages(payload: bytes, choice: int) -> bytes:
 MIXED = Struct(
     "start" / Tell,
     "mark" / Const(b"REC"),
-    "kind" / Enum(Int8ub, small=1, is_wide=2, flagged=3, plain=4),
+    "kind" / Enum(Int8ub, small=1, wide=2, flagged=3, plain=4),
     "order" / Const(0x1234, Int16ul),
     "head"
     / Struct(

@@ -54,7 +54,7 @@ def test_compiled_checksums_equal_their_definition_at_all_lengths(
     scanner = CompilingBackend().make_scanner(FRAME[checksum], ())
     data = b"".join(frame(checksum, source.randbytes(n)) for n in [*range(600), 1000, 4097])
     table, stop = scanner.scan(data, 0, len(data))
-    assert (stop.reason, table.count, scanner.by_hand) == (StopReason.END, 602, 0)
+    assert (stop.reason, table.count, scanner.interpreted_frames) == (StopReason.END, 602, 0)
     wrong = bytearray(frame(checksum, source.randbytes(50)))
     wrong[20] ^= 4
     assert scanner.scan(wrong, 0, len(wrong))[1].reason is StopReason.CHECKSUM
@@ -77,13 +77,13 @@ def test_no_byte_in_front_of_a_buffer_is_touched_by_a_checksum() -> None:
         view = memoryview(memory)[mmap.PAGESIZE : mmap.PAGESIZE + len(data)]
         view[:] = data
         assert scanner.scan(view, 0, len(data))[1].reason is StopReason.END
-    assert scanner.by_hand == 0
+    assert scanner.interpreted_frames == 0
 
 
 @pytest.mark.parametrize("backend", [PythonBackend(), CompilingBackend()], ids=lambda backend: backend.name)
 def test_where_more_follows_the_last_frame_is_left_to_the_next_call(backend: Any) -> None:
     whole = frame(CRC32, b"x" * 30)
-    scanner = backend.scanner(FRAME[CRC32], ())
+    scanner = backend.make_scanner(FRAME[CRC32], ())
     for size in range(len(whole) + 1, 2 * len(whole)):
         data = (whole + whole)[:size]
         assert scanner.scan(data, 0, size, True)[1] == (StopReason.CUT, len(whole), None, -1, -1)
@@ -134,7 +134,7 @@ def test_a_mapped_file_can_be_closed_after_a_scan(backend: Any, tmp_path: Path) 
     path = tmp_path / "log"
     path.write_bytes(frame(CRC32, b"abc") + b"torn")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        scanner = backend.scanner(FRAME[CRC32], ("n",))
+        scanner = backend.make_scanner(FRAME[CRC32], ("n",))
         scanner.scan(mapped, 0, len(mapped))
         scanner.scan_spans(mapped, [0], [11], 0, 1)
 
@@ -253,7 +253,7 @@ def test_an_unknown_backend_is_a_usage_error() -> None:
 
 def test_a_backend_imports_nothing_heavy() -> None:
     script = (
-        "import sys; from binlogtool.schema import backends; backends.choose('auto');"
+        "import sys; from binlogtool.schema import backends; backends.choose_backend('auto');"
         "print([m for m in ('numpy',) if m in sys.modules])"
     )
     root = Path(backends.__file__).parents[2]

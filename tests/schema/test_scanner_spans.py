@@ -185,38 +185,38 @@ def test_any_damage_is_judged_alike(seed: int, damage: bytes, place: int, capaci
 @pytest.mark.parametrize("backend", [PythonBackend(), CompilingBackend()], ids=["python", "native"])
 class TestEachBackend:
     def test_a_span_with_more_rows_than_the_columns_hold_makes_them_larger(self, backend: Any) -> None:
-        scanner = backend.scanner(SIZED, ("size",), 4)
+        scanner = backend.make_scanner(SIZED, ("size",), 4)
         data = b"\x01a" * 50 + b"\x00" * 3
         table, stop = scanner.scan_spans(data, [0, 100], [100, 103], 0, 2)
         assert (table.count, stop.reason, stop.span) == (53, StopReason.END, 2)
         assert list(table["offset"]) == [*range(0, 100, 2), 100, 101, 102]
 
     def test_a_span_with_too_many_rows_is_refused(self, backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        scanner = backend.scanner(SIZED, (), 4)
+        scanner = backend.make_scanner(SIZED, (), 4)
         monkeypatch.setattr(type(scanner), "max_span_rows", 8)
         with pytest.raises(LimitError, match="more than 8 records"):
             scanner.scan_spans(b"\x00" * 9, [0], [9], 0, 1)
 
     def test_no_spans_are_no_rows(self, backend: Any) -> None:
-        table, stop = backend.scanner(SIZED, ()).scan_spans(b"", [], [], 0, 0)
+        table, stop = backend.make_scanner(SIZED, ()).scan_spans(b"", [], [], 0, 0)
         assert (table.count, stop.reason) == (0, StopReason.END)
 
     def test_a_span_outside_of_the_buffer_is_an_error_of_the_caller(self, backend: Any) -> None:
         for start, end in ((-1, 2), (2, 1), (0, 4)):
             with pytest.raises(ValueError, match="not inside"):
-                backend.scanner(SIZED, ()).scan_spans(b"\x00\x00\x00", [start], [end], 0, 1)
+                backend.make_scanner(SIZED, ()).scan_spans(b"\x00\x00\x00", [start], [end], 0, 1)
 
     def test_a_kernel_may_be_the_whole_schema(self, backend: Any) -> None:
-        table, stop = backend.scanner(BARE, ("three", "where")).scan(b"\x01\x03\x02\x01\x00\x00", 0, 6)
+        table, stop = backend.make_scanner(BARE, ("three", "where")).scan(b"\x01\x03\x02\x01\x00\x00", 0, 6)
         assert (list(table["three"])[:2], list(table["where"])[:2]) == ([256, -1], [0, 5])
         assert stop == ScanStop(StopReason.END, 6)
 
     def test_values_are_bit_patterns_of_64_bits(self, backend: Any) -> None:
-        table, _ = backend.scanner(BARE, ("three",)).scan(b"\x01\x03\x08" + b"\xff" * 7 + b"\xfe", 0, 11)
+        table, _ = backend.make_scanner(BARE, ("three",)).scan(b"\x01\x03\x08" + b"\xff" * 7 + b"\xfe", 0, 11)
         assert table["three"][0] == -2
 
     def test_a_bad_row_names_its_span_and_place(self, backend: Any) -> None:
-        scanner = backend.scanner(SIZED, ())
+        scanner = backend.make_scanner(SIZED, ())
         table, stop = scanner.scan_spans(b"\x01a\x00\x03abc\x00\x02", [0, 2, 6], [2, 3, 9], 0, 3)
         assert table.count == 2
         assert stop.span == 2

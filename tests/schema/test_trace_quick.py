@@ -104,14 +104,14 @@ def test_a_parse_leaves_no_garbage_for_the_collector() -> None:
 import gc
 from construct import Byte, Bytes, Computed, Struct, Tell, this
 from binlogtool.limits import Limits
-from binlogtool.schema.trace import trace
+from binlogtool.schema.trace import trace_record
 inner = Struct("n" / Computed(this._.size), "x" / Byte)
 schema = Struct("start" / Tell, "size" / Byte, "inner" / inner, "more" / Bytes(2))
-trace(schema, bytes(4), 0, Limits())
+trace_record(schema, bytes(4), 0, Limits())
 gc.collect()
 gc.disable()
 for _ in range(20):
-    trace(schema, bytes(4), 0, Limits())
+    trace_record(schema, bytes(4), 0, Limits())
 print(gc.collect())
 """
     alone = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)  # no other thread's garbage

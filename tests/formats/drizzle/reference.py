@@ -18,10 +18,10 @@ def exact_class(name: str) -> Any:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     proto = descriptor_pb2.FileDescriptorProto(name="exact.proto", package="exact", syntax="proto2")
-    for enum in CATALOG.enums.values():
-        described = proto.enum_type.add(name=enum.__name__)
+    for name_, enum in CATALOG.enums.items():
+        described = proto.enum_type.add(name=name_)
         for member in enum:
-            described.value.add(name=f"{enum.__name__}_{member.name}", number=member.value)
+            described.value.add(name=f"{name_}_{member.name}", number=member.value)
     for message in CATALOG.messages.values():
         described = proto.message_type.add(name=message.name)
         for m in message.members:

@@ -117,8 +117,8 @@ def test_the_format_offers_every_message_as_a_schema() -> None:
 def test_importing_the_format_and_reading_a_layout_loads_no_protobuf() -> None:
     code = (
         "import sys; from binlogtool.formats.drizzle.format import FORMAT;"
-        "from binlogtool.formats.detecting import Head;"
-        "from binlogtool.limits import Limits; head = Head(bytes.fromhex(sys.argv[1]), 'x', 44);"
+        "from binlogtool.formats.detecting import FileHead;"
+        "from binlogtool.limits import Limits; head = FileHead(bytes.fromhex(sys.argv[1]), 'x', 44);"
         "FORMAT.reading.detect(head); FORMAT.reading.layout(head, Limits());"
         "print([m for m in sys.modules if m.startswith('google')])"
     )

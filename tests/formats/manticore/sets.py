@@ -86,7 +86,7 @@ def records(name: str, data: bytes, backend: Any = None) -> list[dict[str, Any]]
                     "seq": envelope.seq[i],
                     "time": envelope.time[i],
                     "object": envelope.object[i],
-                    "crc": int(frames["check.crc32" if context.new else "crc32"][i]) & 0xFFFFFFFF,
+                    "crc": int(frames["check.crc32" if context.has_new_frames else "crc32"][i]) & 0xFFFFFFFF,
                     "body": bodies[i],
                 }
             )

@@ -271,7 +271,7 @@ def test_without_the_active_file_the_server_begins_anew_and_does_not_say_what_is
     one = replayed(folder)
     [loss] = losses(one)
     assert loss.facts["situation"] == "restart"
-    assert one.details["restart"] == {"new_log": "binlog-000000.ibb", "gtid": None} and not one.clean
+    assert one.details["restart"] == {"new_log": "binlog-000000.ibb", "gtid": None} and not one.is_clean
 
 
 def test_a_redo_log_that_the_server_refuses_keeps_it_down(corpus: Path, tmp_path: Path) -> None:
@@ -386,7 +386,7 @@ def test_files_of_two_servers_do_not_pass_for_one_log(corpus: Path, tmp_path: Pa
         name = f"binlog-{number:06d}.ibb"
         (folder / name).write_bytes((generated / "basic" / name).read_bytes())
     one, gtids = applied(folder)
-    assert not one.clean and one.stop.file.endswith("binlog-000001.ibb")
+    assert not one.is_clean and one.stop.file.endswith("binlog-000001.ibb")
     assert gtids == ["0-11-1", "0-11-2", "0-11-3", "0-11-4"]
 
 

@@ -280,7 +280,7 @@ def test_a_file_that_is_too_long_is_read_in_part(text: bytes) -> None:
 def test_a_state_holds_the_last_number_of_each_domain_and_server() -> None:
     made = layout("0-1-5\n0-2-6\n7-1-18446744073709551615\n", "rot-bin.state")
     assert made.findings == ()
-    assert made.context.last == {"0-1": 5, "0-2": 6, "7-1": 18446744073709551615}
+    assert made.context.last_numbers == {"0-1": 5, "0-2": 6, "7-1": 18446744073709551615}
 
 
 def test_lines_of_a_state_that_are_no_gtids_are_told() -> None:

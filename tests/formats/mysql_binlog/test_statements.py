@@ -622,8 +622,8 @@ def test_changed_bytes_never_break_the_form_of_the_script(seed: int, tmp_path: P
 def test_the_search_outside_of_quotation_marks_ends_where_one_is_not_closed() -> None:
     program = (
         "import resource; resource.setrlimit(resource.RLIMIT_CPU, (10, 10))\n"
-        "from binlogtool.formats.binlog_events.sql.client import outside\n"
-        "print(outside(b\"select 1 */*'open\", 'utf8mb4', 0))\n"
+        "from binlogtool.formats.binlog_events.sql.client import strip_literals\n"
+        "print(strip_literals(b\"select 1 */*'open\", 'utf8mb4', 0))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
