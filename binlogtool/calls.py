@@ -218,8 +218,7 @@ def replay(
         on_step: called with the progress of a run on Spark.
         options: `policy` = "server" (the engine's own rules), "strict" (stop at the first error) or "force" (the
             engine's own way to continue after errors); `against` = the last applied position: the `position` of an
-            earlier result, or a file that holds one; `until` = a position at which the replay ends; `server_version`
-            =
+            earlier result, or a file that holds one; `until` = a position at which the replay ends; `server_version` =
             the server that starts, such as "3.9" (None = the one that wrote the files); `digest` = False to skip the
             digest of the state; the others as for `open`.
 

@@ -105,8 +105,7 @@ _ceiling = MemoryCeiling()
 def set_ceiling(max_memory: int) -> None:
     """Limit this process to `max_memory` bytes beside the program itself; an existing lower limit stays.
 
-    Beyond it the work ends with `MemoryError`, and the system refuses memory a little above: not every library
-    survives
+    Beyond it the work ends with `MemoryError`, and the system refuses memory a little above: not every library survives
     that.
     """
     _ceiling.requested = max_memory

@@ -1,8 +1,7 @@
 """Split points: frame boundaries where reading of a file can start, and the state that a reader needs there.
 
 They are used to share a large file among readers, and to continue with a growing one. At a split point nothing before
-it
-is open: no transaction, no record that continues.
+it is open: no transaction, no record that continues.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ class SplitPoint(NamedTuple):
 
 
 def split_after(batch: Batch, frame_count: int) -> SplitPoint | None:
-    """Return the split point after the first `frames` frames of a batch; None if there are none."""
+    """Return the split point after the first `frame_count` frames of a batch; None if there are none."""
     return SplitPoint(batch.base + int(batch.frames["end"][frame_count - 1]), frame_count) if frame_count else None
 
 

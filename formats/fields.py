@@ -1,8 +1,7 @@
 """Bounded field types: construct classes (parse, build, trace) that also name their scan kernel.
 
 A *kernel* is a plain module-level function over integers: it indexes `buf` (bytes or a uint8 array), calls only other
-kernels, uses only literals and the constants below, and never loops without consuming a byte. The Python scanner
-calls
+kernels, uses only literals and the constants below, and never loops without consuming a byte. The Python scanner calls
 it directly; the build of the package turns its source into C and compiles it. Values are int64: the bit pattern of
 unsigned 64-bit fields.
 
@@ -265,8 +264,7 @@ class Traceable(Protocol):
     The annotated parse calls `_parse` first and then `trace_rows`, over exactly the bytes that were consumed. A class
     without it is one row with its parsed value. A class whose value is all that is left of its stream, and that no
     other field refers to, may set `fills_stream = True`: then only its parts are requested, which saves a second
-    decoding. A class with very
-    many parts may offer `trace_parts`: the same as plain tuples, which takes half the time.
+    decoding. A class with very many parts may offer `trace_parts`: the same as plain tuples, which takes half the time.
     """
 
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[TracePart]:

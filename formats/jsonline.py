@@ -24,8 +24,7 @@ class JsonMember(msgspec.Struct, frozen=True):
             256
             integers for its own use.
         texts: the table of `jsontext.put_text` (as JSON). names: that of `jsontext.put_name`; it may grow while
-            envelopes are decoded. table: returns a table of the format's own; called after `derive`, it must return
-            the
+            envelopes are decoded. table: returns a table of the format's own; called after `derive`, it must return the
             same object as long as nothing in it has changed. At most one of the three.
         bodies: the kernel gets only those records that are none of these.
     """
@@ -58,8 +57,7 @@ class JsonLine(msgspec.Struct, frozen=True):
     """How compiled code writes the most frequent records, byte for byte as the general writer does.
 
     The members are those of `EnvelopeColumns`, `body`, and those of `decode_extras`; the engine writes all others. A
-    record from which `decode_envelopes` learns something for later ones must be UNSUPPORTED, unless `derive` learns
-    it
+    record from which `decode_envelopes` learns something for later ones must be UNSUPPORTED, unless `derive` learns it
     too.
 
     Args:
@@ -69,8 +67,7 @@ class JsonLine(msgspec.Struct, frozen=True):
             other columns, and perhaps everything but rows; a body that cannot be decoded is UNSUPPORTED as well.
         derive: batch, `compile` -> additional columns, one value per record, that follow from the records before (the
             transaction or table that a record belongs to). Called in file order for each batch that compiled code may
-            write, perhaps twice and after `decode_envelopes`; for other batches only `decode_envelopes` is called.
-            None
+            write, perhaps twice and after `decode_envelopes`; for other batches only `decode_envelopes` is called. None
             = the general writer does this batch. The columns are valid until the next batch.
         inside: the records are inside others (`layouts.RecordPositions.record`), and have no checksums of their own.
     """

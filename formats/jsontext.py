@@ -1,9 +1,7 @@
 """Kernels that write JSON, with `formats.jsonnumbers`: building blocks of those of a format (`jsonline.JsonLine`).
 
-All write to `out[o:z]` and return the end of what they wrote, or a code: NO_SPACE, or UNSUPPORTED (the value needs
-more
-than plain JSON, or a text form that is not worth a kernel; the general writer does it). They write what
-`msgspec.json`
+All write to `out[o:z]` and return the end of what they wrote, or a code: NO_SPACE, or UNSUPPORTED (the value needs more
+than plain JSON, or a text form that is not worth a kernel; the general writer does it). They write what `msgspec.json`
 writes for the same value, except the characters that reports escape in addition.
 
 `texts` is a table made by `text_table` or `name_table`: 32-bit big-endian numbers, then the texts.

@@ -1,11 +1,9 @@
 """Kernels of the row store: a hash table over one memory area that holds all rows.
 
-`rows` is that memory as integers, `texts` and `out` are the same as bytes. From integer `at` on a row has: the hash
-of
+`rows` is that memory as integers, `texts` and `out` are the same as bytes. From integer `at` on a row has: the hash of
 its key; ROW_OWNER, the number of its object and the size of its key; ROW_STATE, the epoch of the object and the row's
 state; ROW_IMAGE_SIZE, the bytes reserved for its image and those in use; its key and its image, each aligned to an
-integer. `slots` has the positions of rows plus 1, by hash. A new key is written after the last row, where its row
-would
+integer. `slots` has the positions of rows plus 1, by hash. A new key is written after the last row, where its row would
 have it, before it is looked up.
 """
 
@@ -159,7 +157,7 @@ def commit_row(
     state: int,
     size: int,
 ) -> int:
-    """Make a row of the key and image after the last row. before: the old row of this key; -1 = none."""
+    """Make a row of the key and image after the last row. old_row: the old row of this key; -1 = none."""
     at = head[HEAD_FREE]
     image_integers = count_integers(size)
     rows[at] = hash_value

@@ -233,9 +233,9 @@ class Batch(msgspec.Struct, frozen=True):
         packed: for each frame, whether it was unpacked.
         first_record, first_frame: index in the file of the first record and frame of this batch.
         inner: by index of the frame, the batch of the records inside it (`InnerLevel`).
-        holder: of such a batch, the frame that contains it; its own positions count from the start of the unpacked
+        container: of such a batch, the frame that contains it; its own positions count from the start of the unpacked
             bytes.
-        places: positions of the records, where an `Assembler` made the batch.
+        positions: positions of the records, where an `Assembler` made the batch.
     """
 
     base: int
@@ -314,8 +314,7 @@ class Assembler(Protocol):
     """Join records that span several frames; sees the good frames of one file in order.
 
     The batches that it makes have the joined bytes of the records as window, one frame per record, and `positions`;
-    their columns are what the format's own functions expect. They are valid until the next one is requested. A
-    finding
+    their columns are what the format's own functions expect. They are valid until the next one is requested. A finding
     stands for records that cannot be joined although the frames are good.
     """
 

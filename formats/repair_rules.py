@@ -120,7 +120,7 @@ class FileFix(msgspec.Struct, frozen=True):
 
     Args:
         content: None = the file is removed; the undo file keeps its bytes.
-        why: the reason, as the plan shows it.
+        reason: the reason, as the plan shows it.
         like: for a file that does not exist yet: the one whose mode and owner it gets.
     """
 

@@ -228,7 +228,7 @@ class EffectReader(Protocol):
     """Decode what records change; learns definitions (which fields are the key) from the records themselves."""
 
     def of(self, records: DecodedRecords, index: int) -> Iterable[StateChange]:
-        """Return the changes of record `i` of the run; called for applied records only, in order of application."""
+        """Return the changes of record `index` of the run; called for applied records only, in order of application."""
 
     def attach_replayer(self, replayer: Any) -> None:
         """Take the replayer of the same replay; called first."""
@@ -248,7 +248,7 @@ class ObjectCount(NamedTuple):
 
 
 class BatchRuling(NamedTuple):
-    """One ruling for all records of a batch up to `stop`. counted: per object, in the order of names or ids."""
+    """One ruling for all records of a batch up to `stop`. object_counts: per object, in the order of names or ids."""
 
     stop: int
     verb: str
@@ -270,7 +270,7 @@ class CompiledReplay(Protocol):
 
         Args:
             context: of the file's layout.
-            compiled: see `RowStoreMemory.compile_kernel`.
+            compile_kernel: see `RowStoreMemory.compile_kernel`.
         """
 
     def store_changes(self, row_store: RowStoreMemory, batch: Batch, start: int, stop: int) -> int:

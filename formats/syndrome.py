@@ -2,11 +2,9 @@
 
 A CRC is linear: flipping bits of the covered bytes changes the computed value by an amount that depends only on which
 bits were flipped and how far they are from the end, not on the data, the initial value or the final xor. The change
-made by one bit is `x**(32 + k) mod P`, where k counts the bits processed after it; a bit flipped in the stored value
-is
+made by one bit is `x**(32 + k) mod P`, where k counts the bits processed after it; a bit flipped in the stored value is
 `x**k` with k < 32. So the *syndrome* `stored ^ computed` of one flipped bit is a power of x, and finding the bit is a
-discrete logarithm in a range of `8 * length` exponents: baby steps and giant steps, about the square root of the
-range.
+discrete logarithm in a range of `8 * length` exponents: baby steps and giant steps, about the square root of the range.
 """
 
 from __future__ import annotations
@@ -47,10 +45,8 @@ class BitFlip(msgspec.Struct, frozen=True):
 def locate_flip(checksum: Checksum, stored: int, computed: int, length: int, *, often: bool = False) -> BitFlip | None:
     """Return the one flipped bit, in `length` covered bytes or the stored value, that explains the mismatch, or None.
 
-    None also for equal values and for ranges longer than MAX_LENGTH, where the answer would be ambiguous. Any damage
-    of
-    exactly one bit is found. Random damage of more bits looks like one bit with probability (8 * length + 32) /
-    2**32:
+    None also for equal values and for ranges longer than MAX_LENGTH, where the answer would be ambiguous. Any damage of
+    exactly one bit is found. Random damage of more bits looks like one bit with probability (8 * length + 32) / 2**32:
     5.7e-7 for 300 bytes, 3.1 % for 16 MiB. Time grows with the square root of `length`; at most 2**16 values are
     held.
 

@@ -1,9 +1,7 @@
 """Tables of a log in one shape for every format: their columns, and the rows in its records.
 
-A type is an SQL type name: boolean, int (32 bits), bigint (64), float (32), double, decimal(p,s) of at most 38
-digits,
-string, binary, date, timestamp (an instant, microseconds, UTC), timestamp_ntz (the same without a zone),
-array<string>,
+A type is an SQL type name: boolean, int (32 bits), bigint (64), float (32), double, decimal(p,s) of at most 38 digits,
+string, binary, date, timestamp (an instant, microseconds, UTC), timestamp_ntz (the same without a zone), array<string>,
 array<double>, `JSON`, `GEOMETRY`.
 """
 
@@ -216,7 +214,7 @@ class CellRun(NamedTuple):
 
     Args:
         start: the first row.
-        picks: numbers of the events; the rows of each follow those of the one before.
+        event_numbers: numbers of the events; the rows of each follow those of the one before.
     """
 
     buffer: CellBuffer

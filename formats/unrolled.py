@@ -17,7 +17,7 @@ _MAX_RUN_BYTES = MIB
 
 
 class BatchPart(NamedTuple):
-    """The records `[first, stop)` of a batch. at: index of the first one in its run."""
+    """The records `[first, stop)` of a batch. run_index: index of the first one in its run."""
 
     batch: Batch
     first: int

@@ -43,8 +43,8 @@ class OutputDestination:
 
     Args:
         text: the bytes are text for people: written in the terminal's encoding, paged on a terminal.
-        screen: progress display to hide when output and progress may appear on the same screen.
-        patient: for commands that change files: do not stop when the output cannot be written; report that at the
+        progress: progress display to hide when output and progress may appear on the same screen.
+        defers_errors: for commands that change files: do not stop when the output cannot be written; report that at the
             end.
     """
 

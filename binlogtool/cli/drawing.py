@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def hexdump_options(
     run: CommandRun, command_options: dict[str, Any], out: OutputDestination, used_columns: int = 0
 ) -> HexdumpOptions:
-    """Return the options for drawing lines. before: columns of a line that are already used."""
+    """Return the options for drawing lines. used_columns: columns of a line that are already used."""
     from binlogtool.render.hexdump import HexdumpOptions, choose_width
 
     columns = None if out.columns is None else out.columns - used_columns

@@ -163,10 +163,10 @@ def read_parts(
 
     Args:
         read: reads the parts of an open log.
-        known: hints.
-        wanted: the selection; if nothing is selected, its names must exist in the log.
-        aloud: print the findings of records.
-        pieces: long values are taken out of the blocks (`log.longvalues`).
+        log_hints: hints.
+        record_selection: the selection; if nothing is selected, its names must exist in the log.
+        prints_findings: print the findings of records.
+        in_pieces: long values are taken out of the blocks (`log.longvalues`).
     """
     import binlogtool
     from binlogtool.log.records import RecordBlock, ScriptText, SqlFragment

@@ -19,7 +19,9 @@ _STANDARD_INPUT, _STANDARD_OUTPUT = 0, 1
 
 
 class _NamedFile(NamedTuple):
-    """A file that an option names. key: device and inode; None = it does not exist. real: its path without links."""
+    """A file that an option names. identity: device and inode; None = it does not exist. real_path: its path
+    without links.
+    """
 
     option: str
     path: str

@@ -22,9 +22,8 @@ _MIN_NAME_COLUMNS = 12
 class ProgressDisplay:
     """Progress of a command: reading is reported through `log.watch`; commands with their own stages call `update`.
 
-    done and total: bytes; total None = unknown. command: shown before the file. part: which of several paths.
-    endless: the
-    work has no end to estimate.
+    done and total: bytes; total None = unknown. command: shown before the file. part: which of several paths. endless:
+    the work has no end to estimate.
     """
 
     def __init__(self, mode: str = "never", command: str = "") -> None:
@@ -192,7 +191,7 @@ def _count_cells(text: str) -> int:
 
 
 def _shorten_start(text: str, columns: int) -> str:
-    """Return the end of a text that fits into `room` columns: for a path, the file name."""
+    """Return the end of a text that fits into `columns` columns: for a path, the file name."""
     if _count_cells(text) <= columns:
         return text
     while text and _count_cells(text) > columns - 2:

@@ -25,8 +25,8 @@ def pop_hints(
     """Remove the hint options from the command's options, and read the files that they name.
 
     Args:
-        o: options; those of `hint_options`, `level_option` and `redo_option` are removed.
-        chosen: the selection, if it affects how the log is read.
+        command_options: options; those of `hint_options`, `level_option` and `redo_option` are removed.
+        record_selection: the selection, if it affects how the log is read.
         script: SQL statements are requested.
 
     Raises:
@@ -41,7 +41,9 @@ def pop_hints(
 
 
 def script_values(command_options: dict[str, Any], selection_values: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of `script_options` by the names of `ScriptOptions`. chosen: see `split_selection`."""
+    """Return the options of `script_options` by the names of `ScriptOptions`. selection_values: see
+    `split_selection`.
+    """
     values = {name: command_options[name] for name in SCRIPT_OPTIONS if name != "with_gtids"}
     return {**values, "gtids": command_options["with_gtids"], "database": selection_values["database"]}
 

@@ -27,7 +27,7 @@ _LEVELS = {"note": Severity.NOTE, "warning": Severity.WARNING, "error": Severity
 
 
 def _pop_policy(command_options: dict[str, Any]) -> policy.FindingPolicy:
-    """Remove the options about severities and ignored findings from `o`, and return them as a policy."""
+    """Remove the options about severities and ignored findings from `command_options`, and return them as a policy."""
     severity, ignore, baseline = (
         command_options.pop("severity"),
         command_options.pop("ignore"),

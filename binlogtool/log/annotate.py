@@ -86,8 +86,7 @@ class LogAnnotation(msgspec.Struct, frozen=True):
     """The annotated part of one file, piece by piece in file order, with memory for one piece.
 
     `pieces` can be consumed once. Pieces without rows have findings only: about the whole file, and about damage
-    between selected records. Iteration may raise UsageError (there is no such record, position or field) and
-    LimitError
+    between selected records. Iteration may raise UsageError (there is no such record, position or field) and LimitError
     (a limit ended the scan).
     """
 

@@ -37,7 +37,7 @@ _FIRST_READ, _MAX_READ = 4 * KIB, MIB
 
 
 class EqualRange(msgspec.Struct, frozen=True):
-    """`[start, end)` of A equals the bytes of B from `other` on; records: number of records in it."""
+    """`[start, end)` of A equals the bytes of B from `other_start` on; record_count: number of records in it."""
 
     start: int
     end: int
@@ -155,7 +155,7 @@ class _DiffCursor:
                 held += len(unit.data or b"")
 
     def skip_to(self, offset: int) -> int:
-        """Drop the units that end at or before `known`; return the number of records in them."""
+        """Drop the units that end at or before `offset`; return the number of records in them."""
         self.units.known_end, self.units.skipped_records = offset, 0
         dropped = 0
         while dropped < len(self.window) and self.window[dropped].end <= offset:

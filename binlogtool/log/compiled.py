@@ -1,7 +1,6 @@
 """Compiled reading of records, with a transparent fallback to Python.
 
-Compiled code writes records until it meets one that it does not support. That one is decoded by Python; where many
-are,
+Compiled code writes records until it meets one that it does not support. That one is decoded by Python; where many are,
 Python takes runs of growing length, since each switch costs as much as many records.
 """
 
@@ -33,7 +32,7 @@ class CompiledWriter(Protocol[D_co]):
         """Return what `write` needs of a batch, valid as long as the batch; None if the batch is not supported."""
 
     def write(self, prepared: Any, start: int, stop: int, mask: bytes | None = None) -> WrittenRecords[D_co]:
-        """Write as many of the records `[start, stop)` of a batch as possible. marks: selected ones, from `start`."""
+        """Write as many of the records `[start, stop)` of a batch as possible. mask: selected ones, from `start`."""
 
 
 class CompiledRun(NamedTuple, Generic[D]):
@@ -46,7 +45,7 @@ class CompiledRun(NamedTuple, Generic[D]):
 
 
 class CompiledSplitter(Generic[D]):
-    """Turn record ranges into compiled runs. make: creates the writer of a file whose format has kernels."""
+    """Turn record ranges into compiled runs. make_writer: creates the writer of a file whose format has kernels."""
 
     def __init__(self, make_writer: Callable[[JsonLine, BlockDecoder], CompiledWriter[D]]) -> None:
         self._make_writer = make_writer

@@ -118,9 +118,9 @@ class RecordFilter(msgspec.Struct):
         """Start the next file of the log.
 
         Args:
-            share: the part of the selection that applies to it (`places.split_selection`).
+            file_selection: the part of the selection that applies to it (`places.split_selection`).
             output: of its format.
-            page: bytes of its pages, see `LogFileLayout.page_size`.
+            page_size: bytes of its pages, see `LogFileLayout.page_size`.
 
         Raises:
             UsageError: a position, set or type is invalid, or the format has no GTIDs.

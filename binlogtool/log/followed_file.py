@@ -1,7 +1,6 @@
 """One followed file: how far it was read, and what is new after that.
 
-Each call reads from the last split point (`log.parts`), with a new layout and source. A held descriptor keeps the
-file
+Each call reads from the last split point (`log.parts`), with a new layout and source. A held descriptor keeps the file
 readable when its name is gone, and prevents its inode from being reused.
 """
 
@@ -74,11 +73,11 @@ class FollowedFile(msgspec.Struct):
         identity: device and inode when it was found.
         size, stamp: size and modification time of the content that was read.
         records: number of its records then.
-        mark: size and hash of its head.
-        place: where to resume.
-        before: what was learned in the files before it.
-        share: the part of the selection that applies to it.
-        doubtful: damage that may be a write in progress; reported when it is still there later.
+        head_hash: size and hash of its head.
+        resume_point: where to resume.
+        shared_before: what was learned in the files before it.
+        file_selection: the part of the selection that applies to it.
+        pending: damage that may be a write in progress; reported when it is still there later.
     """
 
     path: str
@@ -279,7 +278,7 @@ class FollowedFile(msgspec.Struct):
                 self.pending[_finding_key(file_finding)] = since, file_finding
 
     def _skip_known(self, blocks: Iterator[RecordBlock], first_new: int) -> Iterator[RecordBlock]:
-        """Yield the records from number `known` on."""
+        """Yield the records from number `first_new` on."""
         for block in blocks:
             first = bisect_left(block.record, first_new)
             if first < len(block):

@@ -299,10 +299,8 @@ def _find_removed_bytes(evidence: DamageEvidence, region: DamagedRegion, data: b
 def _find_removed_bytes_unchecked(evidence: DamageEvidence, region: DamagedRegion, data: bytes) -> DamageCause | None:
     """Find missing bytes where nothing has a checksum.
 
-    By its length, the record before ends after the start of one that reaches exactly to the next one. A length with
-    one
-    or
-    two flipped bits looks the same: no verdict then.
+    By its length, the record before ends after the start of one that reaches exactly to the next one. A length with one
+    or two flipped bits looks the same: no verdict then.
     """
     low, size = max(region.before + 1, region.start - _MAX_MISSING_UNCHECKED), region.end - region.start
     if (

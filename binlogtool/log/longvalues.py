@@ -59,7 +59,7 @@ def _to_long_value(value: str | bytes) -> LongValue | str | bytes:
 
 
 class LongValueWriter:
-    """Write the values in place of their placeholders. doubled: double the quotation marks, as in a CSV cell."""
+    """Write the values in place of their placeholders. doubles_quotes: double the quotation marks, as in a CSV cell."""
 
     def __init__(self, style: JsonStyle = DEFAULT_STYLE, *, doubles_quotes: bool = False) -> None:
         self._style = style

@@ -160,7 +160,7 @@ class LogReader(LogFiles):
         """Yield row changes as messages: blocks whose bodies are lines, and lines between them.
 
         Args:
-            begin: creates the writer of the messages.
+            make_writer: creates the writer of the messages.
 
         Raises:
             UsageError: the format has no row changes, or single records are requested.
@@ -222,7 +222,7 @@ class LogReader(LogFiles):
         """Yield the table rows of the selected records: blocks whose bodies are `formats.tables.RecordTableRows`.
 
         Args:
-            known: table descriptions from other files.
+            known_tables: table descriptions from other files.
             cells: rows may be yielded as cells.
             is_selected: rows of other tables may be left out; None = all are selected.
 
@@ -484,7 +484,7 @@ def open_log(
     read_options: ReadOptions,
     log_class: type[L],
 ) -> L:
-    """Open a log as `binlogtool.open` does. kind: the class to create."""
+    """Open a log as `binlogtool.open` does. log_class: the class to create."""
     paths = [path] if isinstance(path, str | os.PathLike) else list(path)
     files = [
         (group.member_path(name), name, group.format)

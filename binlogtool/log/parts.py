@@ -1,7 +1,6 @@
 """Splits of a big file into parts that give the same records, numbers and findings as one pass over it.
 
-They are planned by one pass over the frames: a part begins at a split point (`formats.cuts`), with the state that
-holds
+They are planned by one pass over the frames: a part begins at a split point (`formats.cuts`), with the state that holds
 there. After the first damage there are no splits.
 """
 
@@ -81,8 +80,8 @@ class ResumePointFinder(msgspec.Struct):
     """Find the resume points of one file in one pass.
 
     Args:
-        piece: bytes that are read at a time.
-        skip: continue after damage.
+        read_bytes: bytes that are read at a time.
+        skips_damage: continue after damage.
     """
 
     full_scan: Scan

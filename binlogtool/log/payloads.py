@@ -62,10 +62,10 @@ class PartialFrame(NamedTuple):
     """A frame `[start, end)` of the window, whole by its checksum, some of whose rows are invalid.
 
     Args:
-        kept: the good rows.
-        framed: those of the others whose beginning can be read.
+        good_rows: the good rows.
+        framed_rows: those of the others whose beginning can be read.
         findings: about these; their record numbers count from the first good row.
-        lost: bytes of the payload that are not good rows.
+        lost_bytes: bytes of the payload that are not good rows.
     """
 
     start: int

@@ -31,7 +31,7 @@ def parse_position(text: str, size: int | None, page_size: int | None = None) ->
 
     Args:
         size: bytes of the file, None for a stream.
-        page: bytes of one of its pages; None = it has none.
+        page_size: bytes of one of its pages; None = it has none.
 
     Raises:
         UsageError: the text is not a position, or counts from an end that is not known.
@@ -102,7 +102,7 @@ def split_selection(
     tools; a sequence number or GTID applies to all. There are no entries for files after the stop position.
 
     Args:
-        holds: can the file of this number hold records? The others are lists of files and the like.
+        holds_records: can the file of this number hold records? The others are lists of files and the like.
 
     Raises:
         UsageError: a position names a file that does not exist (with `live`: it may appear), or could be several.

@@ -41,9 +41,9 @@ class FileProof(msgspec.Struct, frozen=True):
     Args:
         proven: the format that is proven.
         nascent: the formats whose server may leave a file like this (empty or torn).
-        trouble: why it cannot be read.
-        packed: it is compressed.
-        gone: it was removed since it was listed.
+        error: why it cannot be read.
+        is_compressed: it is compressed.
+        is_gone: it was removed since it was listed.
     """
 
     proven: Format | None = None

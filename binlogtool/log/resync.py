@@ -125,8 +125,7 @@ class Resynchronizer:
         """Return the first resync point after the damage at `damage`.
 
         declared_end: where the damaged frame ends by its own length, all of it in memory (-1 = unknown). A good frame
-        there does
-        not prove the length: other frames may precede it, and end there at the latest.
+        there does not prove the length: other frames may precede it, and end there at the latest.
         """
         if declared_end > damage and self._is_resync_point(declared_end):
             inner_offset = self._find_within(damage + 1, declared_end)

@@ -16,12 +16,12 @@ class DamagedRange(msgspec.Struct, frozen=True):
 
     Args:
         tail: a class of the byte account.
-        landed: the chain continues at `end`; False = this is how the file ends.
+        is_followed: the chain continues at `end`; False = this is how the file ends.
         payload: the frame is whole, its content is not.
         hollow: the frame ends in zeros and its stored checksum is zero: if only zeros follow, its write was
             interrupted.
-        kept: the good records of a frame that also has others.
-        framed: those of the others that are well framed; the last findings are about them, in order.
+        good_records: the good records of a frame that also has others.
+        framed_records: those of the others that are well framed; the last findings are about them, in order.
     """
 
     start: int

@@ -87,8 +87,9 @@ def next_python_run(last_run: int, compiled_count: int, min_compiled_run: int) -
     """Return how many records to decode in Python where compiled code stopped.
 
     Args:
-        before: the number of the last time.
-        done: records that compiled code has done since; if that is `few` or more, one record is enough, else the
+        last_run: the number of the last time.
+        compiled_count: records that compiled code has done since; if that is `min_compiled_run` or more, one
+        record is enough, else the
             number
             doubles, as switching costs too much.
     """

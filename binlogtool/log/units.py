@@ -30,9 +30,9 @@ class DiffUnit(msgspec.Struct, frozen=True):
     Args:
         kind: header, frame, damage or gap.
         number: of the frame.
-        mark: its bytes; None if they are too many.
-        record, records: number of the first record in it, and how many it has.
-        says: (type, object, content) of the records, without when and where they were written.
+        data: its bytes; None if they are too many.
+        record, record_count: number of the first record in it, and how many it has.
+        content: (type, object, content) of the records, without when and where they were written.
     """
 
     kind: str

@@ -32,7 +32,7 @@ class WeightedProgress:
     """Report the progress of consecutive stages as parts of one whole; the reported amount never decreases.
 
     Args:
-        tell: receives the combined steps.
+        report: receives the combined steps.
         weights: share of the whole work of each stage, in order.
         total: bytes of the whole.
     """

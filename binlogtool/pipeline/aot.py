@@ -1,7 +1,6 @@
 """Cache of loaded Java classes between jobs on this machine, in a directory that the user names.
 
-It is Java's own ahead-of-time cache (JEP 483 and 514; Java 25 or newer): Spark's classes need not be read, verified
-and
+It is Java's own ahead-of-time cache (JEP 483 and 514; Java 25 or newer): Spark's classes need not be read, verified and
 linked again. Java ignores a cache file that does not match and starts without it.
 """
 
@@ -28,7 +27,7 @@ WRITE_TIMEOUT_S = 300.0
 
 
 class JvmCache(msgspec.Struct, frozen=True):
-    """Class cache file of one Java and one Spark version. made: the file exists already."""
+    """Class cache file of one Java and one Spark version. exists: the file exists already."""
 
     path: Path
     exists: bool
@@ -61,7 +60,7 @@ def open_jvm_cache(java: Path, version: int, launch_key: Sequence[str]) -> Itera
     Args:
         java: the Java program.
         version: its major version.
-        way: texts that distinguish one way of starting Java from another; part of the file name's hash.
+        launch_key: texts that distinguish one way of starting Java from another; part of the file name's hash.
 
     Yields:
         The cache; None if none is configured, this Java is too old, or another job is creating it right now.

@@ -248,8 +248,8 @@ class AppendJob(msgspec.Struct, frozen=True):
         """Build the manifest of a run.
 
         Args:
-            unread: findings about files of which nothing can be read.
-            lost: number of files that lost records.
+            unreadable: findings about files of which nothing can be read.
+            lost_files: number of files that lost records.
         """
         return Manifest(
             to="",

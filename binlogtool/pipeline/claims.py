@@ -1,7 +1,6 @@
 """Lock files for temporary outputs: a later run recognises and removes what a killed run left.
 
-Each temporary output has a lock file beside it that its writer keeps locked. Only an output whose lock file names
-this
+Each temporary output has a lock file beside it that its writer keeps locked. Only an output whose lock file names this
 program, machine and user, and which no process holds locked, is removed. Other files with such names are reported and
 kept.
 """

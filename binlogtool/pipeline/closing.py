@@ -1,7 +1,6 @@
 """Closed files of a log: all before the last one that was written to. A server never continues such a file.
 
-A record that a crash left unfinished at the end of a closed file is lost: it counts as damage, not as a note, in
-tables
+A record that a crash left unfinished at the end of a closed file is lost: it counts as damage, not as a note, in tables
 and in streams.
 """
 
@@ -47,8 +46,8 @@ def is_closed(member: TaskFile, members: Iterable[TaskFile], open_file: Callable
     """Return True if a later file of the same log was written to.
 
     Args:
-        known: all files that exist.
-        opened: opens one of them.
+        members: all files that exist.
+        open_file: opens one of them.
     """
     log, number = log_key(member.path), sequence_numbers(member.path)
     later_members = [one for one in members if log_key(one.path) == log and sequence_numbers(one.path) > number]
@@ -69,7 +68,7 @@ def _has_records(member: TaskFile, open_file: Callable[[TaskFile], LogReader]) -
 def is_damage(finding: Finding, is_file_closed: Callable[[], bool]) -> bool:
     """Return True if a finding about bytes of a file means that they could not be read as they should be.
 
-    closed: returns True if the file is closed; only called if the answer depends on it.
+    is_file_closed: returns True if the file is closed; only called if the answer depends on it.
     """
     if finding.severity is not Severity.NOTE or finding.id == ENCRYPTED:
         return True

@@ -1,8 +1,7 @@
 """Numbered commits of an output that grows by `--append`: OUT/_binlogtool/N.json is the commit of run N.
 
 The output consists of the files that the highest commit lists, and no others. A part file is moved into place before
-its commit appears; what a killed run left is not part of the output, and the next run removes it. A lock keeps a
-second
+its commit appears; what a killed run left is not part of the output, and the next run removes it. A lock keeps a second
 writer out.
 """
 
@@ -128,7 +127,7 @@ class CommitStore(msgspec.Struct, frozen=True):
         return self.output / COMMIT_FOLDER
 
     def part_path(self, number: int, suffix: str) -> Path:
-        """Return the path of the file that a commit adds. ending: suffix of its name, with the dot."""
+        """Return the path of the file that a commit adds. suffix: suffix of its name, with the dot."""
         return self.output / f"part-{number:08d}{suffix}"
 
     def pending_path(self, path: Path) -> Path:
@@ -274,7 +273,7 @@ def _sync_path(path: Path) -> None:
 def build_append_checks(
     proof: str, previous: AppendCommit, commit: AppendCommit, key_count: int
 ) -> tuple[ManifestCheck, ...]:
-    """Return the checks that a run passed. keys: number of row keys that were checked to be unique."""
+    """Return the checks that a run passed. key_count: number of row keys that were checked to be unique."""
     return (
         ManifestCheck("rows-in-equal-rows-out", proof),
         ManifestCheck("rows-before-and-new", f"{previous.rows:,} + {commit.new:,} = {commit.rows:,}"),

@@ -1,7 +1,6 @@
 """The `convert` calls: logs in, files out, with a manifest that accounts for every row.
 
-Tables are written on Spark or, if typed, in this process; log-shaped outputs are an ordered stream in this process.
-The
+Tables are written on Spark or, if typed, in this process; log-shaped outputs are an ordered stream in this process. The
 output appears whole or not at all, and damage stops the work unless the selection says otherwise.
 """
 
@@ -65,8 +64,7 @@ def convert(paths: Iterable[str | PathLike[str]], to: str, output: str | PathLik
             and
             image. Selecting objects for a table format also gives typed rows.
 
-    With `on_damage` "stop", nothing is published if there is damage of severity error, or a change that a script
-    cannot
+    With `on_damage` "stop", nothing is published if there is damage of severity error, or a change that a script cannot
     express.
 
     Raises:
@@ -178,7 +176,7 @@ def _write_log_set(
     *,
     live: bool,
 ) -> Manifest:
-    """Write binary log files with one base name. own: arguments of `BinlogJob`."""
+    """Write binary log files with one base name. job_arguments: arguments of `BinlogJob`."""
     from binlogtool.pipeline.binlog import BinlogJob
 
     job = BinlogJob(*job_arguments)
@@ -190,7 +188,7 @@ _WriteJob = Callable[[list[ManifestInput], Path], Manifest]
 
 
 def _make_table_job(typed: TypedRowOptions | None, *job_arguments: Any) -> _WriteJob:
-    """Return the job that writes a directory of part files or of tables. own: arguments of `TableJob`."""
+    """Return the job that writes a directory of part files or of tables. job_arguments: arguments of `TableJob`."""
     if typed is not None:
         from binlogtool.pipeline.typed.job import TypedJob
 
@@ -230,7 +228,9 @@ def _is_table_in_process(to: str, row_options: TypedRowOptions | EnvelopeOptions
 def _make_messages_job(
     messages: EnvelopeOptions, format: str, typed: TypedRowOptions | None, *job_arguments: Any
 ) -> _WriteJob:
-    """Return the job that writes messages as one table or as one table each. own: as for `_make_table_job`."""
+    """Return the job that writes messages as one table or as one table each. job_arguments: as for
+    `_make_table_job`.
+    """
     from binlogtool.pipeline.envelopes.job import MessagesJob
 
     limits, backend, selection, _, _, on_step, hints, shape = job_arguments

@@ -6,8 +6,8 @@
 A partition is a group of whole files, or one part of a big file, because a partition costs Spark far more than a
 batch.
 Damage becomes DAMAGE rows; a bad file never fails a job. Findings that are only notes (such as reserved space at the
-end
-of a file) become no rows; an incomplete record at the end becomes one if a later file of its log exists (`closing`).
+end of a file) become no rows; an incomplete record at the end becomes one if a later file of its log exists
+(`closing`).
 """
 
 from __future__ import annotations
@@ -66,8 +66,7 @@ class BinlogSource(DataSource):  # type: ignore[misc]
 
     Option pushdown: "true" = filters of the query narrow what is read; Spark's setting
     `spark.sql.python.filterPushdown.enabled` must be on. Only for a DataFrame that serves one query: Spark 4.3 keeps
-    the
-    filters of one query, and later queries of the same DataFrame would get only its rows.
+    the filters of one query, and later queries of the same DataFrame would get only its rows.
     """
 
     @classmethod

@@ -21,8 +21,8 @@ class ExecutorWatch:
 
     Args:
         context: the SparkContext.
-        patience: seconds without any executor before giving up.
-        promised: number of executors that the settings configure; None = it depends on the cluster.
+        timeout: seconds without any executor before giving up.
+        expected: number of executors that the settings configure; None = it depends on the cluster.
     """
 
     def __init__(self, context: Any, timeout: float, expected: int | None = None) -> None:
@@ -87,7 +87,9 @@ class ExecutorWatch:
 
 
 def configured_executors(get_setting: Any) -> int | None:
-    """Return how many executors the settings configure; None if they do not say. setting: returns a setting or None."""
+    """Return how many executors the settings configure; None if they do not say. get_setting: returns a setting
+    or None.
+    """
     if get_setting("spark.dynamicAllocation.enabled") == "true":
         return None
     for name in ("spark.executor.instances",):

@@ -14,7 +14,7 @@ def require_extra(purpose: str, *modules: str, extra: str = "spark") -> None:
     The limit is lifted because these modules, and Java, which is started after this, have memory limits of their own.
 
     Args:
-        what: the work that needs the modules, for the message.
+        purpose: the work that needs the modules, for the message.
         modules: names of the modules.
         extra: the optional dependency group that contains them.
 

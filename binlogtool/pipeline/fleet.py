@@ -80,7 +80,8 @@ class SparkJobRunner(msgspec.Struct, frozen=True):
 
     master: Spark's master. session: a running session to use instead of starting one. timeout: seconds after which
       the job
-    is cancelled; None = no limit. here: `results` are computed in this process. work: name of the jobs in Spark's UI.
+    is cancelled; None = no limit. in_process: `results` are computed in this process. work: name of the jobs in
+    Spark's UI.
     record: receives statistics of the jobs.
     """
 
@@ -212,7 +213,7 @@ def _verify_logs(
 
 
 def _verify_log(unit: LogTask, *, options: LogVerifyOptions, deadline: float | None) -> Report | None:
-    """Verify one log, on an executor. end: deadline in seconds since 1970; None is returned after it."""
+    """Verify one log, on an executor. deadline: deadline in seconds since 1970; None is returned after it."""
     if deadline is None:
         return verify_log(unit.to_group(), options)
     remaining = deadline - time.time()

@@ -1,9 +1,8 @@
 """Incremental reading of logs that grow and rotate: how far each file was read, and the bytes that are new.
 
 A file is always read up to a point where no transaction is open (`stream_offset.ReadPosition`); what comes after the
-last
-such point waits. Once a later file of the log was written to, a file is read to its end, whatever its content: it is
-done.
+last such point waits. Once a later file of the log was written to, a file is read to its end, whatever its content: it
+is done.
 """
 
 from __future__ import annotations
@@ -103,8 +102,7 @@ class IncrementalInput:
         """Move the position of each file to where it can be read to now; drop files that their server removed.
 
         With a budget, the oldest files of a log come first, and logs take turns. The bytes between two points without
-        an open
-        transaction may exceed the budget: something is always read.
+        an open transaction may exceed the budget: something is always read.
 
         Raises:
             BinlogtoolError: a file cannot be read, if `strict`.
@@ -192,7 +190,7 @@ class IncrementalInput:
     ) -> ReadPosition | None:
         """Return how far a file is to be read; None = unchanged.
 
-        closed: the file will not grow any more. most: maximum number of bytes.
+        closed: the file will not grow any more. max_bytes: maximum number of bytes.
         """
         try:
             file_stamp = read_stamp(name)

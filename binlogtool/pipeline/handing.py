@@ -1,8 +1,7 @@
 """Pass rows to Spark's writer with `mapInArrow`: the tasks of a job build them, count them, and hand them over as
 Arrow.
 
-Rows of a data source would be copied once more before they are written. PySpark's own mapInArrow requires pandas,
-which
+Rows of a data source would be copied once more before they are written. PySpark's own mapInArrow requires pandas, which
 is not needed here.
 """
 
@@ -66,7 +65,7 @@ class RowTotalsParam(AccumulatorParam[RowTotals]):  # type: ignore[misc]
 
 
 class ArrowRowMapper:
-    """Function that Spark calls in each task with numbers of groups; it yields their rows. sums: accumulator of
+    """Function that Spark calls in each task with numbers of groups; it yields their rows. totals: accumulator of
     `RowTotals`.
     """
 

@@ -26,7 +26,7 @@ def hash_prefix(path: str, end: int, rewritten: tuple[int, int], previous: Commi
         path: the file.
         end: number of bytes.
         rewritten: byte range [first, last) that servers rewrite, see `Format`.
-        last: what was recorded of the same file by the last run.
+        previous: what was recorded of the same file by the last run.
 
     Raises:
         RefusedError: the bytes that were read before have changed.
@@ -53,6 +53,6 @@ def hash_prefix(path: str, end: int, rewritten: tuple[int, int], previous: Commi
 
 
 def _exclude_range(data: bytes, offset: int, rewritten: tuple[int, int]) -> bytes:
-    """Return `data`, which begins at offset `at`, without the bytes of the range."""
+    """Return `data`, which begins at offset `offset`, without the bytes of the range."""
     first, last = (max(0, place - offset) for place in rewritten)
     return data[:first] + data[last:] if first < len(data) else data

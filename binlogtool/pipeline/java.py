@@ -1,7 +1,6 @@
 """Java for the embedded Spark: an explicit JAVA_HOME, the bundled runtime, or the one on PATH.
 
-Spark's launcher always asks for the module `jdk.incubator.vector`, which slim runtimes lack and which is not needed.
-So
+Spark's launcher always asks for the module `jdk.incubator.vector`, which slim runtimes lack and which is not needed. So
 Java is started through a small script that drops that option; JAVA_HOME then names the script's directory.
 """
 

@@ -44,7 +44,7 @@ class StreamJob(msgspec.Struct):
     """One conversion to jsonl (`lines` encodes blocks, or `envelope` describes messages), raw, sql or sql-undo
     (`wording`).
 
-    take: receives the messages in place of the file.
+    message_sink: receives the messages in place of the file.
     """
 
     to: str

@@ -71,10 +71,9 @@ class Manifest(msgspec.Struct, frozen=True):
     def exit_code(self) -> int:
         """Exit status of `convert`.
 
-        0 = the output is published and accounts for all input. 1 = damage stopped the conversion, some input could
-        not be read,
-        records have rows that no table holds (`on_damage` stop), or reversed rows were changed later. 6 = a key is
-        missing.
+        0 = the output is published and accounts for all input. 1 = damage stopped the conversion, some input could not
+        be read, records have rows that no table holds (`on_damage` stop), or reversed rows were changed later. 6 = a
+        key is missing.
         """
         if ENCRYPTED in self.finding_counts:
             return 6

@@ -31,7 +31,7 @@ def read_member(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one file. Errors that end the work (an unreadable file, a limit) become a DAMAGE row as well.
 
-    closed: returns True if the file is closed, see `is_damage`.
+    is_file_closed: returns True if the file is closed, see `is_damage`.
     """
     format_, notes = member.format, list[Finding]()
     if member.trouble:

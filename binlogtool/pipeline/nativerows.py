@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class CompiledRows:
     """Turn record ranges into batches of rows, where compiled code can.
 
-    schema: columns of the rows. rows: maximum number of rows in a batch.
+    schema: columns of the rows. max_rows: maximum number of rows in a batch.
     """
 
     def __init__(self, schema: pa.Schema, max_rows: int) -> None:

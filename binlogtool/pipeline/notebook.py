@@ -45,7 +45,7 @@ class RowSource(Protocol):
         """Return the schema of the rows; called before any rows are read."""
 
     def build_batches(self, log: Log, on_finding: OnFinding) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one pass. found: receives findings with their file."""
+        """Yield the rows of one pass. on_finding: receives findings with their file."""
 
 
 class LogRows:

@@ -1,7 +1,6 @@
 """Findings that are not damage, passed from the tasks of a job to its manifest, as no row represents them.
 
-A task can only reach the driver through files in the output, so it writes them there, under a name that a retry of
-the
+A task can only reach the driver through files in the output, so it writes them there, under a name that a retry of the
 same task overwrites.
 """
 

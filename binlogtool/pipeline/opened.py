@@ -36,8 +36,7 @@ class Log(opened_file.LogReader):
         types.
 
         Nothing is read before rows or their schema are requested. Each use opens the files anew: rows can be read
-        repeatedly,
-        in parallel, and after the log is closed.
+        repeatedly, in parallel, and after the log is closed.
 
         Args:
             table: name of a table.

@@ -1,7 +1,6 @@
 """Logs in object stores and other file systems, by URL (s3://, gs://, hdfs://, file://, …): ranges read by pyarrow.
 
-The endpoint and credentials of S3 come from the usual variables AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and
-so
+The endpoint and credentials of S3 come from the usual variables AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and so
 on, on the driver and on the executors; or from the URL of a file (`?endpoint_override=HOST:PORT&scheme=http`).
 """
 
@@ -123,7 +122,7 @@ def open_remote(url: str) -> RemoteSource:
 
 @contextmanager
 def translate_errors(url: str, action: str = "read") -> Iterator[None]:
-    """Convert errors of the file system to InputOutputError with a one-line message. done: participle for the
+    """Convert errors of the file system to InputOutputError with a one-line message. action: participle for the
     message.
     """
     try:

@@ -33,13 +33,10 @@ class ReadRequest(msgspec.Struct, frozen=True):
 
     groups: maximum number of partitions for files that are not split. split_size: files larger than this many bytes
       are
-    split. cuts: the parts of each member (None = not split); () = not determined. files: number of tasks, each of
-    which
-    reads consecutive pieces and writes one output file; None = tasks as in `plan_tasks`. notes: directory for
-    findings that
-    no row represents (`notes`); None = discard them. histories: state that earlier files carry over to members
-    (`table_definitions`), each as `Hints.earlier`. columns, payload: see `rows.create_layout`. object: the one table
-    or
+    split. cuts: the parts of each member (None = not split); () = not determined. files: number of tasks, each of which
+    reads consecutive pieces and writes one output file; None = tasks as in `plan_tasks`. notes: directory for findings
+    that no row represents (`notes`); None = discard them. histories: state that earlier files carry over to members
+    (`table_definitions`), each as `Hints.earlier`. columns, payload: see `rows.create_layout`. object: the one table or
     space whose typed rows are read (`objects`). unsigned: "data" or "decimal", see `from_options`.
     """
 

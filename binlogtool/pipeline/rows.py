@@ -1,9 +1,7 @@
 """Records as rows: one table layout for every format, as Arrow record batches.
 
-Layout version: `binlogtool/rows/1`; within a major version columns are only ever added. A byte range that could not
-be
-read is a row too: type DAMAGE, no record number, the reason in `findings`. So the rows of a file account for all of
-its
+Layout version: `binlogtool/rows/1`; within a major version columns are only ever added. A byte range that could not be
+read is a row too: type DAMAGE, no record number, the reason in `findings`. So the rows of a file account for all of its
 bytes except those that are not damage: its unused end, and a record that a crash left unfinished in the last file.
 """
 

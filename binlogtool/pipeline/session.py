@@ -1,8 +1,7 @@
 """Start and stop Spark: Java, quiet logs, default settings, one temporary directory, progress, Ctrl-C.
 
 Spark and its Python workers run in a process group of their own, so a terminal's Ctrl-C reaches only this process.
-Their
-output goes to a file in the temporary directory; its end is shown if Spark cannot start.
+Their output goes to a file in the temporary directory; its end is shown if Spark cannot start.
 """
 
 from __future__ import annotations
@@ -265,8 +264,7 @@ def _worker_environment(master: str) -> dict[str, str]:
     """Return environment variables for Spark's Python workers.
 
     They run this Python and find this package, even in a source tree that is not installed; they import nothing from
-    the
-    working directory, which is a private one (`_launch_java`).
+    the working directory, which is a private one (`_launch_java`).
     """
     package_root = str(Path(binlogtool.__file__).parent.parent)
     paths = [package_root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
@@ -368,7 +366,7 @@ def _ignore_error(*_: object) -> None:
 
 
 def _stop_spark(spark: Any, cache: JvmCache | None, *, is_killed: bool) -> None:
-    """Stop Spark cleanly, with a time limit, then end its Java process. at_once: only end the process.
+    """Stop Spark cleanly, with a time limit, then end its Java process. is_killed: only end the process.
 
     cache: class cache that Java is to write when it ends.
     """

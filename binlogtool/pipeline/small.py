@@ -51,7 +51,7 @@ def is_small_job(sizes: Sequence[int]) -> bool:
 
 
 def build_small_job_rows(request: ReadRequest, hints: Hints | None, deadline: float | None) -> SmallJobRows | None:
-    """Build the rows of a request; None if they are too large for this path. end: deadline (`time.monotonic`).
+    """Build the rows of a request; None if they are too large for this path. deadline: deadline (`time.monotonic`).
 
     Raises:
         LimitError: the deadline passed.

@@ -1,7 +1,6 @@
 """Spark's settings: those that the results require, the user's, and our defaults, in this order of precedence.
 
-The user's are `--conf KEY=VALUE` and, with lower precedence, `spark-defaults.conf` (in the directory SPARK_CONF_DIR,
-or
+The user's are `--conf KEY=VALUE` and, with lower precedence, `spark-defaults.conf` (in the directory SPARK_CONF_DIR, or
 in `conf` of SPARK_HOME).
 """
 

@@ -90,7 +90,7 @@ def advance_position(
 ) -> ReadPosition | None:
     """Return how far the file of a log can be read, not beyond `end`; None = unchanged.
 
-    most: maximum bytes, but at least up to the next possible point. closed: the file will not grow beyond `end`.
+    max_bytes: maximum bytes, but at least up to the next possible point. closed: the file will not grow beyond `end`.
     """
     offset = position.place.offset
     if closed and (max_bytes is None or end - offset <= max_bytes):
@@ -143,7 +143,7 @@ def has_resume_point(log: LogReader, end: int) -> bool:
 def _find_furthest_point(
     log: LogReader, begin: ResumePoint | None, end: int, max_bytes: int | None
 ) -> ResumePoint | None:
-    """Return the last point at most `most` bytes after `begin`, otherwise the first one."""
+    """Return the last point at most `max_bytes` bytes after `begin`, otherwise the first one."""
     offset, furthest = 0 if begin is None else begin.offset, None
     piece = MIB if max_bytes is None else min(MIB, max(_MIN_PIECE_BYTES, max_bytes // _PIECES_PER_LIMIT))
     for place in _resume_points(log, begin, end, piece) if end > offset else ():

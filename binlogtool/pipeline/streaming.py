@@ -1,16 +1,12 @@
 """Streaming reader of Spark: follow growing and rotating logs, and yield each durable record once.
 
 An offset contains how far each file was read, always up to a point where no transaction is open
-(`stream_offset.ReadPosition`); what comes after the last such point waits. Once a later file of the log was written
-to, a
-file is read to its end: it is done. A finished file that its server removed is dropped, so the offset stays as small
-as
-the log is.
+(`stream_offset.ReadPosition`); what comes after the last such point waits. Once a later file of the log was written to,
+a file is read to its end: it is done. A finished file that its server removed is dropped, so the offset stays as small
+as the log is.
 
-Events that a server never causes become DAMAGE rows (`changed-while-read`), and the query continues: a reset of one
-log
-must not stop the reading of all others. A file that was replaced (RESET MASTER, a restored copy) is then read from
-its
+Events that a server never causes become DAMAGE rows (`changed-while-read`), and the query continues: a reset of one log
+must not stop the reading of all others. A file that was replaced (RESET MASTER, a restored copy) is then read from its
 beginning. If a file is replaced after its new bytes were planned and before they were read, such a row takes their
 place.
 """

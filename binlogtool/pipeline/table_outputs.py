@@ -140,7 +140,7 @@ class TableJob(msgspec.Struct, frozen=True):
     def _read_on_executors(
         self, session: SparkJobSession, runner: SparkJobRunner, inputs: list[ManifestInput], stage: Path, totals: Any
     ) -> tuple[Any, list[ManifestInput]]:
-        """Return the rows of a job on executors, and the inputs with their hashes. sums: see `ArrowRowMapper`."""
+        """Return the rows of a job on executors, and the inputs with their hashes. totals: see `ArrowRowMapper`."""
         from binlogtool.pipeline.datasource import BinlogReader
         from binlogtool.pipeline.handing import ArrowRowMapper
 

@@ -58,7 +58,8 @@ Parts = tuple[FilePart, ...]
 def plan_tasks(
     members: Sequence[TaskFile], parts_by_member: Sequence[Parts | None], groups: int
 ) -> list[tuple[TaskPiece, ...]]:
-    """Return the tasks: one for each part of a split file; unsplit files (None in `cuts`) share at most `groups`
+    """Return the tasks: one for each part of a split file; unsplit files (None in `parts_by_member`) share at
+    most `groups`
     tasks.
     """
     pairs = list(zip(members, parts_by_member, strict=True))

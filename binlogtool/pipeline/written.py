@@ -40,7 +40,8 @@ class PartFile(msgspec.Struct, frozen=True):
 class OutputCounts(msgspec.Struct):
     """Counts of one part file, or of several.
 
-    last: highest record number of each log file. tiles: check of event ranges, where events share a record number.
+    last_records: highest record number of each log file. event_ranges: check of event ranges, where events share
+    a record number.
     """
 
     outputs: list[ManifestOutput] = msgspec.field(default_factory=list)

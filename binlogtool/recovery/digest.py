@@ -1,11 +1,8 @@
 """Digest of the rows that a replay leaves: the last change of each key counts, the order of the keys does not matter.
 
-Each live row gives a number: BLAKE2b of object, key and image, 256 bits. The digest is their sum modulo 2^256, so it
-is
-the same for one log, for the log split into files, and for sums of parts that were computed elsewhere. Memory holds
-one
-entry per key; when they get too many, all are spilled to temporary files by a part of the key's hash, and each file
-is
+Each live row gives a number: BLAKE2b of object, key and image, 256 bits. The digest is their sum modulo 2^256, so it is
+the same for one log, for the log split into files, and for sums of parts that were computed elsewhere. Memory holds one
+entry per key; when they get too many, all are spilled to temporary files by a part of the key's hash, and each file is
 folded on its own at the end. A renamed object keeps its rows: they stay under the name that it had first, and are
 hashed at the end.
 """

@@ -121,8 +121,7 @@ def _find_newest_files(logs: Sequence[ExaminedLog]) -> frozenset[str]:
     """Return the newest file of each log set.
 
     Its in-use mark stays: without it the server does not look for prepared transactions, and rolls back what the file
-    holds
-    (MySQL) or does not start (MariaDB).
+    holds (MySQL) or does not start (MariaDB).
     """
     newest_names = ((one.log, find_newest(one.log.names)) for one in logs if one.log.is_set)
     return frozenset(log.member_path(name) for log, names in newest_names for _, name in names.values())

@@ -52,7 +52,7 @@ class CompiledRowStore:
     Args:
         compiled: Compiles a kernel.
         names: Maps objects to the names that they are kept under.
-        full: Returns True if the table may take that many bytes more, else frees them.
+        can_grow: Returns True if the table may take that many bytes more, else frees them.
     """
 
     def __init__(

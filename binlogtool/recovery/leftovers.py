@@ -1,7 +1,6 @@
 """Find and clear what aborted runs left: temporary files, and undo files of repairs that were never applied.
 
-Undo files are only reported: they may be the last copy of something. A temporary file is removed before the next
-repair
+Undo files are only reported: they may be the last copy of something. A temporary file is removed before the next repair
 if it has the name that this program gives, belongs to this user, has no other name, and no process holds its lock.
 """
 

@@ -30,8 +30,7 @@ def _has_mapped(process: str, device: int, inode: int) -> bool:
     """Return True if the process maps the file.
 
     The maps file lists the inodes of all mappings; the entries of map_files are readable by root only. Its device
-    numbers
-    are those of the underlying file system, not what `stat` returns on btrfs or an overlay: there the path is
+    numbers are those of the underlying file system, not what `stat` returns on btrfs or an overlay: there the path is
     compared.
     """
     with open(f"/proc/{process}/maps", "rb") as file:

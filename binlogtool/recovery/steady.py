@@ -1,7 +1,6 @@
 """Verify a log while its server writes it, without reporting what is wrong only for a moment.
 
-A server creates files before it lists them, removes them after it unlisted them, and writes one file while another
-one
+A server creates files before it lists them, removes them after it unlisted them, and writes one file while another one
 is read. So a problem must be seen twice: the files are listed again, and what changed is read again.
 """
 

@@ -1,7 +1,6 @@
 """Check what an undo file or an intent would write: both may have come with a directory from elsewhere.
 
-Their SHA-256 proves that they are complete, not who made them. So only regular log files in the expected directory
-are
+Their SHA-256 proves that they are complete, not who made them. So only regular log files in the expected directory are
 written, and none is given set-user-ID bits or capabilities.
 """
 

@@ -152,8 +152,7 @@ def plan_restore(
 
     Returns:
         The steps ("result", start, end), ("undo", start, end) and ("zero", 0, size) in order, and the ranges of the
-        original
-        that the undo file must keep.
+        original that the undo file must keep.
     """
     kept_ranges: list[tuple[int, int, int]] = []  # start and end in the original, start in the result
     result_offset = 0

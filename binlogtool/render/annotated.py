@@ -48,7 +48,9 @@ def check_page_size(file: str, size: int) -> None:
 
 
 class DiffPieceStyle(msgspec.Struct, frozen=True):
-    """How one side of a difference is shown. title, says: its heading. side: a CSS class. fields: those that differ."""
+    """How one side of a difference is shown. title, summary: its heading. side: a CSS class. fields: those that
+    differ.
+    """
 
     title: str
     summary: str

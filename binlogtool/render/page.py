@@ -1,7 +1,6 @@
 """HTML page: the frame around the content, and the only way text of a log gets into it.
 
-The content security policy of the page allows only its own style and script, by their hashes, and no requests. Data
-for
+The content security policy of the page allows only its own style and script, by their hashes, and no requests. Data for
 the script is in JSON blocks that browsers do not run.
 """
 

@@ -44,8 +44,7 @@ def count_columns(text: str) -> int:
 def fold_line(line: str, width: int) -> list[str]:
     """Fold a line to lines of at most `width` columns, at blanks; the further ones are indented.
 
-    A command to copy gets a backslash at each fold, and its words are never split; other words that are too long for
-    a
+    A command to copy gets a backslash at each fold, and its words are never split; other words that are too long for a
     line are cut.
     """
     if count_columns(line) <= width:

@@ -245,7 +245,7 @@ class CsvWriter:
     """`-O csv`: a heading, then one row per record; the body is a cell of JSON.
 
     Args:
-        neutral: Cells that a spreadsheet would take for a formula get a leading apostrophe.
+        neutralize: Cells that a spreadsheet would take for a formula get a leading apostrophe.
     """
 
     def __init__(self, style: JsonStyle, *, neutralize: bool = False, columns: tuple[str, ...] = ()) -> None:

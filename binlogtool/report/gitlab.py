@@ -1,7 +1,6 @@
 """GitLab code quality report: one issue for each finding, and one for each path that could not be read.
 
-An issue needs a description, a check name, a unique fingerprint, one of five severities, and a place: a path below
-the
+An issue needs a description, a check name, a unique fingerprint, one of five severities, and a place: a path below the
 repository and a line. Logs have no lines; the description begins with the offset.
 """
 

@@ -95,8 +95,7 @@ def verify_report_to_json(report: Report, version: str) -> dict[str, Any]:
     """Return `verify -O json` (binlogtool/verify/1) as a value.
 
     `failures` is there only if a path could not be read, `not_logs` only if a directory has other files, too,
-    `left_out`
-    only if findings were left out.
+    `left_out` only if findings were left out.
     """
     return _make_verify_document(report, version, [file_report_to_json(f) for f in report.files])
 

@@ -4,8 +4,7 @@
     --from FILE      compile this C text
     --target NAME    compile for another machine (a target of ziglang)
 
-Building a wheel or an editable installation does this by itself. A C compiler is needed: the one in `CC`, `cc`, or
-the
+Building a wheel or an editable installation does this by itself. A C compiler is needed: the one in `CC`, `cc`, or the
 package `ziglang`. The file is replaced in one step, so running programs keep the one they have.
 """
 

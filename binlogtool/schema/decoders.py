@@ -57,10 +57,8 @@ def make_fields_reader(schema: Construct, kind: FieldsKind, element: FieldsKind 
     """Return a function of a body, as bytes, that returns a named tuple, a tuple of fields, or one field.
 
     Names of a named tuple are those of fields at any depth; a name that the schema does not have gets its default.
-    Codes and
-    flags are numbers, text is bytes, absent fields are None. Arrays are tuples; their elements are of the kind
-    `element`, or
-    tuples of what is shown of them, as are those of nested arrays.
+    Codes and flags are numbers, text is bytes, absent fields are None. Arrays are tuples; their elements are of the
+    kind `element`, or tuples of what is shown of them, as are those of nested arrays.
 
     Args:
         kind: A named tuple class, a tuple of field names, or one field name.

@@ -1,7 +1,6 @@
 """The loop around a generated walk, the same for every backend.
 
-The walk runs through good frames and stops at the first frame that it cannot accept; the interpreter (`exact`)
-decides
+The walk runs through good frames and stops at the first frame that it cannot accept; the interpreter (`exact`) decides
 about that one: if it is good, its row is added and the walk continues after it.
 """
 

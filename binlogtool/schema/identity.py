@@ -1,7 +1,6 @@
 """Names of compiled functions: each has a hash of everything that its code depends on, so stale code is never used.
 
-For a kernel that is: its module and name, the texts of the modules of the kernel and of the kernels that it calls,
-and
+For a kernel that is: its module and name, the texts of the modules of the kernel and of the kernels that it calls, and
 the integers that they name. No text is parsed for this, which would slow down every start.
 """
 

@@ -1,9 +1,7 @@
 """Generate source, compiled to C, that writes bodies as JSON, with the members that `schema.decoders` gives.
 
-A function `body(buf, p, n, …, out, o, z)` writes the body at `buf[p:n]` and returns what kernels that write JSON
-return
-(`formats.jsontext`). It refuses a truncated body; the general writer reports what is wrong with it. It first reads
-all
+A function `body(buf, p, n, …, out, o, z)` writes the body at `buf[p:n]` and returns what kernels that write JSON return
+(`formats.jsontext`). It refuses a truncated body; the general writer reports what is wrong with it. It first reads all
 fields, then writes them; a list is read once more for that, element by element, so that long lists take no memory.
 Constant texts are stored eight bytes at a time.
 """

@@ -2,8 +2,8 @@
 built.
 
 One function writes whole records as long as it can: the members that every format has inline, the others by the
-format's
-kernels (`jsonline.JsonLine`). It stops at the first record that it cannot write, and discards what it wrote of it.
+format's kernels (`jsonline.JsonLine`). It stops at the first record that it cannot write, and discards what it wrote of
+it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Inputs of the generated functions that write members of records: columns, tables of texts, calls of kernels.
 
-The generated functions (`schema.jsonlines`, `schema.jsoncells`) loop over the records of a batch; the beginning of
-the
+The generated functions (`schema.jsonlines`, `schema.jsoncells`) loop over the records of a batch; the beginning of the
 loop, which loads what the kernels of the format need, is generated here.
 """
 

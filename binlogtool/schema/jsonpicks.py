@@ -1,8 +1,7 @@
 """Write a few members of each record as JSON, with generated code that is compiled when the package is built.
 
 Conditions are evaluated on them. The kernels are those of the JSON lines (`jsonline.JsonLine`), so a member has the
-value
-that `dump` shows. The members are selected when the function is called.
+value that `dump` shows. The members are selected when the function is called.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The library of compiled walks and kernels: find and load it, look functions up, pass memory to it.
 
-It is one file beside this module, made when the package is built (`schema.build`). The names of its functions have
-the
+It is one file beside this module, made when the package is built (`schema.build`). The names of its functions have the
 hash of their text (`schema.identity`): a function that is not found was compiled from something else, or not at all.
 """
 

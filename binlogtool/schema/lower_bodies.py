@@ -1,8 +1,7 @@
 """Lower the schema of a body to operations and to what is shown of it.
 
 A body is all of its bytes, so more can be lowered than for a scanner: fields that reach to the end, fields that are
-only
-there if bytes are left, and arrays. Bindings keep what `dump` needs of fields: texts, flags, marker bits.
+only there if bytes are left, and arrays. Bindings keep what `dump` needs of fields: texts, flags, marker bits.
 """
 
 from __future__ import annotations

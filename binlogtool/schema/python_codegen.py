@@ -1,10 +1,8 @@
 """Generate the source text of the Python walk.
 
-Neighbouring fixed fields are read by one `struct` unpack, bounds are checked once for all operations of a bounded
-run, and
-scalars in their common encodings (`fields.ScalarForm`) are decoded inline. Rare cases (an odd encoding, the last
-bytes
-before the end, anything bad) leave the loop by `break` for the interpreter.
+Neighbouring fixed fields are read by one `struct` unpack, bounds are checked once for all operations of a bounded run,
+and scalars in their common encodings (`fields.ScalarForm`) are decoded inline. Rare cases (an odd encoding, the last
+bytes before the end, anything bad) leave the loop by `break` for the interpreter.
 """
 
 from __future__ import annotations

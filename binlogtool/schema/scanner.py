@@ -53,17 +53,14 @@ class Scanner(Protocol):
     """Walks the frames of one schema.
 
     `scan` walks the chain in `buf[start:end]` and stops at the first frame that is not good (checksum included).
-    Nothing at
-    or after `end` is ever read. The returned table is valid until the next call of this scanner, which reuses the
-    column
-    buffers. Columns: `offset`, `end`, `checksum` (0 = the schema has none, 1 right, 2 absent), then the wanted ones.
-    Positions (offsets, ends, `Tell` fields) count from the start of `buf`.
+    Nothing at or after `end` is ever read. The returned table is valid until the next call of this scanner, which
+    reuses the column buffers. Columns: `offset`, `end`, `checksum` (0 = the schema has none, 1 right, 2 absent), then
+    the wanted ones. Positions (offsets, ends, `Tell` fields) count from the start of `buf`.
 
     `scan_spans` walks one chain per span `[starts[i], ends[i])`, i in [first, count); the chain must fill the span
     exactly.
-    Extra column: `span`. It stops at a bad span, whose rows are not in the table. FULL: the stop's `span` is the
-    first span
-    that is not in the table.
+    Extra column: `span`. It stops at a bad span, whose rows are not in the table. FULL: the stop's `span` is the first
+    span that is not in the table.
     """
 
     columns: tuple[str, ...]

@@ -1,7 +1,6 @@
 """Rows of array elements that are laid out like an earlier one, made without a parse.
 
-While an element is parsed, the plain numbers that no expression reads are recorded. All other bytes decided how it
-was
+While an element is parsed, the plain numbers that no expression reads are recorded. All other bytes decided how it was
 read, or are shown in words. An element with the same bytes there is read in the same way, whatever its numbers are.
 Where a part could read other bytes (`LearningStopper`) nothing is learned.
 """

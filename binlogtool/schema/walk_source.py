@@ -2,8 +2,7 @@
 
 The text is Python that `c_emitter` turns into C; it never runs as Python. Arrays are addresses.
 
-Every load is proven to be before `limit` first; sizes are compared as `size > limit - p`, which cannot overflow
-because
+Every load is proven to be before `limit` first; sizes are compared as `size > limit - p`, which cannot overflow because
 both positions are inside the buffer. Any doubt leaves the loop by `break`: `o` is then the frame that is not good.
 """
 

@@ -183,7 +183,7 @@ def infer_id_size(data: bytes, version: int, default: int = schema.ID64_SIZE) ->
     """Return the bytes of a document id: of the first transaction that parses with one size only, else the default.
 
     Args:
-        said: size as binlog.meta states it.
+        default: size as binlog.meta states it.
     """
     if version >= schema.NEW_FRAME_VERSION:
         return schema.ID64_SIZE

@@ -446,6 +446,6 @@ def get_frame_schema(version: int, id_size: int = ID64_SIZE) -> Struct:
     """Return the frame schema of a known version.
 
     Args:
-        ids: bytes of a document id, in versions 2 to 14.
+        id_size: bytes of a document id, in versions 2 to 14.
     """
     return FRAME if version >= NEW_FRAME_VERSION else create_old_frame_schema(version, id_size)

@@ -403,8 +403,7 @@ def read_transaction_flags(
     """Read the place of each row in its transaction: {commit, flags, local} (`Replay.extras`).
 
     Returns:
-        None if every row is a transaction by itself; else one entry per row, None for such a row. commit: the row
-        ends
+        None if every row is a transaction by itself; else one entry per row, None for such a row. commit: the row ends
         its transaction (a row without a transaction number always does). local: the row is of the local group.
     """
     table = batch.records

@@ -40,7 +40,7 @@ _MEMORY_DIVISOR = 4
 class MessagesJob(msgspec.Struct, frozen=True):
     """One conversion of messages to tables.
 
-    wishes: options of tables with typed images; None = all messages in one table, images as texts.
+    typed_options: options of tables with typed images; None = all messages in one table, images as texts.
     """
 
     limits: Limits

@@ -27,11 +27,11 @@ _DDL_TYPES = {"create": "create", "alter": "alter", "rename": "alter", "drop": "
 class MaxwellEncoder(msgspec.Struct):
     """Encodes changes as Maxwell messages.
 
-    keeps: return the changes with the messages of rows. held: messages of the open transaction in two halves, before
+    keeps_changes: return the changes with the messages of rows. held_messages: messages of the open transaction
+    in two halves, before
       and
-    after the commit number. offset: number of its rows that were written already. query: the last statement, and the
-    offset
-    of its first rows.
+    after the commit number. written_rows: number of its rows that were written already. query: the last statement, and
+    the offset of its first rows.
     """
 
     keeps_changes: bool = False

@@ -40,7 +40,8 @@ class MessageEncoder(Protocol):
 class MessageScript(msgspec.Struct):
     """Messages of a log.
 
-    wishes: the tables whose messages are written. count: number of messages so far. take: receives them in place of
+    table_options: the tables whose messages are written. count: number of messages so far. message_sink: receives
+    them in place of
       the text.
     """
 
@@ -133,7 +134,7 @@ class MessageScript(msgspec.Struct):
 def message_script_factory(
     options: EnvelopeOptions, selection: Selection, message_sink: Callable[[MessageLine], None] | None = None
 ) -> Callable[[ChangeReader], MessageScript]:
-    """Return the function that creates the messages of a log (`log.open.LogReader.change_messages`). take: see
+    """Return the function that creates the messages of a log (`log.open.LogReader.change_messages`). message_sink: see
     `MessageScript`.
 
     Raises:

@@ -211,7 +211,7 @@ def _build_struct(columns: list[pa.Array], fields: Sequence[TypedColumn], like: 
 
 
 def _choose_values(mask: pa.Array, first: pa.Array, second: pa.Array) -> pa.Array:
-    """Return values from the first array where `there` is true, otherwise from the second."""
+    """Return values from the first array where `mask` is true, otherwise from the second."""
     if first.null_count == len(first) and second.null_count == len(second):
         return first
     return compute.if_else(mask, first, second)

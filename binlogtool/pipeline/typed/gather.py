@@ -112,7 +112,7 @@ class _PendingRows:
 class TableRouter:
     """Takes blocks and row batches of `Log.table_rows` and `Log.row_batches`, and passes their rows to a sink.
 
-    strays: create rows for records that cannot be decoded.
+    keeps_undecoded: create rows for records that cannot be decoded.
 
     Attributes:
         seen: tables of the log, selected or not.
@@ -145,7 +145,7 @@ class TableRouter:
     def read_log(
         self, log: LogReader, selection: Selection, known_tables: Sequence[TableSchema]
     ) -> Iterator[RowBatch | RecordBlock | FileFinding]:
-        """Return the parts of a log in the fastest form that the options allow. known: tables described by other
+        """Return the parts of a log in the fastest form that the options allow. known_tables: tables described by other
         files.
         """
         if self._row_condition is None and not self._options.skip and self._options.limit is None:

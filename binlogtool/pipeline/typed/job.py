@@ -45,7 +45,7 @@ SCHEMA = "binlogtool/tables/1"
 
 
 class TypedJob(msgspec.Struct, frozen=True):
-    """One conversion into typed tables (`wishes`: their options)."""
+    """One conversion into typed tables (`options`: their options)."""
 
     limits: Limits
     backend: str
@@ -229,7 +229,7 @@ class _TypedJobState:
 
 
 def build_checks(row_count: int, outputs: Sequence[ManifestOutput]) -> Iterator[ManifestCheck]:
-    """Yield the checks of an output. made: number of rows."""
+    """Yield the checks of an output. row_count: number of rows."""
     counted_rows = sum(one.rows for one in outputs)
     yield ManifestCheck("rows-in-equal-rows-out", f"{row_count:,} rows made, {counted_rows:,} counted in the output")
     yield ManifestCheck("texts-in-equal-texts-out", "the bytes of all texts that were made, counted in the output")

@@ -1,7 +1,6 @@
 """Partial row images (`binlog_row_image`): columns that an image lacks, filled from the other image.
 
-A partial before image has what identifies the row, a partial after image what was set: a column that the after image
-of
+A partial before image has what identifies the row, a partial after image what was set: a column that the after image of
 an UPDATE lacks is unchanged, so its value is that of the before image, if it is there.
 """
 
@@ -41,7 +40,7 @@ class PartialImages:
         return new if lacks is None else compute.if_else(lacks, old, new)
 
     def find_changed(self, name: str, differs: pa.Array) -> pa.Array:
-        """Return a mask of the UPDATEs that set a column. other: those whose two images have different values."""
+        """Return a mask of the UPDATEs that set a column. differs: those whose two images have different values."""
         set_alone, unchanged = self._updates_lacking(_BEFORE + name), self._updates_lacking(_AFTER + name)
         differs = differs if set_alone is None else compute.or_(differs, set_alone)
         return differs if unchanged is None else compute.and_(differs, compute.invert(unchanged))

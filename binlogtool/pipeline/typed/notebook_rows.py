@@ -95,7 +95,7 @@ class ChangedRowSource:
 
 
 class _BatchCollector:
-    """`gather.TableRowSink` of one table. found: receives findings."""
+    """`gather.TableRowSink` of one table. on_finding: receives findings."""
 
     def __init__(self, on_finding: OnFinding) -> None:
         self._on_finding, self._batches = on_finding, deque[TableBatch]()

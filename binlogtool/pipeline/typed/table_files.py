@@ -39,7 +39,9 @@ class TableFile(Protocol):
 
 
 class ParquetTableFile:
-    """Parquet file. large: for values of many MiB; without statistics, which hold four copies of the longest value."""
+    """Parquet file. is_large: for values of many MiB; without statistics, which hold four copies of the longest
+    value.
+    """
 
     def __init__(self, path: Path, schema: pa.Schema, codec: str, *, is_large: bool = False) -> None:
         import pyarrow.parquet as parquet

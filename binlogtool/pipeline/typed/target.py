@@ -1,7 +1,6 @@
 """Output of one table: rows are spooled as they arrive; when all are there, files with one schema are written.
 
-The spool is Parquet, with the columns known at that time. If these are the final ones, the format is Parquet, and
-there
+The spool is Parquet, with the columns known at that time. If these are the final ones, the format is Parquet, and there
 are no partitions, the spool file becomes the output.
 """
 
@@ -59,7 +58,8 @@ class FileLayout(Protocol):
 class TableOutput:
     """Output of one table.
 
-    folder: where its files go. pool: writes in the background, one group after the other. memory: bytes that the job
+    folder: where its files go. pool: writes in the background, one group after the other. max_memory: bytes that
+    the job
       may use.
     """
 
@@ -97,7 +97,7 @@ class TableOutput:
         ]
 
     def to_dict(self, directory: str) -> dict[str, Any]:
-        """Return the description of the table for the manifest. home: its directory."""
+        """Return the description of the table for the manifest. directory: its directory."""
         return {
             "name": self.name,
             "directory": directory,
@@ -133,7 +133,7 @@ class TableOutput:
             self._wait_for_writes()
 
     def _wait_for_writes(self, max_queued: int = 0) -> None:
-        """Wait until at most `most` groups are still to be written."""
+        """Wait until at most `max_queued` groups are still to be written."""
         while len(self._queued_writes) > max_queued:
             self._queued_writes.pop(0).result()
 

@@ -12,7 +12,9 @@ _CHUNK_BYTES = 1 << 20
 
 
 class ReverseSpool:
-    """Context manager that reverses the order of pieces. folder: for the temporary file. held: bytes kept in memory."""
+    """Context manager that reverses the order of pieces. folder: for the temporary file. memory_bytes: bytes kept
+    in memory.
+    """
 
     def __init__(self, folder: Path, memory_bytes: int = _MEMORY_BYTES) -> None:
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 -- closed by __exit__

@@ -31,7 +31,7 @@ def parse_gtid(text: str) -> tuple[int, int, int]:
 class GtidContinuity(msgspec.Struct):
     """Tracks GTID states and transactions of a log, and finds those that were lost.
 
-    known: state after the transactions read so far; None before the first.
+    state: state after the transactions read so far; None before the first.
     """
 
     state: GtidState | None = None

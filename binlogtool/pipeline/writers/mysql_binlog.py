@@ -1,7 +1,6 @@
 """Writer of MariaDB binary logs: self-contained files of bounded size, and their index.
 
-Each file has FORMAT_DESCRIPTION, GTID_LIST and BINLOG_CHECKPOINT, then transactions, and ends with ROTATE, the last
-one
+Each file has FORMAT_DESCRIPTION, GTID_LIST and BINLOG_CHECKPOINT, then transactions, and ends with ROTATE, the last one
 with STOP. A transaction is never divided.
 """
 

@@ -35,7 +35,7 @@ _MAX_GROUP_ROWS, _MAX_GROUP_BYTES = 1 << 16, 32 << 20
 
 
 class RunFileWriter(Protocol):
-    """Writer of one run's file. rows: rows written so far. account: findings."""
+    """Writer of one run's file. rows: rows written so far. finding_tally: findings."""
 
     finding_tally: FindingTally
     rows: int
@@ -61,7 +61,7 @@ class RunFileWriter(Protocol):
 
 
 class JsonlRunFile:
-    """JSON lines as `dump` writes them. lines: encodes a block."""
+    """JSON lines as `dump` writes them. encode: encodes a block."""
 
     def __init__(self, path: Path, encode: Callable[[RecordBlock], bytes]) -> None:
         self.finding_tally, self.rows = FindingTally(), 0

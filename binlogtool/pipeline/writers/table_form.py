@@ -187,7 +187,7 @@ def count_text_bytes(column: Any, file_options: TableFileOptions) -> int:
 
 
 def write_frame(frame: Any, file_options: TableFileOptions, target_uri: str, spark: Any) -> None:
-    """Write a DataFrame with Spark. place: URI of a directory that does not exist yet."""
+    """Write a DataFrame with Spark. target_uri: URI of a directory that does not exist yet."""
     if file_options.to == "avro":
         from binlogtool.pipeline.writers.avro import AvroDataSource
 

@@ -1,7 +1,6 @@
 """Report row changes by foreign keys that have no events: InnoDB applies them inside the engine, without logging.
 
-So does MariaDB. MySQL 9.7 applies them in SQL (unless innodb_native_foreign_keys is on): a flag of its row events
-says
+So does MariaDB. MySQL 9.7 applies them in SQL (unless innodb_native_foreign_keys is on): a flag of its row events says
 so, and the rows of the other tables have events. Another flag says that the session checked no keys.
 """
 

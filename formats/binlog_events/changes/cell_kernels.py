@@ -1,7 +1,6 @@
 """Kernels that store the rows of row events in typed column buffers, following the plan of `cells`.
 
-A cell of fixed width is one integer, of a decimal two (its low and its high half); of a text it is the end of the
-text,
+A cell of fixed width is one integer, of a decimal two (its low and its high half); of a text it is the end of the text,
 which starts at the end of the row before. Flags say which cells have a value. Kernels return UNSUPPORTED for values
 that only the general Python code can decode, and FULL if the buffers have no space left.
 """

@@ -1,7 +1,6 @@
 """Process runs of events at once: compiled code finds the row events and stores their rows as cells.
 
-An event that the kernels do not know enough of takes the general path (`row_tables`), and so does one whose values
-they
+An event that the kernels do not know enough of takes the general path (`row_tables`), and so does one whose values they
 cannot decode: then the events before it are processed again, without those after it.
 """
 

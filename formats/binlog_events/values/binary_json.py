@@ -1,10 +1,8 @@
 """Decode MySQL's binary JSON and its partial updates to JSON-able Python values.
 
-See docs/spec/mysql_binlog.md#row-events. In a damaged value, parts may overlap or point back into the
-value
-itself. So every byte that is read is deducted from a budget of as many bytes as the value has: in a valid value no
-byte
-belongs to two parts.
+See docs/spec/mysql_binlog.md#row-events. In a damaged value, parts may overlap or point back into the value itself. So
+every byte that is read is deducted from a budget of as many bytes as the value has: in a valid value no byte belongs to
+two parts.
 """
 
 from __future__ import annotations
@@ -44,8 +42,7 @@ def decode_json(data: bytes, max_depth: int) -> Any:
     """Decode a binary JSON value.
 
     The result is None, bool, int, float, str, list or dict; decimals are {"$decimal": "1.50"}, temporal values
-    {"$date": …}, {"$time": …}, {"$datetime": …} and {"$timestamp": …}; other opaque values, and text that is not
-    UTF-8,
+    {"$date": …}, {"$time": …}, {"$datetime": …} and {"$timestamp": …}; other opaque values, and text that is not UTF-8,
     are bytes. An object whose keys are not distinct texts, or could be taken for a member name of our own output
     ("$..."), is {"$map": [[key, value], ...]}.
 

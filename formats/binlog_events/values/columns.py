@@ -85,8 +85,7 @@ class TableMapColumn(msgspec.Struct, frozen=True):
     Attributes:
         type: the real type code.
         metadata: STRING, VARCHAR, VAR_STRING: the longest value in bytes; BLOB, GEOMETRY, JSON, VECTOR: bytes of the
-            length; ENUM, SET: bytes of a value; BIT: bits; NEWDECIMAL: precision * 256 + scale; temporal types:
-            digits
+            length; ENUM, SET: bytes of a value; BIT: bits; NEWDECIMAL: precision * 256 + scale; temporal types: digits
             of the fraction.
         charset: name of the character set.
         values: the texts of an ENUM or SET.
@@ -158,12 +157,10 @@ class ValueKind(enum.IntEnum):
 
     Fixed width: NOTHING; SIGNED and UNSIGNED (bytes, little-endian); FLOAT; DOUBLE; DECIMAL (precision * 256 +
     scale);
-    BIT (bits, big-endian bytes); ENUM, SET (bytes, little-endian); YEAR; DATE; TIME2, DATETIME2, TIMESTAMP2 (digits
-    of
+    BIT (bits, big-endian bytes); ENUM, SET (bytes, little-endian); YEAR; DATE; TIME2, DATETIME2, TIMESTAMP2 (digits of
     the fraction); TIME, DATETIME, TIMESTAMP (old formats; digits of MariaDB's).
 
-    With a little-endian length of 1 to 4 bytes: UTF8 (text), TEXT (in another character set), GUESS (text of an
-    unknown
+    With a little-endian length of 1 to 4 bytes: UTF8 (text), TEXT (in another character set), GUESS (text of an unknown
     character set), BYTES, JSON, GEOMETRY, VECTOR, COMPRESSED (MariaDB: unpacks to text or bytes), UUID, INET4, INET6.
     The parameter is the column's metadata. Invalid text is shown as bytes.
     """

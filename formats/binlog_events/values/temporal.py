@@ -1,8 +1,7 @@
 """Format dates and times as row images and binary JSON store them.
 
 See docs/spec/mysql_binlog.md#row-events. Text forms: DATE "YYYY-MM-DD", TIME "[-]HH:MM:SS[.f]", DATETIME
-and TIMESTAMP "YYYY-MM-DD HH:MM:SS[.f]", with as many digits of the fraction as the column declares. Zero and
-impossible
+and TIMESTAMP "YYYY-MM-DD HH:MM:SS[.f]", with as many digits of the fraction as the column declares. Zero and impossible
 dates stay as they are stored. TIMESTAMP is UTC.
 """
 

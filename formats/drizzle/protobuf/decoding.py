@@ -1,8 +1,7 @@
 """Bulk decoding of messages with the protobuf library, from the same catalog that the annotated reader uses.
 
 The library's classes are created at the first call, so that importing the format costs nothing. Two differences from
-the published definition keep every byte: text members are declared as bytes (never refused, decoded here), enum
-members
+the published definition keep every byte: text members are declared as bytes (never refused, decoded here), enum members
 as numbers (an unknown one stays in its place instead of among the unknown fields).
 """
 
@@ -73,8 +72,7 @@ def create_transaction_parser() -> Callable[[Any], tuple[Any, int]]:
     """Create a function from the bytes of a Transaction message to the library's object and its canonical size in
     bytes.
 
-    The size differs from that of the bytes where a number is longer than needed or a member occurs twice. The
-    function
+    The size differs from that of the bytes where a number is longer than needed or a member occurs twice. The function
     raises `UndecodableError` where the bytes do not parse or a required member is missing.
     """
     from google.protobuf.message import DecodeError

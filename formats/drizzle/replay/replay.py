@@ -1,10 +1,9 @@
 """Predict what an applier does with the transactions of the log, in the order of their final messages.
 
-The server itself reads nothing of the log when it starts. The replay covers what the server's own reader reaches,
-with
+The server itself reads nothing of the log when it starts. The replay covers what the server's own reader reaches, with
 transactions assembled as the writer meant them; that reader prints a COMMIT too early where a transaction is split
-between statements, and shows what was silently rolled back. Source:
-`docs/spec/drizzle.md#transactions-and-segments`, `#replay-and-conversion`.
+between statements, and shows what was silently rolled back. Source: `docs/spec/drizzle.md#transactions-and-segments`,
+`#replay-and-conversion`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Fast path for the usual groups of a data-sort log: whole overwrites, removals, and data without a control block.
 
-Gives the same results as `OverwriteGroupValidator.add_record`; anything that is not exactly of such a shape is left
-to
+Gives the same results as `OverwriteGroupValidator.add_record`; anything that is not exactly of such a shape is left to
 it.
 """
 

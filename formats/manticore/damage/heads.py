@@ -110,7 +110,9 @@ def _count_valid_transactions(data: bytes) -> int:
 
 
 def _count_leading_transactions(data: bytes, version: int, max_count: int = _MAX_TRANSACTIONS) -> int:
-    """Count the valid transactions (at most `most`) that follow each other from the start, if this is the version."""
+    """Count the valid transactions (at most `max_count`) that follow each other from the start, if this is the
+    version.
+    """
     if not _is_known_version(version):
         return 0
     if version >= schema.NEW_FRAME_VERSION:

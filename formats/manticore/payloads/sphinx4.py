@@ -1,7 +1,6 @@
 """Bodies of versions 2 to 4 (Sphinx up to 2.0): numbers of 7 bits a byte, the lowest first, also as lengths of texts.
 
-Kernels return what those of `walk` do. Document ids take 8 bytes, or 4 where binlog.meta says id64=0 (`DocID_t` of
-that
+Kernels return what those of `walk` do. Document ids take 8 bytes, or 4 where binlog.meta says id64=0 (`DocID_t` of that
 build). Source: Sphinx 2.0.9, `BinlogWriter_c::ZipOffset`, `RtBinlog_c`.
 """
 

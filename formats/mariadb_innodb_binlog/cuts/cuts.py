@@ -100,10 +100,8 @@ class CarriedDefinitions(msgspec.Struct):
 class PageSplitPoints(msgspec.Struct):
     """Finds pages where a file may be split; see `SplitFinder`.
 
-    A record that continues over the start of a page belongs to the part before, whose assembler reads it to its end.
-    If
-    others are nested in it, or it may be nested itself, the page is not a split point: a reader that starts there
-    could
+    A record that continues over the start of a page belongs to the part before, whose assembler reads it to its end. If
+    others are nested in it, or it may be nested itself, the page is not a split point: a reader that starts there could
     not tell the records apart.
     """
 

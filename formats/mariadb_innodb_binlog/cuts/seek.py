@@ -2,8 +2,7 @@
 
 See docs/spec/mariadb_innodb_binlog.md#gtid-position-search. A state lists the last
 sequence
-number of each (domain, server), and the numbers of a pair only grow. So the numbers between two states are known, and
-a
+number of each (domain, server), and the numbers of a pair only grow. So the numbers between two states are known, and a
 part without selected numbers is not read. A part whose states cannot be read is read itself.
 """
 

@@ -1,8 +1,7 @@
 """Scan COMMIT records for facts about their event groups: a GTID event, then events without gaps.
 
 See docs/spec/mariadb_innodb_binlog.md#commit. Here the record says where a group ends, so
-`binlog_events.groups.steps` is not used: only checked is whether the events are one transaction, or a single
-statement,
+`binlog_events.groups.steps` is not used: only checked is whether the events are one transaction, or a single statement,
 as their GTID event says.
 """
 
@@ -98,8 +97,7 @@ def walk_group_events(buf: UInt8s, pos: int, limit: int) -> tuple[int, int, int,
     """Walk the consecutive events in `buf[pos:limit]`.
 
     Returns:
-        (number of events, where the next one does not fit or `limit`, position of the first XID event or -1, number
-        of
+        (number of events, where the next one does not fit or `limit`, position of the first XID event or -1, number of
         statements and row events).
     """
     events = 0

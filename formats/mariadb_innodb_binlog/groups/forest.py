@@ -2,10 +2,8 @@
 
 See docs/spec/mariadb_innodb_binlog.md#out-of-band-data. The shape is a function of
 the
-number of nodes. Node i has height 1 (a leaf), or is the parent of the last two trees if these have the same height;
-in
-both cases its right link leads to node i - 1. So the right links alone give all positions, from the last to the
-first,
+number of nodes. Node i has height 1 (a leaf), or is the parent of the last two trees if these have the same height; in
+both cases its right link leads to node i - 1. So the right links alone give all positions, from the last to the first,
 each smaller than the one before; the left links must agree with them.
 """
 

@@ -1,7 +1,6 @@
 """Assemble records from the chunks of pages.
 
-See docs/spec/mariadb_innodb_binlog.md#chunks-and-records. A record in one chunk stays where it is in the window;
-the
+See docs/spec/mariadb_innodb_binlog.md#chunks-and-records. A record in one chunk stays where it is in the window; the
 chunks of others are joined after the pages.
 """
 

@@ -123,8 +123,7 @@ _TYPES = {int(type_): type_ for type_ in RedoRecordType}
 def decode_redo_records(body: bytes, lsn: int) -> Iterator[RedoRecord]:
     """Decode the records of one mini-transaction.
 
-    A record whose content is wrong has a `problem`; the next one is found by its length. Ends early only where a
-    length
+    A record whose content is wrong has a `problem`; the next one is found by its length. Ends early only where a length
     cannot be decoded (never after `find_records_end` accepted the bytes).
 
     Args:

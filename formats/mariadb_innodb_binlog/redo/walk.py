@@ -1,9 +1,8 @@
 """Walk the ring of the redo log: mini-transactions from a checkpoint to the last durable one.
 
-See docs/spec/mariadb_innodb_binlog.md#ring. The log sequence number (LSN) counts bytes of the log since the
-server
-was set up; the file holds the newest `capacity` of them. There is no length or block besides the records themselves:
-the end of the log is the first position without a valid mini-transaction of the right round.
+See docs/spec/mariadb_innodb_binlog.md#ring. The log sequence number (LSN) counts bytes of the log since the server was
+set up; the file holds the newest `capacity` of them. There is no length or block besides the records themselves: the
+end of the log is the first position without a valid mini-transaction of the right round.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 log.
 
 See docs/spec/mariadb_innodb_binlog.md#restart-without-a-crash and #crash-recovery (`class binlog_recovery`,
-`innodb_binlog_discover`,
-`find_pos_in_binlog`).
+`innodb_binlog_discover`, `find_pos_in_binlog`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Find one flipped bit in a text header: in the type, the version, their line ends, or the key of a required line.
 
-Other lines do not prevent the rows from being read, or could be right in many ways. The server refuses such a file
-all
+Other lines do not prevent the rows from being read, or could be right in many ways. The server refuses such a file all
 the same, or skips it under force: what it says about the stored header goes into the finding, for the replay.
 Source: `docs/spec/tarantool.md#text-header`.
 """

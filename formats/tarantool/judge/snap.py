@@ -268,8 +268,7 @@ def _decode_primary_key(body: bytes) -> tuple[int, tuple[int, ...] | None] | Non
 def decode_key_parts(row: list[Any]) -> tuple[int, ...] | None:
     """Decode the parts of an `_index` row to (field, kind, …); None if the order of a part's type is not plain.
 
-    Parts are [[field, type], …], [{"field": …, "type": …, "collation": …}, …], or, before 1.7, the count and then
-    field
+    Parts are [[field, type], …], [{"field": …, "type": …, "collation": …}, …], or, before 1.7, the count and then field
     and type in turn.
     """
     stored_parts = row[5] if isinstance(row[5], list) else [row[i : i + 2] for i in range(6, len(row) - 1, 2)]

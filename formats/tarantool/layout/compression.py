@@ -1,8 +1,7 @@
 """Decompress zstd blocks: whole frames, under a size limit
 (`docs/spec/tarantool.md#blocks`).
 
-The server writes one frame and reads any number of them (`xlog_cursor_decompress`). It stops when the input is used
-up
+The server writes one frame and reads any number of them (`xlog_cursor_decompress`). It stops when the input is used up
 and does not notice a frame that was cut short. Here the chain of blocks of each frame is walked first (RFC 8878,
 section 3.1.1), so a cut frame, or other bytes after a frame, are errors.
 """

@@ -191,7 +191,7 @@ def decode_value(data: Any, start: int, end: int, max_depth: int | None = None) 
     """Decode the value that starts at `data[start]` to a tree; it may end before `end`. Iterative.
 
     Raises:
-        MalformedError: no value, cut short, or nested deeper than `depth` (None = any).
+        MalformedError: no value, cut short, or nested deeper than `max_depth` (None = any).
     """
     stack: list[tuple[MpToken, list[MpNode]]] = []
     position = start

@@ -44,8 +44,7 @@ _decode_msgpack = msgspec.msgpack.Decoder().decode
 class TarantoolEffects(EffectReader):
     """Row changes of a replay. Learns the primary keys from the rows of `_space` and `_index`.
 
-    An object has the name of its space, and keeps its rows when the space is renamed. Rows of a space whose key is
-    not
+    An object has the name of its space, and keeps its rows when the space is renamed. Rows of a space whose key is not
     known are counted as whole rows, and so are the keys that are deleted from it.
     """
 

@@ -129,9 +129,9 @@ def find_plain_run(
     transactions.
 
     Args:
-        after: LSN of the first row; -1 = rows of a snapshot.
+        first_lsn: LSN of the first row; -1 = rows of a snapshot.
         transactional: whole transactions only.
-        counted: receives rows, first and last LSN for each space of the table.
+        counts: receives rows, first and last LSN for each space of the table.
     """
     last = -1
     open_tsn = 0
@@ -406,7 +406,7 @@ def store_rows(
     """Apply the rows `[start, stop)` to the row store.
 
     Args:
-        known: table of spaces with their keys.
+        space_table: table of spaces with their keys.
         depth: nesting from which on bodies are not decoded.
 
     Returns:

@@ -81,7 +81,7 @@ class ExpectedRows(NamedTuple):
     """Rows that are applied for one reason: all of one replica.
 
     Attributes:
-        after: LSN of the first row; -1 = rows of a snapshot.
+        first_lsn: LSN of the first row; -1 = rows of a snapshot.
     """
 
     replica: int

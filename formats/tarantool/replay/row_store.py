@@ -1,7 +1,6 @@
 """Rows of memtx spaces by their keys, as the server holds them while it replays, with a rollback log.
 
-memtx keeps the primary keys while it reads logs and builds the others at the end; with force_recovery, and for its
-own
+memtx keeps the primary keys while it reads logs and builds the others at the end; with force_recovery, and for its own
 spaces, it keeps all of them from the beginning (`memtx_engine.c`: MEMTX_FINAL_RECOVERY, MEMTX_OK).
 """
 

@@ -207,8 +207,7 @@ class _ReadSimulation:
         """Search for a magic from one byte further on (`xlog_cursor_find_tx_magic`); True if that leads to the next
         block.
 
-        Between here and there verification has proven that nothing is a block; bytes whose length runs past the end
-        of
+        Between here and there verification has proven that nothing is a block; bytes whose length runs past the end of
         the file are the end for the server.
         """
         for candidate in self._find_magics(offset + 1):
