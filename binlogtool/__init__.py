@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from binlogtool._version import __version__
 from binlogtool.errors import BinlogtoolError
 
 if TYPE_CHECKING:
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
     from binlogtool.results import collect_stats, render_report
     from binlogtool.schema.annotation import Annotation, FieldRow
 
-__version__ = "0.1.0"
 __all__ = [
     "Annotation",
     "BinlogtoolError",

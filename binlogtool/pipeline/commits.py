@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-import binlogtool
+from binlogtool._version import __version__
 from binlogtool.errors import InputOutputError, RefusedError
 from binlogtool.pipeline.manifest import ManifestCheck
 from binlogtool.pipeline.stream_offset import ReadPosition
@@ -103,7 +103,7 @@ class AppendCommit(msgspec.Struct, frozen=True):
     new: int = 0
     findings: tuple[Mapping[str, Any], ...] = ()
     schema: str = SCHEMA
-    tool: str = binlogtool.__version__
+    tool: str = __version__
     check: str = ""
 
     def to_bytes(self) -> bytes:

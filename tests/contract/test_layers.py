@@ -14,7 +14,7 @@ from tests.house.modules import Code
 
 LIBRARY = {"", "calls", "repairs", "results"}
 """The public library: the root, and files that it names calls of."""
-SHARED = {"findings", "limits", "errors", "memory", "publish"}
+SHARED = {"_version", "findings", "limits", "errors", "memory", "publish"}
 FLOOR = {"formats": 1, "schema": 2, "log": 3, "recovery": 4, "pipeline": 4, "report": 5, "render": 5, "cli": 6}
 SAME_FLOOR = {("report", "render"), ("render", "report"), ("pipeline", "recovery")}
 """Parts of one floor that know each other: reports escape text, tables draw what reports made, executors verify."""

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from binlogtool import __version__
+from binlogtool._version import __version__
 from binlogtool.errors import UsageError
 from binlogtool.findings import STATEMENT_LEFT_OUT, Finding, Severity
 from binlogtool.formats.changes import ChangeEvent, ChangeReader
