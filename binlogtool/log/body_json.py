@@ -10,14 +10,17 @@ import gc
 import math
 import re
 from collections.abc import Sequence
-from json.encoder import JSONEncoder
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from binlogtool.findings import Finding
 from binlogtool.log.jsonbytes import encode_json, encode_json_lines
 from binlogtool.log.plain import DEFAULT_STYLE, JsonStyle, escape_unsafe
+
+if TYPE_CHECKING:
+    from json.encoder import JSONEncoder
 
 _NESTED_TYPES = {dict, list, tuple}
 _PLAIN_TYPES = {str, int, bool, type(None), float, msgspec.UnsetType, *_NESTED_TYPES}
@@ -49,7 +52,13 @@ class BodyEncoder:
 
     def __init__(self, style: JsonStyle) -> None:
         self._style = style
-        self._json = JSONEncoder(default=self._encode_other, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+
+    @cached_property
+    def _json(self) -> JSONEncoder:
+        """The encoder; most runs need none, so it is imported and created on first use."""
+        from json.encoder import JSONEncoder
+
+        return JSONEncoder(default=self._encode_other, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 
     def _encode_other(self, value: Any) -> Any:
         return self._style.mark_bytes(value) if type(value) is bytes else self._style.to_json_value(value)
