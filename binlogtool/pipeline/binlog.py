@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-import binlogtool
 from binlogtool.errors import InputOutputError, LimitError, UsageError
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.formats.bundling import PortableEventGroup, PriorGtids
@@ -20,6 +19,8 @@ from binlogtool.limits import Limits
 from binlogtool.log import detect
 from binlogtool.log.body_json import finding_to_value
 from binlogtool.log.bundles import SelectedEventGroup
+from binlogtool.log.how import ReadOptions
+from binlogtool.log.open import LogReader, open_log
 from binlogtool.log.records import FileFinding
 from binlogtool.log.select import Selection, refuse_salvage, refuse_where
 from binlogtool.pipeline.account import FindingTally
@@ -27,6 +28,8 @@ from binlogtool.pipeline.manifest import Manifest, ManifestCheck, ManifestInput,
 from binlogtool.pipeline.writers.continuity import GtidContinuity, parse_gtid, record_gtid
 from binlogtool.pipeline.writers.conversion_proof import TransactionDigest
 from binlogtool.pipeline.writers.mysql_binlog import DEFAULT_MAX_FILE_SIZE, BinlogWriter
+from binlogtool.recovery.verify import LogVerifyOptions
+from binlogtool.recovery.verify_paths import verify_paths
 
 CHANGED_FIELDS = "event_size, end_log_pos and checksum are those of the new files"
 _EVENT_FILTERS = ("types", "objects", "exclude_objects")
@@ -91,9 +94,11 @@ class BinlogJob(msgspec.Struct):
         self, paths: Sequence[str | Path], format: str, hints: Hints | None
     ) -> Iterator[tuple[str, Finding]]:
         """Run `verify`, and yield each finding with the file or directory that it is about."""
-        report = binlogtool.verify(
-            paths, format=format, limits=self.limits, backend=self.backend, hints=hints, live=self.selection.live
+        read_options = ReadOptions(format=format, limits=self.limits, backend=self.backend, hints=hints)
+        options = LogVerifyOptions.from_read_options(
+            read_options, depth="set", live=self.selection.live, expect_closed=False
         )
+        report = verify_paths(paths, format, options)
         for failure in report.failures:
             raise InputOutputError(f"{failure.path}: {failure.message}")
         if report.incomplete:
@@ -108,7 +113,9 @@ class BinlogJob(msgspec.Struct):
 
     def _copy_transactions(self, inputs: list[ManifestInput], format: str, writer: BinlogWriter, stop: bool) -> None:
         files = [i.path for i in inputs]
-        with binlogtool.open(files, format=format, limits=self.limits, backend=self.backend, hints=self.hints) as log:
+        with open_log(
+            files, ReadOptions(format=format, limits=self.limits, backend=self.backend, hints=self.hints), LogReader
+        ) as log:
             for part in log.event_groups(self.selection):
                 if isinstance(part, SelectedEventGroup):
                     self._process_part(part, writer)
@@ -177,7 +184,9 @@ class BinlogJob(msgspec.Struct):
             InputOutputError: they do not hold what was read.
         """
         paths, digest_back = [str(writer.folder / one.name) for one in writer.written], TransactionDigest()
-        with binlogtool.open(paths, format="mysql-binlog", limits=self.limits, backend=self.backend) as log:
+        with open_log(
+            paths, ReadOptions(format="mysql-binlog", limits=self.limits, backend=self.backend), LogReader
+        ) as log:
             for part in log.event_groups(Selection(on_damage="stop")):
                 content = part.finding if isinstance(part, FileFinding) else part.part
                 if isinstance(content, Finding):

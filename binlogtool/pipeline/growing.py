@@ -21,7 +21,8 @@ from binlogtool.errors import BinlogtoolError, FileVanishedError
 from binlogtool.findings import Finding, make_finding
 from binlogtool.formats.detecting import Hints
 from binlogtool.log import detect
-from binlogtool.log.open import LogReader
+from binlogtool.log.how import ReadOptions
+from binlogtool.log.open import LogReader, open_log
 from binlogtool.log.parts import FilePart, split_range
 from binlogtool.log.source import base_name
 from binlogtool.pipeline.closing import has_records_before, log_key, sequence_numbers
@@ -231,12 +232,12 @@ class IncrementalInput:
         Raises:
             BinlogtoolError: it cannot be read.
         """
-        import binlogtool
-
         request, hints = self.request, self.hints
         if earlier is not None:
             hints = replace(hints or Hints(), earlier=earlier)
-        return binlogtool.open(name, format=format, limits=request.limits, backend=request.backend, hints=hints)
+        return open_log(
+            name, ReadOptions(format=format, limits=request.limits, backend=request.backend, hints=hints), LogReader
+        )
 
     # -- new bytes -----------------------------------------------------------------------------------------------
 

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-import binlogtool
 from binlogtool.errors import BinlogtoolError, InputOutputError, UsageError
 from binlogtool.findings import STATEMENT_LEFT_OUT, Severity
 from binlogtool.formats.changes import ChangeReader
@@ -21,8 +20,10 @@ from binlogtool.formats.scripting import ScriptOptions
 from binlogtool.limits import Limits
 from binlogtool.log import detect
 from binlogtool.log.body_json import finding_to_value
+from binlogtool.log.how import ReadOptions
 from binlogtool.log.logset import find_logs_among
 from binlogtool.log.longvalues import LongValueWriter
+from binlogtool.log.open import LogReader, open_log
 from binlogtool.log.records import FileFinding, RecordBlock, ScriptSummary, ScriptText, SqlFragment
 from binlogtool.log.select import Selection, is_partial, refuse_salvage
 from binlogtool.pipeline.account import FindingTally, ProgressCallback, ProgressStep
@@ -77,7 +78,9 @@ class StreamJob(msgspec.Struct):
         """
         files = [i.path for i in inputs]
         with (
-            binlogtool.open(files, format=format, limits=self.limits, backend=self.backend, hints=self.hints) as log,
+            open_log(
+                files, ReadOptions(format=format, limits=self.limits, backend=self.backend, hints=self.hints), LogReader
+            ) as log,
             stage.open("xb") as out,
         ):
             chunks = self._encode_parts(self.account_parts(self.read_parts(log), inputs), stage.parent)
@@ -101,7 +104,7 @@ class StreamJob(msgspec.Struct):
     def _is_script(self) -> bool:
         return self.to in ("sql", "sql-undo")
 
-    def _check_names_exist(self, log: binlogtool.Log) -> None:
+    def _check_names_exist(self, log: LogReader) -> None:
         """Check that something was selected.
 
         Raises:

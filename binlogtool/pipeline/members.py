@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Finding, make_finding
 from binlogtool.formats.detecting import Hints
-from binlogtool.log.open import LogReader
+from binlogtool.log.how import ReadOptions
+from binlogtool.log.open import LogReader, open_log
 from binlogtool.log.parts import WHOLE_FILE, FilePart
 from binlogtool.log.records import FileFinding, RecordBlock
 from binlogtool.pipeline import rows
@@ -60,9 +61,9 @@ def read_member(
 
 def open_member(member: TaskFile, request: ReadRequest, hints: Hints | None) -> LogReader:
     """Open the log of one file, as the request specifies."""
-    import binlogtool
-
     member_hints = request.member_hints(member, hints)
-    return binlogtool.open(
-        member.path, format=member.format, limits=request.limits, backend=request.backend, hints=member_hints
+    return open_log(
+        member.path,
+        ReadOptions(format=member.format, limits=request.limits, backend=request.backend, hints=member_hints),
+        LogReader,
     )

@@ -14,6 +14,8 @@ from binlogtool.formats.detecting import Hints
 from binlogtool.formats.tables import TUPLE, RecordTableRows, TableSchema, TableSupport
 from binlogtool.limits import Limits
 from binlogtool.log import detect
+from binlogtool.log.how import ReadOptions
+from binlogtool.log.open import LogReader, open_log
 from binlogtool.log.records import RecordBlock
 from binlogtool.log.select import Selection
 from binlogtool.log.source import base_name, is_url
@@ -130,15 +132,15 @@ def _collect_from_file(
     collector: ColumnCollector, path: str, format_: str, request: ReadRequest, hints: Hints | None
 ) -> None:
     """Collect columns in one pass over a file."""
-    import binlogtool
-
     rules = table_rules(path, format_)
     if rules is None:
         return
     selection = Selection(types=rules.types, objects=(glob.escape(collector.name), *rules.objects))
     with (
         contextlib.suppress(BinlogtoolError),
-        binlogtool.open(path, format=format_, limits=request.limits, backend=request.backend, hints=hints) as log,
+        open_log(
+            path, ReadOptions(format=format_, limits=request.limits, backend=request.backend, hints=hints), LogReader
+        ) as log,
     ):
         for block in log.table_rows(selection):
             if isinstance(block, RecordBlock):
@@ -169,13 +171,11 @@ def read_older_tables(
     files: Sequence[tuple[str, str]], limits: Limits, backend: str, hints: Hints | None = None
 ) -> list[TableSchema]:
     """Return the tables that older files describe, for given (path, format) pairs."""
-    import binlogtool
-
     tables = dict[tuple[str, ...], TableSchema]()
     for path, format_ in reversed(list(list_older_files(files))):
         rules = table_rules(path, format_)
         selection = Selection(types=rules.types, objects=rules.objects) if rules is not None else Selection()
-        with binlogtool.open(path, format=format_, limits=limits, backend=backend, hints=hints) as log:
+        with open_log(path, ReadOptions(format=format_, limits=limits, backend=backend, hints=hints), LogReader) as log:
             for block in log.table_rows(selection, known_tables=tuple(tables.values())):
                 for content in block.bodies if isinstance(block, RecordBlock) else ():
                     tables.update({table.ids: table for table in content.described})

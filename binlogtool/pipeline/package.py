@@ -9,15 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from zipimport import zipimporter
 
-import binlogtool
-
 _ENTRY_TIME = (2020, 1, 1, 0, 0, 0)
 _EXCLUDED_FOLDERS = ("__pycache__",)
 
 
 def write_package_zip(target: Path) -> Path:
     """Write the package with its formats to `target`, and return that path; the same files give the same bytes."""
-    root = Path(binlogtool.__file__).parent
+    root = Path(__file__).parents[1]
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in _list_files(root):
             entry = zipfile.ZipInfo(str(path.relative_to(root.parent)), _ENTRY_TIME)
@@ -33,7 +31,7 @@ def make_module_paths_absolute() -> None:
     """
     sys.path[:] = [os.path.abspath(one) if one else one for one in sys.path]
     for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] != binlogtool.__name__:
+        if name.partition(".")[0] != "binlogtool":
             continue
         if hasattr(module, "__path__"):
             module.__path__ = [os.path.abspath(one) for one in module.__path__]

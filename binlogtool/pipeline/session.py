@@ -22,7 +22,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-import binlogtool
 from binlogtool.errors import InputOutputError, LimitError
 from binlogtool.pipeline import aot, java, package
 from binlogtool.pipeline.aot import JvmCache
@@ -266,7 +265,7 @@ def _worker_environment(master: str) -> dict[str, str]:
     They run this Python and find this package, even in a source tree that is not installed; they import nothing from
     the working directory, which is a private one (`_launch_java`).
     """
-    package_root = str(Path(binlogtool.__file__).parent.parent)
+    package_root = str(Path(__file__).parents[2])
     paths = [package_root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     python = sys.executable if is_local_url(master) else os.environ.get("PYSPARK_PYTHON", sys.executable)
     values = {

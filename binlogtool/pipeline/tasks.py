@@ -10,6 +10,8 @@ from binlogtool.errors import BinlogtoolError
 from binlogtool.formats.detecting import Hints
 from binlogtool.limits import MIB, Limits
 from binlogtool.log.filters import gtid_selection
+from binlogtool.log.how import ReadOptions
+from binlogtool.log.open import LogReader, open_log
 from binlogtool.log.parts import WHOLE_FILE, FilePart, split_file
 from binlogtool.log.select import Selection
 from binlogtool.pipeline.balance import group_by_size
@@ -96,10 +98,10 @@ def group_files(members: Sequence[TaskFile], groups: int) -> list[tuple[TaskFile
 
 def find_parts(member: TaskFile, size: int, backend: str, limits: Limits, hints: Hints | None) -> Parts:
     """Return the parts of one file; a file that cannot be opened is one part, whose reader reports the error."""
-    import binlogtool
-
     try:
-        with binlogtool.open(member.path, format=member.format, limits=limits, backend=backend, hints=hints) as log:
+        with open_log(
+            member.path, ReadOptions(format=member.format, limits=limits, backend=backend, hints=hints), LogReader
+        ) as log:
             return tuple(split_file(log.make_scan(log.files[0]), size))
     except BinlogtoolError:
         return (WHOLE_FILE,)

@@ -9,11 +9,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-import binlogtool
+from binlogtool._version import __version__
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Severity
 from binlogtool.formats.detecting import Hints
 from binlogtool.limits import Limits
+from binlogtool.log.annotate import annotate_log
+from binlogtool.log.how import ReadOptions
+from binlogtool.log.open import LogReader, open_log
 from binlogtool.log.records import RecordBlock
 from binlogtool.log.scan import Scan
 from binlogtool.log.select import Selection
@@ -41,13 +44,14 @@ def build_verify_page(report: Report, limits: Limits, backend: str, hints: Hints
     damaged = [file for file in files if any(found.severity is Severity.ERROR for found in file.findings)]
     spots = {file.path: _annotate_damage(file, read_options) for file in damaged[:_MAX_FILES]}
     maps = {file.path: mapped for file in files if file.size and (mapped := _map_bytes(file, read_options))}
-    return render_verify_page(
-        report, binlogtool.__version__, PageIllustrations(spots, _chart_records(files, read_options), maps)
-    )
+    return render_verify_page(report, __version__, PageIllustrations(spots, _chart_records(files, read_options), maps))
 
 
 def _map_bytes(file: FileReport, read_options: dict[str, Any]) -> ByteMap | None:
-    with suppress(BinlogtoolError), binlogtool.open(file.path, format=file.format, **read_options) as log:
+    with (
+        suppress(BinlogtoolError),
+        open_log(file.path, ReadOptions(format=file.format, **read_options), LogReader) as log,
+    ):
         log_file, check_payload = log.files[0], file.details.get("depth") not in DEPTHS[: DEPTHS.index("payload")]
         scan = Scan(
             log_file.source,
@@ -63,10 +67,11 @@ def _map_bytes(file: FileReport, read_options: dict[str, Any]) -> ByteMap | None
 
 def _annotate_damage(file: FileReport, read_options: dict[str, Any]) -> Sequence[AnnotatedPiece]:
     spots: list[AnnotatedPiece] = []
-    with suppress(BinlogtoolError), binlogtool.open(file.path, format=file.format, **read_options) as log:
-        annotation = binlogtool.annotate_log(
-            log, limits=read_options["limits"], backend=read_options["backend"], damage_only=True
-        )
+    with (
+        suppress(BinlogtoolError),
+        open_log(file.path, ReadOptions(format=file.format, **read_options), LogReader) as log,
+    ):
+        annotation = annotate_log(log, limits=read_options["limits"], backend=read_options["backend"], damage_only=True)
         for piece in annotation.pieces:
             if piece.rows and piece.end - piece.start <= _MAX_SPOT_BYTES:
                 spots.append(piece)
@@ -78,7 +83,10 @@ def _annotate_damage(file: FileReport, read_options: dict[str, Any]) -> Sequence
 def _chart_records(files: Sequence[FileReport], read_options: dict[str, Any]) -> str:
     series = SeriesCounter("type")
     for file in files:
-        with suppress(BinlogtoolError), binlogtool.open(file.path, format=file.format, **read_options) as log:
+        with (
+            suppress(BinlogtoolError),
+            open_log(file.path, ReadOptions(format=file.format, **read_options), LogReader) as log,
+        ):
             for part in log.blocks(Selection(), decode="frame"):
                 if isinstance(part, RecordBlock):
                     series.encode_block(part)

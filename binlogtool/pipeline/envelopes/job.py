@@ -11,12 +11,13 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-import binlogtool
 from binlogtool import memory
 from binlogtool.errors import UsageError
 from binlogtool.formats.changes import TRUNCATE, SqlTable
 from binlogtool.formats.detecting import Hints
 from binlogtool.limits import Limits
+from binlogtool.log.how import ReadOptions
+from binlogtool.log.open import LogReader, open_log
 from binlogtool.log.select import Selection
 from binlogtool.pipeline.account import ProgressCallback, ProgressStep
 from binlogtool.pipeline.atomic_output import TABLES_FILE
@@ -86,7 +87,9 @@ class _MessagesJobState:
             message_sink=self._add_message,
         )  # fmt: skip
         files = [i.path for i in inputs]
-        with binlogtool.open(files, format=format, limits=job.limits, backend=job.backend, hints=job.hints) as log:
+        with open_log(
+            files, ReadOptions(format=format, limits=job.limits, backend=job.backend, hints=job.hints), LogReader
+        ) as log:
             for _ in stream.account_parts(stream.read_parts(log), inputs):
                 self._limit_memory()
         if job.selection.on_damage == "stop" and stream.finding_tally.errors:

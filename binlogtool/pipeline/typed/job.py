@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-import binlogtool
 from binlogtool import memory
 from binlogtool.findings import Finding
 from binlogtool.formats.detecting import Hints
@@ -22,7 +21,8 @@ from binlogtool.formats.tables import TableSchema
 from binlogtool.limits import Limits
 from binlogtool.log import detect
 from binlogtool.log.body_json import finding_to_value
-from binlogtool.log.open import LogReader
+from binlogtool.log.how import ReadOptions
+from binlogtool.log.open import LogReader, open_log
 from binlogtool.log.records import FileFinding, RowBatch
 from binlogtool.log.select import Selection, add_selection_hints
 from binlogtool.pipeline.account import FindingTally, ProgressCallback, ProgressStep
@@ -142,8 +142,10 @@ class _TypedJobState:
 
     def _open_member(self, member: TaskFile) -> LogReader:
         job = self.job
-        return binlogtool.open(
-            member.path, format=member.format, limits=job.limits, backend=job.backend, hints=job.hints
+        return open_log(
+            member.path,
+            ReadOptions(format=member.format, limits=job.limits, backend=job.backend, hints=job.hints),
+            LogReader,
         )
 
     def set_table(self, name: str, table: TableSchema, place: str) -> None:
