@@ -5,7 +5,7 @@ Each call imports what it needs when it runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Unpack
@@ -17,6 +17,8 @@ from binlogtool.errors import UsageError
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
+    from pathlib import Path as FilePath
+
     from binlogtool.formats.detecting import Hints
     from binlogtool.formats.scripting import ScriptOptions
     from binlogtool.log.annotate import LogAnnotation
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from binlogtool.log.select import Selection
     from binlogtool.log.watch import ProgressListener
     from binlogtool.pipeline.account import ProgressCallback
-    from binlogtool.pipeline.manifest import Manifest
+    from binlogtool.pipeline.manifest import Manifest, ManifestInput
     from binlogtool.pipeline.master import SparkMaster
     from binlogtool.pipeline.opened import Log as OpenedLog
     from binlogtool.pipeline.session import SparkJobSession
@@ -366,4 +368,11 @@ def convert(
         return conversions.append(_to_path_list(paths), to, output, final=final, **options)
     if final:
         raise UsageError("--final is for --append")
-    return conversions.convert(_to_path_list(paths), to, output, **options)
+    return conversions.convert(_to_path_list(paths), to, output, make_table_writer=_make_table_writer, **options)
+
+
+def _make_table_writer(*job_arguments: Any) -> Callable[[list[ManifestInput], FilePath], Manifest]:
+    """Return the function that writes tables of records on Spark. job_arguments: as for `TableJob`."""
+    from binlogtool.pipeline.table_outputs import TableJob
+
+    return TableJob(*job_arguments).write

@@ -49,10 +49,19 @@ SCRIPT_TARGETS = ("sql", "sql-undo")
 STREAM_TARGETS = ("jsonl", *SCRIPT_TARGETS, "raw")
 LOG_TARGETS = ("mysql-binlog",)
 TARGETS = (*TABLE_TARGETS, *STREAM_TARGETS, *LOG_TARGETS)
+_WriteJob = Callable[[list[ManifestInput], Path], Manifest]
+MakeTableWriter = Callable[..., _WriteJob]
 _LOG_SET_SUFFIX = re.compile(r"\.(?:\d{6,}|index)")
 
 
-def convert(paths: Iterable[str | PathLike[str]], to: str, output: str | PathLike[str], **options: Any) -> Manifest:
+def convert(
+    paths: Iterable[str | PathLike[str]],
+    to: str,
+    output: str | PathLike[str],
+    *,
+    make_table_writer: MakeTableWriter,
+    **options: Any,
+) -> Manifest:
     """Write the selected records of files and directories to `output`.
 
     Args:
@@ -60,6 +69,7 @@ def convert(paths: Iterable[str | PathLike[str]], to: str, output: str | PathLik
             (one
             file), raw (the bytes of the records), sql or sql-undo (a script), or mysql-binlog (a log of whole
             transactions; `output` as in `atomic_output.stage_log_set`).
+        make_table_writer: returns the function that writes tables of records; it takes the arguments of `TableJob`.
         options: fields of `ConvertOptions`; for scripts those of `scripts.ScriptOptions`; for typed rows per_table
             and
             image. Selecting objects for a table format also gives typed rows.
@@ -105,7 +115,7 @@ def convert(paths: Iterable[str | PathLike[str]], to: str, output: str | PathLik
         work: _WriteJob = partial(job.write, settings.format)
     else:
         work = (
-            _make_table_job(*job_arguments)
+            _make_table_job(make_table_writer, *job_arguments)
             if message_options is None
             else _make_messages_job(message_options, settings.format, *job_arguments)
         )
@@ -184,19 +194,16 @@ def _write_log_set(
         return _run_job(lambda: job.write(inputs, paths, format, stage, base), inputs, stage, live=live)
 
 
-_WriteJob = Callable[[list[ManifestInput], Path], Manifest]
-
-
-def _make_table_job(typed: TypedRowOptions | None, *job_arguments: Any) -> _WriteJob:
+def _make_table_job(
+    make_table_writer: MakeTableWriter, typed: TypedRowOptions | None, *job_arguments: Any
+) -> _WriteJob:
     """Return the job that writes a directory of part files or of tables. job_arguments: arguments of `TableJob`."""
     if typed is not None:
         from binlogtool.pipeline.typed.job import TypedJob
 
         limits, backend, selection, _, _, on_step, hints, shape = job_arguments
         return TypedJob(limits, backend, selection, hints, shape, typed, on_step).write
-    from binlogtool.pipeline.table_outputs import TableJob
-
-    return TableJob(*job_arguments).write
+    return make_table_writer(*job_arguments)
 
 
 def _with_name_checks(

@@ -79,7 +79,7 @@ def test_a_device_is_never_replaced(samples: Path) -> None:
 FULL = """
 import contextlib, os, subprocess, sys
 from binlogtool.errors import BinlogtoolError
-from binlogtool.pipeline.conversions import convert
+from binlogtool import convert
 from binlogtool.pipeline.session import open_session
 from tests.pipeline.masters import short_lived
 folder, log, *targets = sys.argv[1:]
@@ -239,7 +239,7 @@ def test_too_little_memory_for_executors_is_one_line(samples: Path, work: Path, 
 DYING = """
 import os, signal, sys
 from binlogtool.errors import BinlogtoolError
-from binlogtool.pipeline.conversions import convert
+from binlogtool import convert
 from binlogtool.pipeline.session import open_session
 from tests.pipeline.masters import short_lived
 

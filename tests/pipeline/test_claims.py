@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from binlogtool import convert
 from binlogtool.log.body_json import to_json_text
 from binlogtool.log.records import RecordBlock
 from binlogtool.pipeline.atomic_output import stage_output
 from binlogtool.pipeline.claims import create_work_folder
-from binlogtool.pipeline.conversions import convert
 from binlogtool.pipeline.manifest import Manifest
 
 _KILLED = """

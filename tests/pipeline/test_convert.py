@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
+from binlogtool import convert
 from binlogtool.errors import RefusedError, UnknownFormatError, UsageError
 from binlogtool.log.records import RecordBlock
 from binlogtool.log.select import Selection
 from binlogtool.pipeline import conversions, inputs
-from binlogtool.pipeline.conversions import convert
 from binlogtool.pipeline.manifest import Manifest
 from binlogtool.pipeline.session import SparkJobSession
 
@@ -264,7 +264,7 @@ def test_an_encoder_that_loses_a_line_is_found_out(good: Path, tmp_path: Path) -
         ({"to": "xlsx"}, UsageError, "choose one of parquet, orc, csv, json, avro, jsonl"),
         ({"paths": ["-"]}, UsageError, "standard input"),
         ({"paths": []}, UsageError, "at least one"),
-        ({"lines": None}, UsageError, "needs a function that makes lines"),
+        ({"to": "raw"}, UsageError, "takes no function that makes lines"),
     ],
 )
 def test_a_request_that_makes_no_sense_is_one_clear_line(
@@ -306,7 +306,7 @@ def test_existing_outputs_are_refused_before_anything_starts(good: Path, tmp_pat
 INTERRUPTED = """
 import sys
 from binlogtool.pipeline import datasource
-from binlogtool.pipeline.conversions import convert
+from binlogtool import convert
 print("go", flush=True)
 try:
     convert([sys.argv[1]], "parquet", sys.argv[2], master="local[2]")

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import binlogtool
+from binlogtool import convert
 from binlogtool.errors import UsageError
 from binlogtool.formats.table_names import qualify_name, split_name
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.conversions import convert
 from binlogtool.pipeline.typed.directories import TableDirectories
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog.server import Server

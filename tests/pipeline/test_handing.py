@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from binlogtool import convert
 from binlogtool.errors import InputOutputError
 from binlogtool.log.parts import WHOLE_FILE
 from binlogtool.pipeline import background, rows
-from binlogtool.pipeline.conversions import convert
 from binlogtool.pipeline.datasource import BinlogReader
 from binlogtool.pipeline.handing import ArrowRowMapper, RowTotals, total_rows
 from binlogtool.pipeline.request import ReadRequest, list_members

@@ -16,6 +16,7 @@ LOGS = {"drizzle": "drizzle/basic-checksum.log", "mysql": "mysql_binlog/sets/mar
 
 SCRIPT = """
 import sys, time
+import binlogtool
 from binlogtool.pipeline import conversions
 to, log, out, stage = sys.argv[1:]
 
@@ -32,7 +33,7 @@ def watched(path):
 
 conversions.read_stamp = watched
 try:
-    conversions.convert(
+    binlogtool.convert(
         [log], to, out, master="local[2]", on_step=lambda step: tell(step.stage),
         lines=(lambda block: bytes(len(block))) if to == "jsonl" else None,
     )

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from binlogtool import convert
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.conversions import convert
 from tests.formats.tarantool import make
 from tests.formats.tarantool.server import program
 from tests.pipeline.typed_logs import rows, tables

@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow.parquet as parquet
 import pytest
 
+from binlogtool import convert
 from binlogtool.errors import LimitError
 from binlogtool.limits import MIB, Limits
 from binlogtool.log.select import Selection
 from binlogtool.pipeline import small
-from binlogtool.pipeline.conversions import convert
 from binlogtool.pipeline.request import ReadRequest, list_members
 from binlogtool.pipeline.session import SparkJobSession
 from binlogtool.pipeline.writers.table_form import TableFileOptions

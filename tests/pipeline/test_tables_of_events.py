@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from binlogtool import convert
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.formats.detecting import Hints
 from binlogtool.pipeline import rows
-from binlogtool.pipeline.conversions import TABLE_TARGETS, convert
+from binlogtool.pipeline.conversions import TABLE_TARGETS
 from binlogtool.pipeline.session import SparkJobSession
 from binlogtool.pipeline.writers import readback
 from binlogtool.pipeline.written import EventRanges

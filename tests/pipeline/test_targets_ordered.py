@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from binlogtool import convert
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.log.select import Selection
 from binlogtool.pipeline.account import ProgressStep
-from binlogtool.pipeline.conversions import convert
 from binlogtool.pipeline.manifest import Manifest
 from binlogtool.pipeline.writers.backwards import ReverseSpool
 from binlogtool.pipeline.writers.scripts import count_statements
@@ -205,7 +205,7 @@ def test_a_script_that_ends_in_a_statement_is_found_out(tmp_path: Path) -> None:
 
 SLOW = """
 import sys
-from binlogtool.pipeline.conversions import convert
+from binlogtool import convert
 options = {"lines": lambda block: b"\\n" * len(block)} if sys.argv[2] == "jsonl" else {}
 said = []
 def tell(step):

@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from binlogtool import convert
 from binlogtool.errors import InputOutputError, MissingExtraError, RefusedError, UsageError
 from binlogtool.pipeline import rows
-from binlogtool.pipeline.conversions import convert
 from binlogtool.pipeline.session import SparkJobSession
 from binlogtool.pipeline.writers import table_form
 from binlogtool.pipeline.writers.table_form import COMPRESSIONS, TableFileOptions

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from binlogtool import convert
 from binlogtool.formats.detecting import Hints
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.conversions import convert
 from tests.formats.mysql_binlog.server import Server
 from tests.formats.mysql_binlog.server_state import State, differences, state_of
 from tests.formats.mysql_binlog.server_trees import TREES, programs_of

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import binlogtool
+from binlogtool import convert
 from binlogtool.log.records import RowBatch
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.conversions import convert
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import image, rows_body, sized, table_map_body
 from tests.pipeline.typed_logs import tables, without_checksums

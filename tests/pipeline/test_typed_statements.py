@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import binlogtool
+from binlogtool import convert
 from binlogtool.formats.detecting import Hints
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.conversions import convert
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import image, rows_body, table_map_body

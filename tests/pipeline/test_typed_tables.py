@@ -15,9 +15,9 @@ import pyarrow.parquet as parquet
 import pytest
 
 import binlogtool
+from binlogtool import convert
 from binlogtool.errors import RefusedError, UsageError
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.conversions import convert
 from binlogtool.pipeline.writers.table_form import COMPRESSIONS
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log

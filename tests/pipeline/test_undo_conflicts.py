@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from binlogtool import convert
 from binlogtool.formats.detecting import Hints
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.conversions import convert
 from tests.cli.invoke import invoke
 
 LOGS = Path(__file__).parent.parent / "corpus" / "mysql_binlog" / "undo"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from binlogtool import convert
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.conversions import convert
 from binlogtool.pipeline.manifest import Manifest
 from tests.formats.mysql_binlog.server import Server
 

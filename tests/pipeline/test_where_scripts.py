@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from binlogtool import convert
 from binlogtool.errors import UsageError
 from binlogtool.formats.detecting import Hints
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.conversions import convert
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog.server import Server
 

@@ -16,8 +16,8 @@ import pyarrow.parquet as parquet
 import pytest
 
 import binlogtool
+from binlogtool import convert
 from binlogtool.errors import UsageError
-from binlogtool.pipeline.conversions import convert
 from binlogtool.pipeline.session import SparkJobSession
 from tests.formats.tarantool.server import program
 

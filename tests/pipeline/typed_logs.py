@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
-from binlogtool.pipeline.conversions import convert
+from binlogtool import convert
 from binlogtool.pipeline.manifest import Manifest
 
 

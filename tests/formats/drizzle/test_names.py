@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.pipeline.conversions import convert
+from binlogtool import convert
 from tests.formats.drizzle.make import TIMES, message
 from tests.formats.drizzle.walk import pack
 

@@ -16,10 +16,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from binlogtool import convert
 from binlogtool.errors import BinlogtoolError
 from binlogtool.formats.detecting import Hints
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.conversions import convert
 from tests.formats.mysql_binlog.server import Server
 from tests.formats.mysql_binlog.workloads import Pair, pair
 

@@ -21,9 +21,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from binlogtool import convert
 from binlogtool.errors import BinlogtoolError
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.conversions import convert
 from tests.formats.mysql_binlog.server_state import State, state_of
 from tests.formats.mysql_binlog.workloads import FOLDER, Pair, Workload, cases, pair
 
