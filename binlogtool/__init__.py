@@ -56,7 +56,14 @@ if TYPE_CHECKING:
         write_repaired_copy,
     )
     from binlogtool.report.series import LogStats
-    from binlogtool.results import collect_stats, render_report
+    from binlogtool.results import (
+        collect_stats,
+        manifest_as_json,
+        plan_as_json,
+        render_diagnosis,
+        render_report,
+        replay_as_json,
+    )
     from binlogtool.schema.annotation import Annotation, FieldRow
 
 __all__ = [
@@ -103,15 +110,19 @@ __all__ = [
     "finish_repair",
     "follow",
     "load_plan",
+    "manifest_as_json",
     "open",
+    "plan_as_json",
     "plan_finish",
     "plan_truncate",
     "plan_undo",
     "prepare_sql_script",
     "progress_listener",
     "read_hints",
+    "render_diagnosis",
     "render_report",
     "replay",
+    "replay_as_json",
     "resolve_backend",
     "undo",
     "verify",
@@ -146,7 +157,9 @@ _LAZY_EXPORTS = {
         "write_repaired_copy",
     ),
     "binlogtool.report.series": ("LogStats",),
-    "binlogtool.results": ("render_report", "collect_stats"),
+    "binlogtool.results": (
+        "collect_stats", "manifest_as_json", "plan_as_json", "render_diagnosis", "render_report", "replay_as_json",
+    ),
     "binlogtool.schema.annotation": ("Annotation", "FieldRow"),
 }  # fmt: skip
 """What else belongs to the library: loaded when it is asked for."""

@@ -39,7 +39,7 @@ def load_plan(plan_file: Path, paths: Iterable[Path] = (), **read_options: Unpac
     """Load a saved plan, if the log is still exactly the one that the plan was made for.
 
     Args:
-        plan_file: the JSON that `RepairPlan.to_json` returned.
+        plan_file: a file with what `plan_as_json` returned.
         paths: the log, where its path differs from the one in the plan.
         read_options: as for `binlogtool.open`.
 

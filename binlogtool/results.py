@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Unpack
 
+from binlogtool.calls import open
 from binlogtool.errors import UsageError
 from binlogtool.findings import Severity
 from binlogtool.limits import Limits
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from binlogtool.recovery.plan import RepairPlan, RepairResult
     from binlogtool.recovery.replay_result import ReplayResult
     from binlogtool.recovery.report import Report
+    from binlogtool.report.following import GivenReadOptions
     from binlogtool.report.series import LogStats
 
 
@@ -79,24 +81,29 @@ def manifest_as_json(manifest: Manifest) -> bytes:
     return encode_document(manifest.to_dict())
 
 
-def render_diagnosis(report: DiagnosisReport, kind: str) -> bytes:
+def render_diagnosis(
+    report: DiagnosisReport, kind: str, *, next_command_options: GivenReadOptions | None = None
+) -> bytes:
     """Render a diagnosis as `diagnose -O KIND` does.
 
     Args:
         report: the result of `diagnose`.
         kind: "json" (binlogtool/diagnose/1) or "markdown".
+        next_command_options: the read options that the commands of the steps repeat; None = none.
 
     Raises:
         UsageError: the kind is unknown.
     """
-    from binlogtool import __version__
+    from binlogtool._version import __version__
     from binlogtool.report.diagnosis import diagnosis_to_json, render_diagnosis_markdown
+    from binlogtool.report.following import NO_READ_OPTIONS
     from binlogtool.report.json import encode_document
 
+    read_options = NO_READ_OPTIONS if next_command_options is None else next_command_options
     if kind == "json":
-        return encode_document(diagnosis_to_json(report, __version__))
+        return encode_document(diagnosis_to_json(report, __version__, read_options))
     if kind == "markdown":
-        return render_diagnosis_markdown(report).encode("utf-8", "backslashreplace")
+        return render_diagnosis_markdown(report, read_options).encode("utf-8", "backslashreplace")
     raise UsageError(f"a diagnosis is told as json or markdown, not as {kind!r}")
 
 
@@ -124,7 +131,6 @@ def collect_stats(
         UnknownFormatError, InputOutputError, UsageError.
         LimitError: too many time steps, or a limit ended the reading.
     """
-    import binlogtool
     from binlogtool.log.records import RecordBlock
     from binlogtool.log.select import Selection, add_selection_hints
     from binlogtool.report.series import BUCKET_LENGTHS, BY, SeriesCounter
@@ -133,7 +139,7 @@ def collect_stats(
         raise UsageError(f"figures are by {', '.join(BY)}, in steps of auto, {', '.join(BUCKET_LENGTHS)}")
     selected, series = selection or Selection(), SeriesCounter(by, bucket)
     read_options["hints"] = add_selection_hints(selected, read_options.get("hints"))
-    with binlogtool.open(paths, **read_options) as log:
+    with open(paths, **read_options) as log:
         for item in log.blocks(selected, decode="frame"):
             if isinstance(item, RecordBlock):
                 series.encode_block(item)
@@ -141,7 +147,7 @@ def collect_stats(
 
 
 def _render_json(report: Report, _fail_on: Severity | None) -> bytes:
-    from binlogtool import __version__
+    from binlogtool._version import __version__
     from binlogtool.report.json import encode_verify_report
 
     return b"".join(encode_verify_report(report, __version__))
@@ -154,7 +160,7 @@ def _render_junit(report: Report, fail_on: Severity | None) -> bytes:
 
 
 def _render_sarif(report: Report, _fail_on: Severity | None) -> bytes:
-    from binlogtool import __version__
+    from binlogtool._version import __version__
     from binlogtool.report.json import encode_document
     from binlogtool.report.sarif import report_to_sarif
 

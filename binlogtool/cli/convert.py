@@ -61,6 +61,8 @@ _UNLOGGED_HINTS = (
 
 
 def _run_convert(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int:
+    import binlogtool
+
     selection_values, command_options = split_selection(options)
     if selection_values["type"] == ("list",):
         return print_record_types(run, paths)
@@ -75,7 +77,7 @@ def _run_convert(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int
         run.say_skipped_files()
         run.status = manifest.exit_code
         if form == "json":
-            out.write(manifest.to_json())
+            out.write(binlogtool.manifest_as_json(manifest))
         else:
             for line in _summary_lines(manifest):
                 out.write_line(line)

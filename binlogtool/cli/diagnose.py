@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from binlogtool import __version__
 from binlogtool.cli.command_classes import Command
 from binlogtool.cli.options import PATH, hint_options, redo_option, server_version_option
 from binlogtool.cli.run import CommandRun
@@ -18,9 +17,8 @@ _FORMS = ("text", "json", "markdown")
 
 def _run_diagnose(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int:
     import binlogtool
-    from binlogtool.report import diagnosis
+    from binlogtool.report.diagnosis import render_diagnosis_text
     from binlogtool.report.following import collect_read_options
-    from binlogtool.report.json import encode_document
 
     if not paths:
         raise click.UsageError("Missing argument 'PATH...'.")
@@ -34,14 +32,10 @@ def _run_diagnose(run: CommandRun, paths: tuple[str, ...], **options: Any) -> in
     run.say_failures(diagnoses.failures)
     run.status = select_exit_code(diagnoses.exit_codes)
     with run.open_output(text=form == "text", inputs=paths) as out:
-        if form == "json":
-            out.write(encode_document(diagnosis.diagnosis_to_json(diagnoses, __version__, next_command_options)))
-        elif form == "markdown":
-            out.write(
-                diagnosis.render_diagnosis_markdown(diagnoses, next_command_options).encode("utf-8", "backslashreplace")
-            )
+        if form != "text":
+            out.write(binlogtool.render_diagnosis(diagnoses, form, next_command_options=next_command_options))
         else:
-            for line in diagnosis.render_diagnosis_text(diagnoses, next_command_options):
+            for line in render_diagnosis_text(diagnoses, next_command_options):
                 out.write_line(line)
     return run.status
 

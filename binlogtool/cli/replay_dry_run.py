@@ -97,11 +97,12 @@ def _decision_writer(out: OutputDestination) -> Any:
 
 
 def _print_json(out: OutputDestination, results: list[ReplayResult]) -> None:
-    from binlogtool.report.json import encode_document, encode_line
+    import binlogtool
+    from binlogtool.report.json import encode_line
     from binlogtool.report.replay import replay_to_json
 
     for result in results:
-        out.write(encode_document(replay_to_json(result)) if len(results) == 1 else encode_line(replay_to_json(result)))
+        out.write(binlogtool.replay_as_json(result) if len(results) == 1 else encode_line(replay_to_json(result)))
 
 
 def _print_text(out: OutputDestination, results: list[ReplayResult], next_command_options: GivenReadOptions) -> None:

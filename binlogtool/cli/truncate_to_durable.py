@@ -123,14 +123,13 @@ class _TruncateRunner:
 
     def _plan_and_process(self, out: OutputDestination, path: str) -> None:
         import binlogtool
-        from binlogtool.report.json import encode_document, plan_to_json
 
         self._has_finished_repair = False
         if self._options["apply"]:
             self._finish_interrupted_repair(path)
         plan = binlogtool.plan_truncate(path, policy=build_repair_policy(self._options), **self._read_options)
         if self._options["plan"] is not None:
-            self._run.save_file(self._options["plan"], encode_document(plan_to_json(plan)), inputs=[path])
+            self._run.save_file(self._options["plan"], binlogtool.plan_as_json(plan), inputs=[path])
         self._process_plan(out, plan)
 
     def process_saved_plan(self, out: OutputDestination, paths: tuple[str, ...]) -> None:
@@ -208,12 +207,14 @@ class _TruncateRunner:
             out.write_line(text.replace(_UNCHANGED, "nothing else was changed") if self._has_finished_repair else text)
 
     def _print_result(self, out: OutputDestination, plan: RepairPlan, applied: RepairResult | None) -> None:
-        from binlogtool.report.json import encode_document, encode_line, plan_to_json
+        import binlogtool
+        from binlogtool.report.json import encode_line, plan_to_json
         from binlogtool.report.repair import render_applied_text
 
         if self._json:
-            value = plan_to_json(plan, applied)
-            out.write(encode_line(value) if self._several else encode_document(value))
+            out.write(
+                encode_line(plan_to_json(plan, applied)) if self._several else binlogtool.plan_as_json(plan, applied)
+            )
         for text in () if self._json or applied is None else render_applied_text(applied):
             out.write_line(text)
         out.flush()

@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 
-import binlogtool
-from binlogtool import results
+from binlogtool._version import __version__
 from binlogtool.findings import CHANGED_LATER, ENCRYPTED
 from binlogtool.pipeline.record import describe_job_stats
 
@@ -90,7 +89,7 @@ class Manifest(msgspec.Struct, frozen=True):
         """Return plain JSON values."""
         return {
             "schema": SCHEMA,
-            "tool": {"name": "binlogtool", "version": binlogtool.__version__},
+            "tool": {"name": "binlogtool", "version": __version__},
             "status": "complete" if self.complete else "stopped",
             "to": self.to,
             "output": self.output if self.complete else None,
@@ -104,10 +103,6 @@ class Manifest(msgspec.Struct, frozen=True):
             "checks": [_pick_attributes(c, "name", "detail") for c in self.checks],
             **({"details": dict(self.details)} if self.details else {}),
         }
-
-    def to_json(self) -> bytes:
-        """Return the output of `convert -O json` (binlogtool/manifest/1)."""
-        return results.manifest_as_json(self)
 
 
 def _pick_attributes(value: Any, *names: str) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from binlogtool import results
 from binlogtool.errors import LimitError
 from binlogtool.findings import Finding, Severity
 from binlogtool.recovery.plan import RepairPlan
@@ -108,11 +107,3 @@ class DiagnosisReport(msgspec.Struct, frozen=True):
         """The exit status of each log and of each failure."""
         codes = [LimitError.exit_code if one.start == UNKNOWN else int(not one.is_healthy) for one in self.logs]
         return codes + [failure.exit_code for failure in self.failures]
-
-    def to_json(self) -> bytes:
-        """Return `diagnose -O json` (binlogtool/diagnose/1)."""
-        return results.render_diagnosis(self, "json")
-
-    def to_markdown(self) -> bytes:
-        """Return the diagnoses as Markdown, for a ticket."""
-        return results.render_diagnosis(self, "markdown")

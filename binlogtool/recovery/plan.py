@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from binlogtool import repairs, results
 from binlogtool.formats.repair_rules import ResultPiece
 from binlogtool.recovery import packing
 from binlogtool.recovery.report import SkippedFiles
@@ -231,22 +230,6 @@ class RepairPlan(msgspec.Struct, frozen=True):
             **({"asked": asked} if asked else {}),
             **({"notes": list(self.notes)} if self.notes else {}),
         }
-
-    def to_json(self) -> bytes:
-        """Return `truncate-to-durable -O json` (binlogtool/plan/1); saved in a file, `binlogtool.load_plan` reads
-        it.
-        """
-        return results.plan_as_json(self)
-
-    def apply(
-        self, *, undo_dir: str | None = None, backup: str = "tail", network: bool = False, **reading: Any
-    ) -> RepairResult:
-        """Carry the plan out; the same as `binlogtool.apply_plan`.
-
-        Raises:
-            RefusedError, InputOutputError: nothing was changed. RestoredError: the original was restored.
-        """
-        return repairs.apply_plan(self, undo_dir=undo_dir, backup=backup, network=network, **reading)
 
 
 class WrittenFile(NamedTuple):

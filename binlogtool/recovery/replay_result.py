@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from binlogtool import results
 from binlogtool.findings import ENCRYPTED, Finding, Severity
 from binlogtool.formats.replay_rules import VERBS, ReplayStop
 from binlogtool.limits import Limits
@@ -125,10 +124,6 @@ class ReplayResult(msgspec.Struct, frozen=True):
         """True if every record takes effect as it should (of an incomplete replay: every record that was reached)."""
         has_errors = any(found.severity is Severity.ERROR for _, found in self.findings)
         return not has_errors and self.stop is None and self.starts is not False and not self.decisions["rejected"]
-
-    def to_json(self) -> bytes:
-        """Return `replay-dry-run -O json` (binlogtool/replay/1)."""
-        return results.replay_as_json(self)
 
 
 def max_objects(limits: Limits) -> int:

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from binlogtool import results
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import ENCRYPTED, Finding, Severity
 from binlogtool.log.left import SkippedFile, is_compressed_log
@@ -144,38 +143,6 @@ class Report(msgspec.Struct, frozen=True):
         if self.incomplete or self.failures or any(one.is_encrypted for one in self.files):
             return "incomplete"
         return "findings" if self.findings else "clean"
-
-    def to_json(self) -> bytes:
-        """Return `verify -O json` (binlogtool/verify/1)."""
-        return results.render_report(self, "json")
-
-    def to_junit(self, *, fail_on: Severity | None = Severity.ERROR) -> bytes:
-        """Return JUnit XML, for CI.
-
-        Args:
-            fail_on: The least severity that is a failure; None = none is.
-        """
-        return results.render_report(self, "junit", fail_on=fail_on)
-
-    def to_sarif(self) -> bytes:
-        """Return SARIF 2.1.0, for code scanning."""
-        return results.render_report(self, "sarif")
-
-    def to_gitlab(self) -> bytes:
-        """Return GitLab's code quality JSON."""
-        return results.render_report(self, "gitlab")
-
-    def to_markdown(self) -> bytes:
-        """Return Markdown, for a ticket or a pull request."""
-        return results.render_report(self, "markdown")
-
-    def to_html(self, **read_options: Any) -> bytes:
-        """Return an HTML page; the files are read once more for it.
-
-        Args:
-            read_options: As for `binlogtool.render_report`.
-        """
-        return results.render_report(self, "html", **read_options)
 
 
 def get_packed_reports(files: Sequence[FileReport]) -> Iterable[PackableReport]:

@@ -1,4 +1,4 @@
-"""The public library: what the command line does is a call, and results tell themselves in the same forms."""
+"""The public library: what the command line does is a call, and results are rendered in the same forms."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ def test_json_lines_are_those_of_dump(tmp_path: Path) -> None:
     lines = (tmp_path / "out.jsonl").read_bytes()
     assert lines == invoke("dump", "-O", "jsonl", str(TORN)).out
     assert done.complete and done.rows == lines.count(b"\n") > 10
-    assert json.loads(done.to_json())["rows"] == done.rows
+    assert json.loads(binlogtool.manifest_as_json(done))["rows"] == done.rows
 
 
 def test_a_report_is_told_as_the_command_line_tells_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")  # no seconds in JUnit
     report = binlogtool.verify(FLIPPED)
     told = {
-        "json": report.to_json(),
-        "junit": report.to_junit(),
-        "sarif": report.to_sarif(),
-        "gitlab": report.to_gitlab(),
-        "markdown": report.to_markdown(),
-        "html": report.to_html(),
+        "json": binlogtool.render_report(report, "json"),
+        "junit": binlogtool.render_report(report, "junit"),
+        "sarif": binlogtool.render_report(report, "sarif"),
+        "gitlab": binlogtool.render_report(report, "gitlab"),
+        "markdown": binlogtool.render_report(report, "markdown"),
+        "html": binlogtool.render_report(report, "html"),
     }
     kinds = [word for kind in told for word in ("--report", f"{kind}={tmp_path / kind}")]
     assert invoke("verify", *kinds, str(FLIPPED)).code == 1
@@ -72,7 +72,7 @@ def test_a_report_is_told_as_the_command_line_tells_it(tmp_path: Path, monkeypat
     assert {one["ruleId"] for one in json.loads(told["sarif"])["runs"][0]["results"]} == {
         "checksum-mismatch", "damaged-range", "valid-after-damage",
     }  # fmt: skip
-    assert not list(ElementTree.fromstring(report.to_junit(fail_on=None)).iter("failure"))
+    assert not list(ElementTree.fromstring(binlogtool.render_report(report, "junit", fail_on=None)).iter("failure"))
     with pytest.raises(binlogtool.BinlogtoolError, match="no report 'pdf'; choose one of"):
         binlogtool.render_report(report, "pdf")
 
@@ -81,9 +81,9 @@ def test_a_plan_is_saved_read_and_carried_out(tmp_path: Path) -> None:
     log = Path(shutil.copy(TORN, tmp_path))
     before, plan = log.read_bytes(), binlogtool.plan_truncate(log)
     saved = tmp_path / "plan.json"
-    saved.write_bytes(plan.to_json())
+    saved.write_bytes(binlogtool.plan_as_json(plan))
     assert saved.read_bytes() == invoke("truncate-to-durable", "-O", "json", str(log)).out
-    applied = binlogtool.load_plan(saved).apply(undo_dir=str(tmp_path))
+    applied = binlogtool.apply_plan(binlogtool.load_plan(saved), undo_dir=str(tmp_path))
     assert log.read_bytes() == before[:2915]  # what the guide's server kept
     assert applied.undo is not None
     binlogtool.undo(applied.undo)
@@ -97,10 +97,10 @@ def test_figures_replays_and_diagnoses_are_those_of_the_command_line() -> None:
         one["name"]: one["records"] for one in there["groups"]
     }
     (replayed,) = binlogtool.replay(FLIPPED)
-    assert replayed.to_json() == invoke("replay-dry-run", "-O", "json", str(FLIPPED)).out
+    assert binlogtool.replay_as_json(replayed) == invoke("replay-dry-run", "-O", "json", str(FLIPPED)).out
     found = binlogtool.diagnose(FLIPPED)
-    assert found.to_json() == invoke("diagnose", "-O", "json", str(FLIPPED)).out
-    assert found.to_markdown() == invoke("diagnose", "-O", "markdown", str(FLIPPED)).out
+    assert binlogtool.render_diagnosis(found, "json") == invoke("diagnose", "-O", "json", str(FLIPPED)).out
+    assert binlogtool.render_diagnosis(found, "markdown") == invoke("diagnose", "-O", "markdown", str(FLIPPED)).out
     with pytest.raises(binlogtool.BinlogtoolError, match="in steps of auto, 1m"):
         binlogtool.collect_stats(FLIPPED, bucket="1y")
 

@@ -1,4 +1,4 @@
-"""A plan as a value: what it says of itself, in every field of its JSON, and that it carries itself out."""
+"""A plan as a value: what it says of itself, in every field of its JSON, and that it is applied."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_plan_says_only_what_there_is() -> None:
     full = RepairPlan("drizzle", True, ("why",), (file(),), "/x", RepairPolicy(copy=True), ("note",))
     more = {"refused": True, "reasons": ["why"], "target": "/x", "asked": {"copy": True}, "notes": ["note"]}
     assert full.as_value() == {**least, **more}
-    assert json.loads(full.to_json()) == full.as_value()
+    assert json.loads(binlogtool.plan_as_json(full)) == full.as_value()
 
 
 def test_a_plan_knows_which_files_change_and_whether_one_could_not_be_read() -> None:
@@ -89,13 +89,13 @@ def test_a_plan_knows_which_files_change_and_whether_one_could_not_be_read() -> 
     ) == (False, True)
 
 
-def test_a_plan_carries_itself_out_with_its_undo_file_where_it_is_told(samples: Path, tmp_path: Path) -> None:
+def test_a_plan_is_applied_with_its_undo_file_in_the_directory_given(samples: Path, tmp_path: Path) -> None:
     data = (samples / "drizzle/basic-checksum.log").read_bytes()[:22481]
     path, home = tmp_path / "transaction.log", tmp_path / "undo"
     path.write_bytes(data)
     home.mkdir()
     plan = binlogtool.plan_truncate(path)
-    done = plan.apply(undo_dir=str(home))
+    done = binlogtool.apply_plan(plan, undo_dir=str(home))
     assert path.read_bytes() == data[:22457]
     (written,) = done.files
     assert (written.path, written.size_before, written.size_after) == (str(path), 22481, 22457)
@@ -104,18 +104,18 @@ def test_a_plan_carries_itself_out_with_its_undo_file_where_it_is_told(samples: 
     assert path.read_bytes() == data
 
 
-def test_a_plan_for_a_file_that_was_changed_since_does_not_carry_itself_out(samples: Path, tmp_path: Path) -> None:
+def test_a_plan_for_a_file_that_was_changed_since_is_not_applied(samples: Path, tmp_path: Path) -> None:
     data = (samples / "drizzle/basic-checksum.log").read_bytes()[:22481]
     path = tmp_path / "transaction.log"
     path.write_bytes(data)
     plan = binlogtool.plan_truncate(path)
     path.write_bytes(data + b"x")
     with pytest.raises(RefusedError):
-        plan.apply()
+        binlogtool.apply_plan(plan)
     assert path.read_bytes() == data + b"x"
 
 
-def test_a_plan_carries_itself_out_on_a_file_system_of_the_network_only_if_that_is_allowed(
+def test_a_plan_is_applied_on_a_network_file_system_only_if_that_is_allowed(
     samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = (samples / "drizzle/basic-checksum.log").read_bytes()[:22481]
@@ -125,7 +125,7 @@ def test_a_plan_carries_itself_out_on_a_file_system_of_the_network_only_if_that_
     table = f"36 35 0:42 / {tmp_path.resolve()} rw shared:1 - nfs server:/logs rw\n"
     monkeypatch.setattr(SystemCalls, "read_mount_table", lambda _: table)
     with pytest.raises(RefusedError, match="--allow-network-file-system"):
-        plan.apply()
+        binlogtool.apply_plan(plan)
     assert path.read_bytes() == data
-    plan.apply(network=True)
+    binlogtool.apply_plan(plan, network=True)
     assert path.read_bytes() == data[:22457]
