@@ -25,7 +25,7 @@ COLUMN_SIZE = 32
 PAD = bytes(8)
 """Behind the last text: they are copied in steps of eight bytes."""
 
-MAX_COLUMNS = 1024
+MAX_COMPILED_COLUMNS = 1024
 """Tables with more are left to the general writer."""
 
 _ASCII = bytes(range(128))
@@ -66,7 +66,7 @@ def encode_map_record(
         kinds = column_kinds(table_map)
     except MalformedError:
         return b""
-    if len(kinds) > MAX_COLUMNS:
+    if len(kinds) > MAX_COMPILED_COLUMNS:
         return b""
     texts = _TextPool(RECORD_HEAD + COLUMN_SIZE * len(kinds))
     name = quote(table_map.qualified_name)

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable
 
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, column_kinds
-from binlogtool.formats.binlog_events.rows.table_map_bytes import MAX_COLUMNS, PAD, encode_map_table
+from binlogtool.formats.binlog_events.rows.table_map_bytes import MAX_COMPILED_COLUMNS, PAD, encode_map_table
 from binlogtool.formats.binlog_events.sql.client import DELIMITER
 from binlogtool.formats.binlog_events.sql.event_record import build_event_template
 from binlogtool.formats.binlog_events.sql.kernels.walk import (
@@ -108,7 +108,7 @@ def _build_statement_template(table: TableMap) -> bytes:
         kinds = column_kinds(table)
     except MalformedError:
         return b""
-    if len(kinds) > MAX_COLUMNS:
+    if len(kinds) > MAX_COMPILED_COLUMNS:
         return b""
     key_columns = {index for index, _ in table.primary_key or ()}
     texts = [quote_identifier(table.database) + b"." + quote_identifier(table.table)]
